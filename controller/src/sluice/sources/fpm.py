@@ -9,8 +9,8 @@ connects again and replays everything, and until then the routes stay as they ar
 network namespaces than the session's, which a zebra with `-n` sends as its own, are left out
 (`fpm_senders`).
 
-Of a full table nearly all frames say what others have said, of another prefix. With `runs` these
-come as a `RouteRun`, many routes in one event.
+In a full table nearly all frames differ from earlier ones in the prefix only. With `runs` these
+arrive as a `RouteRun`: many routes in one event.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Each holds what one read of the socket gave, 256 KiB at most; the rest waits in the server.
+# Each holds the bytes of one socket read, 256 KiB at most; the rest waits in the server.
 SERVER_EVENTS = 2
 RUN = 1024
-"""Routes of a run, about: some 2 ms until they are queued for the switch."""
+"""Approximate number of routes per run: some 2 ms until they are queued for the switch."""
 UNUSUAL_HEADS = (*range(224, 256), 169)
-"""First octets of prefixes that come one by one: not all of them are routed by."""
+"""First octets of prefixes that are never in a run: not all of them are routed."""
 REFUSALS_AT_ONCE = 8
-"""Connections refused in one slice: a user who connects all the time does not hold up packets."""
+"""Connections refused per slice, so that constant connects do not delay packets."""
 REFUSALS_TOLD_EVERY = 10.0
-"""Seconds: a user who connects again and again does not fill the log."""
+"""Seconds between logged refusals, so that repeated connects do not fill the log."""
 
 Admit = Callable[[str], str]
 """The user who connected from an address, or Refused (`peer.AllowedUsers.admit`)."""
 
 
 class FrameServer(Protocol):
-    """What is used of `sluice._native.FpmServer`."""
+    """The methods of `sluice._native.FpmServer` that are used."""
 
     def fileno(self) -> int:
-        """Readable while `poll` has something to give."""
+        """Readable while `poll` has events."""
 
     def poll(self, max_events: int) -> list[FpmEvent]:
-        """At most `max_events` events, removed from the queue."""
+        """Removes at most `max_events` events from the queue and returns them."""
 
     def disconnect(self, connection: int, reason: str) -> None:
         """Closes a connection; "closed" follows."""
@@ -77,7 +77,7 @@ class FpmSource:
         self._server = server
         self._senders = senders or Senders()
         self._sender: bytes | None = None
-        """Who was taken last, of this session."""
+        """Sender of the last accepted frame of this session."""
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
@@ -97,7 +97,7 @@ class FpmSource:
 
     @property
     def problem(self) -> str | None:
-        """What the routing daemon does that makes routes be left out, as a sentence."""
+        """Why routes of the routing daemon are left out, as a sentence; None if none are."""
         left_out = self._senders.left_out
         if not left_out or self.peer is None:
             return None
@@ -107,7 +107,7 @@ class FpmSource:
         )
 
     def link_changed(self, event: LinkChanged) -> None:
-        """To be told of every link of the host: what zebra replays depends on them."""
+        """Must be called for every link event of the host: zebra's replay depends on the links."""
         self._doubt.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
@@ -128,7 +128,7 @@ class FpmSource:
         return events
 
     def _read_run(self, events: list[RouteEvent | RouteRun]) -> bool:
-        """The next frames as a run, or one as events; whether that is enough for now."""
+        """Reads the next frames as a run, or one as events; returns whether the slice is full."""
         run, read = None, 0
         if self._runs is not None:
             run, read = self._runs.read(self._payloads, self._next, RUN)
@@ -157,7 +157,7 @@ class FpmSource:
                     self._end(reason, events)
 
     def _open(self, connection: int, peer: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Takes the newest admitted connection: zebra's last one may be dead without an end."""
+        """Switches to the newest admitted connection: the earlier one may be dead but open."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
         except Refused as refused:
@@ -184,8 +184,8 @@ class FpmSource:
     def _of_namespace(
         self, payloads: list[bytes], events: list[RouteEvent | RouteRun]
     ) -> list[bytes]:
-        """Those of the session's namespace; where one shows that what was taken so far was of
-        another, the session ends."""
+        """Returns the frames of the session's namespace. Ends the session where a frame shows that
+        the frames accepted so far were of another namespace."""
         if all(payload[SENDER] == self._sender for payload in payloads):
             return payloads
         taken = []
@@ -225,7 +225,7 @@ class FpmSource:
         self._end(reason, events)
 
     def _end(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Ends the session; frames of it that wait are dropped, since a replay will come."""
+        """Ends the session and drops its pending frames, since a replay follows."""
         self._payloads, self._next = [], 0
         self._session, self.peer = None, None
         events.append(FpmSessionClosed(reason))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the auditor found, compared and counted; pure.
+"""Comparison and report of the auditor; pure.
 
-`Census` compares what a switch was found to hold with what it is thought to hold, part by part, and
-says which keys to look at again: an update may have been under way. `Report` is what became of it,
-for people. Depends on nothing.
+`Census` compares what a switch holds with the record, part by part, and returns the keys to check
+again: an update may have been in flight. `Report` has the result for operators. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 SHOWN_REPAIRS = 20
-"""The repairs that a report remembers."""
+"""Number of repairs that a report keeps."""
 
 
 class Repair(NamedTuple):
-    """What somebody else wrote, and what was put in its place; in words."""
+    """A foreign entry and its replacement, as text."""
 
     at: float
     what: str
@@ -38,19 +37,19 @@ class Census:
         self.compared = 0
 
     def saw(self, what: Hashable, keys: Collection[Hashable]) -> None:
-        """The switch holds something under these keys."""
+        """Records the keys of entries that the switch holds."""
         self.compared += len(keys)
         self._seen.setdefault(what, set()).update(map(hash, keys))
 
     def differing(
         self, what: Hashable, found: Mapping[K, object], thought: Mapping[K, object]
     ) -> list[K]:
-        """Keys that are not held as thought, if at all."""
+        """Returns the keys of found entries that the record lacks or has otherwise."""
         self.saw(what, found)
         return [key for key, value in found.items() if key not in thought or thought[key] != value]
 
     def missing(self, what: Hashable, thought: Iterable[K]) -> list[K]:
-        """Those of some keys that were not seen."""
+        """Returns the recorded keys that the switch does not hold."""
         seen = self._seen.get(what, set())
         return [key for key in thought if hash(key) not in seen]
 
@@ -63,21 +62,21 @@ class Report:
         self.compared = 0
         """Entries in the last complete round."""
         self.seconds = 0.0
-        """What it took."""
+        """Duration of the last complete round."""
         self.completed_at: float | None = None
         self.repairs: Counter[str] = Counter()
-        """By the name of what was repaired."""
+        """Number of repairs by kind."""
         self.last: deque[Repair] = deque(maxlen=SHOWN_REPAIRS)
         self.problem: str | None = None
         """Why the last round is not complete."""
 
     def completed(self, compared: int, seconds: float, now: float) -> None:
-        """A round is over."""
+        """Records a complete round."""
         self.rounds += 1
         self.compared, self.seconds, self.completed_at = compared, seconds, now
         self.problem = None
 
     def repaired(self, kind: str, repair: Repair) -> None:
-        """Something is as it should be again."""
+        """Records a repair."""
         self.repairs[kind] += 1
         self.last.append(repair)

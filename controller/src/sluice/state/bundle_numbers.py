@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipeline's numbers of bundles: configured ones, and those of a mirrored kernel's templates.
 
-A number that a bundle gives back is given out again as late as possible. Pure.
+A released number is reused as late as possible. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 FIRST, LAST = 0x8000, 0xFFFF
-"""Numbers of bundles that nobody configured."""
+"""Range of numbers for mirrored bundles, which are not configured."""
 
 
 class TooManyBundlesError(Exception):
@@ -18,23 +18,23 @@ class TooManyBundlesError(Exception):
 
 
 class BundleNumbers:
-    """`configured` are numbers by name, `known` names by number, as an earlier life had them."""
+    """`configured` has numbers by name, `known` names by number of an earlier process."""
 
     def __init__(self, configured: Mapping[str, int], known: Mapping[int, str]) -> None:
         self.by_name: dict[str, int] = dict(configured)
-        """Live: who looks a name up later finds later bundles, too."""
+        """Live: lookups also find bundles that are added later."""
         self._configured = frozenset(configured)
         self._remembered = {name: number for number, name in known.items() if number >= FIRST}
         self._last: int = max((number for number in known if number >= FIRST), default=FIRST - 1)
 
     @property
     def names(self) -> dict[int, str]:
-        """The bundle of each number."""
+        """Bundle names by number."""
         return {number: name for name, number in self.by_name.items()}
 
     @property
     def mirrored(self) -> list[str]:
-        """The bundles that nobody configured."""
+        """Names of the mirrored bundles, which are not configured."""
         return [name for name in self.by_name if name not in self._configured]
 
     def add(self, names: Iterable[str]) -> None:
@@ -50,7 +50,7 @@ class BundleNumbers:
             self.by_name[name] = number
 
     def keep(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """Gives back the numbers of all bundles but these and the configured ones; returns them."""
+        """Releases all bundles but these and the configured ones; returns those released."""
         kept = self._configured | frozenset(names)
         gone = [(name, number) for name, number in self.by_name.items() if name not in kept]
         for name, _ in gone:

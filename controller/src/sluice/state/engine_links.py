@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ESP engines are there: by the switch's ports, the links of their devices, their answers.
+"""Reachability of ESP engines: switch ports, links of their devices, answers of the engines.
 
-Each may be unknown: not every switch tells its ports, an engine may have no device on this host,
-and one that is given its SAs by hand is asked nothing. What is not known is taken for being there,
-and so is every device until the kernel has told of all links: a restart must not disturb what
-works. Pure; depends on model and entities.
+Each may be unknown: not every switch reports its ports, an engine may have no device on this
+host, and an engine with manual SAs is not polled. An unknown state counts as up, and so does every
+device until the kernel's link dump is complete: a restart must not disturb forwarding. Pure;
+depends on model and entities.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class EngineLinks:
         return changes
 
     def settle(self) -> Changes:
-        """The kernel has told of all links: returns the engines whose device is not among them."""
+        """Completes the kernel's link dump: returns the engines whose device is missing."""
         changes = Changes()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)
         return changes
 
     def apply(self, events: Iterable[KernelEvent]) -> Changes:
-        """The engines that are up or down since."""
+        """Applies link events; returns the engines that changed."""
         changes = Changes()
         for event in events:
             if isinstance(event, LinkChanged):
@@ -60,8 +60,8 @@ class EngineLinks:
         return changes
 
     def ports_changed(self, ports: Mapping[int, bool] | None) -> Changes:
-        """The engines that are up or down since: `ports` says by number whether the link of a port
-        of the switch is up, None that the switch does not tell."""
+        """Applies port states; returns the engines that changed. `ports` has the link state by
+        switch port number; None: the switch does not report them."""
         before = {spec.id: self._reaches(spec) for spec in self._specs}
         self._ports = ports
         changes = Changes()
@@ -71,7 +71,7 @@ class EngineLinks:
         return changes
 
     def answers(self, engine: int, answers: bool) -> Changes:
-        """The engine that is up or down since: whether it answers on its admin socket."""
+        """Sets whether an engine answers on its admin socket; returns it if it changed."""
         changes = Changes()
         if self._answers.get(engine, True) != answers:
             self._answers[engine] = answers

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch shall forward by: routes, connected prefixes and neighbours made into entities.
+"""The desired forwarding state: turns routes, connected prefixes and neighbours into entities.
 
-`Fib.apply(events, now)` takes events in their order and returns the `Changes` of desired entities.
-For each prefix of a VRF the first of these gives the target: the routing daemon's route, the
-connected prefix, the host route of a neighbour (`onlink`). A route by an interface of another VRF
-counts only where the configuration lets its VRF have next hops there; the kernel's main table, for
-one, has the connected prefixes of all interfaces.
+`Fib.apply(events, now)` applies events in order and returns the `Changes` of desired entities. For
+each prefix of a VRF the target comes from the first of these that exists: the routing daemon's
+route, the connected prefix, the host route of a neighbour (`onlink`). A route by an interface of
+another VRF counts only where the configuration lets its VRF have next hops there: the kernel's main
+table, for one, has the connected prefixes of all interfaces.
 
-The prefixes are in a native table (`sluice._native.RouteTable`), which also has what the switch is
-to hold and holds. Routes come as events, or many at a time as a `RouteRun`: then each of their
-texts is looked at once, and the table does the rest. A run of which a text is unusual in any way is
-taken in as events.
+The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
+the installed state of the switch. Routes arrive as events, or in bulk as a `RouteRun`: then each of
+its texts is looked up once, and the table does the rest. A run with an unusual text is applied as
+single events.
 
-What routes share may move, and a million routes with it: of these `apply` publishes the first, and
-`proceed` some more each time, as long as there are `unfinished` ones.
+A change of shared state can move a million routes. `apply` publishes the first of them, and each
+call of `proceed` some more, until `unfinished` is false.
 
-Depends on model, entities and the other modules of `state`. No I/O, no clock. Running out of ids
-leaves the event without effect and counts it in `problems`.
+Depends on model, entities and the other modules of `state`. No I/O, no clock. An event for which
+ids run out has no effect and is counted in `problems`.
 """
 
 from __future__ import annotations
@@ -71,21 +71,23 @@ from sluice.state.route_order import RouteOrder, new_table
 from sluice.state.route_runs import Text, events_of
 
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
-"""First octets of prefixes that `why_not_routed` has to look at more closely. No run has any."""
+"""First octets of prefixes for which `why_not_routed` must be called. No run contains them."""
 
 _made = tuple.__new__
-"""Makes a named tuple of a tuple, in half of the time that its own constructor takes."""
+"""Makes a named tuple from a tuple, in half the time of its own constructor."""
 
 REPUBLISHED = 1024
-"""Routes that are looked at in one go, and a block more, for those that have moved: some
-milliseconds."""
+"""Routes visited per call to republish moved ones (rounded up to a block): some milliseconds."""
 
 
 class Fib:
-    """The desired forwarding state. `tables` maps kernel routing tables to VRFs, `next_hop_vrfs` a
-    VRF to the other VRFs whose interfaces its routes may lead by. `group_size` is the largest sum
-    of a next-hop group's weights that the switch takes. `namespaces` maps the tables of VRFs that
-    have a network namespace, and so a routing daemon, for themselves to it."""
+    """The desired forwarding state.
+
+    `tables` maps kernel routing tables to VRFs. `next_hop_vrfs` maps a VRF to the other VRFs whose
+    interfaces its routes may use. `group_size` is the maximum sum of a next-hop group's weights in
+    the switch. `namespaces` maps the tables of VRFs with a network namespace of their own, and so a
+    routing daemon of their own, to that namespace.
+    """
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class Fib:
         )
         namespaces = self._namespaces = namespaces or {}
         self.routes = new_table()
-        """All prefixes, with what is known of them; the reconciler's, too."""
+        """All prefixes and their state; shared with the reconciler."""
         self._vrf_of_table = {MAIN_TABLE: 0} if tables is None else tables
         self.ribs = {
             namespace: Rib(
@@ -130,7 +132,7 @@ class Fib:
         """Prefixes of the routing daemon's routes, connected prefixes and hosts."""
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
-        """Routes of the routing daemon that the pipeline does not route by, and why not."""
+        """Routes of the routing daemon that the pipeline does not use, with the reason."""
         self.sessions: dict[int, str] = {}
         """The peer of each routing daemon's session, by network namespace."""
         others = next_hop_vrfs or {}
@@ -162,7 +164,7 @@ class Fib:
     # -- the way in
 
     def start(self) -> Changes:
-        """What follows from the configuration alone."""
+        """Returns the entities that follow from the configuration alone."""
         changes = Changes()
         self.interfaces.start(changes)
         return changes
@@ -170,9 +172,9 @@ class Fib:
     def adopt(
         self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None], now: float
     ) -> Changes:
-        """The switch was found to hold these (None: not understood); to be called before routes.
+        """Adopts what the switch was found to hold (None: not understood). Must precede all routes.
 
-        Their ids keep their meaning, and the neighbours in them count as known and are probed.
+        The ids keep their meaning. The neighbours in them count as resolved and are probed.
         """
         changes = Changes()
         self.nexthops.adopt(nexthops, groups)
@@ -188,7 +190,7 @@ class Fib:
         return changes
 
     def apply(self, events: Iterable[Event | RouteRun], now: float) -> Changes:
-        """Take events in; returns what is to change in the switch."""
+        """Applies events in order; returns the changes for the switch."""
         changes = Changes()
         handlers = self._handlers
         behind, moves = self.unfinished, self.rib.moves
@@ -206,27 +208,27 @@ class Fib:
 
     @property
     def unfinished(self) -> bool:
-        """Whether routes have moved with what they share, and are not all published yet."""
+        """Whether routes with moved shared state are still to be published."""
         return self._walk is not None
 
     def proceed(self) -> Changes:
-        """Publishes some more of them. Until then the switch has them where they led before, and
-        the next hops that they leave stay there as long."""
+        """Publishes some more moved routes. Until published, a route keeps its earlier target in
+        the switch, and the next hops that it leaves stay."""
         changes = Changes()
         self._republish(changes)
         self._refresh_hosts(changes)
         return changes
 
     def _begin_republishing(self) -> None:
-        """Routes that share a path set or an object got another target. A walk that is under way
-        has met some of them, so another follows it."""
+        """Starts a walk over all routes after shared state changed its target. A running walk has
+        already passed some of them, so another walk follows it."""
         if self._walk is None:
             self._walk = self.order.walk()
         else:
             self._walk_again = True
 
     def _republish(self, changes: Changes) -> None:
-        """Some blocks of the walk."""
+        """Publishes the moved routes in some blocks of the walk."""
         met = 0
         while met < REPUBLISHED:
             slots = None if self._walk is None else next(self._walk, None)
@@ -248,7 +250,7 @@ class Fib:
             self.onlink.refresh_hosts(changes)
 
     def unanswered(self, paths: Iterable[Path]) -> Changes:
-        """Packets have waited for these neighbours in vain, whatever the kernel says of them."""
+        """Marks these neighbours silent where unresolved: packets waited for them in vain."""
         changes = Changes()
         for path in paths:
             if self.neighbors.mac_of(path) is None:
@@ -256,7 +258,7 @@ class Fib:
         return changes
 
     def confirm_deleted(self, kind: Kind, identifier: int) -> None:
-        """The switch does not hold this next hop or group: its id may be used again."""
+        """Frees the id of a next hop or group that the switch no longer holds."""
         self.nexthops.confirm_deleted(kind, identifier)
 
     # -- routes
@@ -303,8 +305,8 @@ class Fib:
     def _learn_text(
         self, number: int, text: Text, entries: list[RibEntry], changes: Changes
     ) -> bool:
-        """Says what the routes of a text have in common, and notes the entry that this made; False
-        where each of them is to be looked at."""
+        """Sets the shared fields of a text's routes, and appends their entry to `entries`. Returns
+        False where each route must be applied as an event."""
         vrf = self._vrf_of_table.get(text[0])
         if vrf is None:
             return False
@@ -374,7 +376,7 @@ class Fib:
         return self._namespaces.get(table, HOME)
 
     def _paths_of(self, vrf: int, prefix: Prefix) -> PathSet | None:
-        """Where the routing daemon's route leads, if there is one that counts."""
+        """Returns the path set of the routing daemon's route, or None without a usable one."""
         table = self._table_of_vrf.get(vrf)
         entry = None if table is None else self.rib.get(RouteKey(table, prefix))
         paths = None if entry is None else entry.paths
@@ -461,7 +463,7 @@ class Fib:
             self.onlink.refresh_hosts(changes)
 
     def _resolve_again(self, l3_if: int, changes: Changes) -> None:
-        """A link came up: its gateways are wanted now, not when their next attempt is due."""
+        """Resolves a link's unresolved gateways at once when it comes up, without back-off."""
         for path in self.nexthops.paths():
             if path.l3_if == l3_if and path.address and not self.neighbors.mac_of(path):
                 changes.resolve[l3_if, path.address] = None
@@ -487,12 +489,12 @@ class Fib:
         return None if address is None else self.interfaces.l3_if_covering(address)
 
     def near_routes(self) -> list[RouteSlot]:
-        """The routes without which the router's own links are cut off: connected prefixes, and host
-        routes of neighbours."""
+        """Returns the routes that keep the router's own links reachable: connected prefixes, and
+        host routes of neighbours."""
         return [slot for slot, _ in (*self.onlink.connected(), *self.onlink.hosts())]
 
     def host_slot(self, path: Path) -> RouteSlot | None:
-        """The host route's prefix for a neighbour, whether or not it is installed."""
+        """Returns the prefix of a neighbour's host route, whether or not it is installed."""
         interface = self.interfaces.by_l3_if.get(path.l3_if)
         if interface is None or path.address is None:
             return None

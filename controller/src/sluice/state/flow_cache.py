@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of the flows that the switch serves: one cache for each list of an SPD.
+"""Records the flows installed in the switch: one cache for each list of an SPD.
 
-The record is the only memory of what is installed: flows are not desired state that the reconciler
-holds, they come from packets and go when they are cold. `FlowCache` is pure: it answers with the
-writes that are to be made, and is told what became of them.
+The record is the only memory of what is installed. Flows are not desired state of the reconciler:
+packets install them and idle ones are evicted. `FlowCache` is pure: it returns the writes to make
+and is given their results.
 
-A flow carries the epoch that it was installed in. A commit that gives the list a new epoch turns
-every flow stale at once, without a write; a stale flow is modified in place when its next packet is
-searched, and is the first to go when room is needed. A commit that changes the verdict of few flows
-keeps the epoch and deletes those (`state.invalidation`). Depends on policy_model only.
+A flow carries the epoch in which it was installed. A commit with a new epoch makes every flow
+stale at once, without a write. A stale flow is modified in place when its next packet is looked up,
+and is evicted first. A commit that changes the verdict of few flows keeps the epoch and deletes
+those flows (`state.invalidation`). Depends on policy_model only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import NamedTuple, TypeAlias
 from sluice.policy_model import Action, FlowKey
 
 LATE_SECONDS = 1.0
-"""How long after a write packets may still arrive that were punted before it."""
+"""Seconds after a write in which packets punted before it may still arrive."""
 
 NEARLY_FULL = 0.75
-"""The part of its capacity from which on a cache may soon have to evict."""
+"""Fraction of its capacity at which a cache may soon have to evict."""
 
 
 class FlowVerdict(NamedTuple):
-    """What the flow's packets get, and the epoch that this is true in."""
+    """The verdict on a flow's packets, and the epoch in which it is valid."""
 
     epoch: int
     rule_id: int
@@ -39,7 +39,7 @@ class FlowVerdict(NamedTuple):
 
 
 class Operation(Enum):
-    """What to do with a flow's entry in the switch."""
+    """Operation on a flow's entry in the switch."""
 
     __hash__ = object.__hash__  # looked up for each flow, and Enum's is Python code
     INSERT = "insert"
@@ -56,7 +56,7 @@ class FlowWrite(NamedTuple):
 
 
 class Outcome(Enum):
-    """What became of a flow that was offered."""
+    """Result of offering a flow to the cache."""
 
     INSTALLED = "installed"
     KNOWN = "installed already, the packet is older than that"
@@ -89,7 +89,7 @@ _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 
 
 def _unused(pool: _Pool, before: float) -> Iterator[FlowKey]:
-    """Flows not used since `before`, coldest first, none of them under way."""
+    """Yields flows not used since `before`, coldest first, without those being written."""
     for key, flow in pool.items():
         if flow.used >= before:
             return
@@ -110,12 +110,12 @@ class FlowCache:
         self.epoch = epoch
         self.enabled = enabled
         self.is_exact = True
-        """Whether every entry of this epoch that the switch may hold is among the live flows. It is
-        not after a refused write, until the next epoch."""
+        """Whether the live flows include every entry of this epoch that the switch may hold. False
+        after a refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
         self._leaving: dict[FlowKey, _Flow] = {}  # being deleted
         # One pool for each epoch that has flows left, the current one last, each coldest first:
-        # the order in which flows have to go.
+        # the eviction order.
         self._live: _Pool = OrderedDict()
         self._pools: deque[_Pool] = deque([self._live])
 
@@ -127,24 +127,24 @@ class FlowCache:
         return list(islice(chain.from_iterable(self._pools), limit))
 
     def flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
-        """What the switch may hold, in the order in which it would be evicted."""
+        """Returns all flows that the switch may hold, in eviction order."""
         return [(key, flow.verdict) for pool in self._pools for key, flow in pool.items()]
 
     def live_flows(self) -> list[tuple[FlowKey, FlowVerdict]]:
-        """Returns the flows of the current epoch, in no order that matters."""
+        """Returns the flows of the current epoch, in no particular order."""
         return [(key, flow.verdict) for key, flow in self._live.items()]
 
     def count_live(self) -> int:
-        """How many flows are of the current epoch."""
+        """Returns the number of flows of the current epoch."""
         return len(self._live)
 
     def verdict_of(self, key: FlowKey) -> FlowVerdict | None:
-        """Returns what the switch serves a flow with, as far as is known."""
+        """Returns the verdict recorded for a flow, or None."""
         flow = self._flows.get(key)
         return None if flow is None else flow.verdict
 
     def count_stale(self) -> int:
-        """How many entries the switch holds that serve nobody."""
+        """Returns the number of recorded flows that no longer serve packets."""
         return len(self._flows) - len(self._live)
 
     # -- packets
@@ -152,7 +152,7 @@ class FlowCache:
     def offer(
         self, key: FlowKey, verdict: FlowVerdict, now: float
     ) -> tuple[Outcome, list[FlowWrite]]:
-        """A packet of this flow was searched: the writes that let the switch serve the next one."""
+        """Returns the writes that install a flow after a packet of it was looked up."""
         if not self.enabled:
             return Outcome.OFF, []
         if verdict.epoch != self.epoch:
@@ -179,7 +179,7 @@ class FlowCache:
         return Outcome.INSTALLED, writes
 
     def retire(self, epoch: int) -> None:
-        """The list has a new epoch: every flow is stale from now on. No flow is looked at."""
+        """Sets a new epoch, which makes every flow stale without visiting any."""
         self.epoch = epoch
         self.is_exact = True
         self._live = OrderedDict()
@@ -189,7 +189,7 @@ class FlowCache:
     # -- answers of the switch
 
     def written(self, write: FlowWrite, result: Result, now: float) -> list[FlowWrite]:
-        """What became of a write, and the writes that put the record right where it was wrong."""
+        """Records the result of a write; returns writes that correct a wrong record."""
         if write.operation is Operation.DELETE:
             flow = self._leaving.pop(write.key, None)
             if flow is not None and result is Result.FAILED:
@@ -216,7 +216,7 @@ class FlowCache:
     def _correct(
         self, operation: Operation, key: FlowKey, flow: _Flow, now: float
     ) -> list[FlowWrite]:
-        """The entry was there, or was not, against the record."""
+        """Returns the write after an INSERT found the entry, or a MODIFY did not."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
         if operation is Operation.INSERT:  # stale by now, and not there: all the better
@@ -226,7 +226,7 @@ class FlowCache:
     # -- reading back
 
     def found(self, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
-        """The switch holds this flow, as read back from it before anything is offered."""
+        """Records a flow that was read back from the switch, before any `offer`."""
         if key in self._flows:
             self._remove(key)
         flow = _Flow(verdict, self._live, now)
@@ -238,10 +238,9 @@ class FlowCache:
     # -- comparing with what the switch holds
 
     def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool:
-        """Whether the switch may rightly hold this of a flow, or nothing.
+        """Returns whether the switch may hold this verdict (None: no entry) for a flow.
 
-        Of a flow under way it may hold anything. One that serves nobody may say anything, but not
-        of an epoch that is still to come.
+        A flow being written may have any. A stale flow may have any verdict of an earlier epoch.
         """
         flow = self._flows.get(key)
         if key in self._leaving or (flow is not None and flow.in_flight is not None):
@@ -253,7 +252,7 @@ class FlowCache:
         return found.epoch < self.epoch
 
     def correct(self, key: FlowKey, found: FlowVerdict | None, now: float) -> list[FlowWrite]:
-        """The writes that make the switch agree, which was found not to."""
+        """Returns the writes that correct an entry for which `agrees` is false."""
         flow = self._flows.get(key)
         if found is None:
             if flow is not None:
@@ -267,40 +266,40 @@ class FlowCache:
         return [self._delete(key)]
 
     def discard(self, key: FlowKey) -> list[FlowWrite]:
-        """The write that removes a flow, whatever it says, unless one is under way."""
+        """Returns the write that deletes a flow, unless a write of it is in flight."""
         flow = self._flows.get(key)
         return [] if flow is None or flow.in_flight is not None else [self._delete(key)]
 
     def keys(self) -> list[FlowKey]:
-        """All flows that the switch may hold."""
+        """Returns the keys of all flows that the switch may hold."""
         return list(self._flows)
 
     # -- age
 
     def used(self, key: FlowKey, now: float) -> None:
-        """The switch served a packet of the flow at `now`."""
+        """Records that the switch served a packet of the flow at `now`."""
         flow = self._flows.get(key)
         if flow is not None:
             flow.used = now
             flow.pool.move_to_end(key)
 
     def expire(self, key: FlowKey, before: float) -> list[FlowWrite]:
-        """The write that removes a flow that has not been used since `before`."""
+        """Returns the write that deletes a flow not used since `before`."""
         flow = self._flows.get(key)
         if flow is None or flow.in_flight is not None or flow.used >= before:
             return []
         return [self._delete(key)]
 
     def idle_since(self, before: float) -> list[FlowKey]:
-        """Flows not used since `before`, coldest first, none of them under way."""
+        """Returns flows not used since `before`, coldest first, without those being written."""
         return [key for pool in self._pools for key in _unused(pool, before)]
 
     def next_to_go(self, before: float, limit: int) -> list[FlowKey]:
-        """Likewise, but the first `limit` of those that serve packets."""
+        """Returns the first `limit` such flows of the current epoch."""
         return list(islice(_unused(self._live, before), limit))
 
     def is_nearly_full(self) -> bool:
-        """Whether flows may have to go soon, so that it matters which are cold."""
+        """Returns whether evictions may be near, so that the flows' age matters."""
         return len(self._flows) >= self.capacity * NEARLY_FULL
 
     # -- inside
@@ -324,19 +323,19 @@ class FlowCache:
         return flow
 
     def _keep_as_unknown(self, key: FlowKey, flow: _Flow) -> None:
-        """The switch refused a write: it may still serve the flow with what it had before."""
+        """Keeps a flow whose write was refused: the switch may still serve its earlier verdict."""
         self.is_exact = False
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """The switch has an entry whose verdict is none of this epoch, or not known."""
+        """Keeps an entry whose verdict is unknown or of an earlier epoch, to be evicted first."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]
         self._flows[key] = flow.pool[key] = flow
 
     def _victim(self) -> FlowKey | None:
-        """Who has to go: a stale flow, else the coldest, never one under way."""
+        """Returns the flow to evict: a stale one, else the coldest, never one being written."""
         while self._pools[0] is not self._live and not self._pools[0]:
             self._pools.popleft()
         for pool in self._pools:

@@ -25,15 +25,15 @@ from sluice.model import Address, PuntedPacket
 from sluice.policy_model import Selectors
 
 FRAGMENTS_EACH = 256
-"""Fragments of one datagram: 65,535 bytes in pieces of 256 and more."""
+"""Maximum fragments of one datagram: 65,535 bytes in pieces of 256 and more."""
 WAITING_EACH = 64
-"""Fragments of one datagram that wait for its first."""
+"""Maximum fragments of one datagram that wait for its first."""
 LONGEST = 0xFFFF
-"""Bytes that a reassembled IP packet may have behind its IP headers, at most."""
+"""Maximum bytes of a reassembled IP packet after its IP headers."""
 
 
 class DatagramKey(NamedTuple):
-    """What fragments of one datagram share: IPv4's protocol, 0 for IPv6 (RFC 791, RFC 8200).
+    """Fields shared by fragments of one datagram: IPv4's protocol, 0 for IPv6 (RFC 791, RFC 8200).
 
     A datagram is known for each list apart, and for what each bundle carried.
     """
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class FragmentRefusal(Enum):
-    """Why a fragment is dropped."""
+    """The reason why a fragment is dropped."""
 
     LENGTH = "fragment length"
     OVERLAP = "fragments overlap"
@@ -100,7 +100,7 @@ class _Datagram:
         return None
 
     def is_whole(self) -> bool:
-        """Whether every byte has come; fragments do not overlap."""
+        """Returns whether every byte has arrived; fragments do not overlap."""
         if self.length is None or self.first is None:
             return False
         return sum(end - start for start, end in self.pieces.items()) == self.length
@@ -138,12 +138,12 @@ class FragmentTable:
         self._seconds = seconds
 
     def __len__(self) -> int:
-        """How many datagrams are known."""
+        """Number of known datagrams."""
         return len(self._datagrams)
 
     @property
     def next_deadline(self) -> float | None:
-        """When the next datagram is given up."""
+        """Time at which the next datagram expires."""
         return next((each.deadline for each in self._datagrams.values()), None)
 
     def arrive(
@@ -180,7 +180,7 @@ class FragmentTable:
         return Arrival(subject, None, released)
 
     def expire(self, now: float) -> None:
-        """Gives up the datagrams whose time is over."""
+        """Drops the expired datagrams."""
         while (due := self.next_deadline) is not None and due <= now:
             self._forget(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
 

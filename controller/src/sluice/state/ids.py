@@ -2,8 +2,7 @@
 """Numbers for next hops and groups, never reused while the switch may still use them.
 
 A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
-entity; only then may it come to mean something else. Otherwise a route not yet moved away would for
-a moment forward to the id's new meaning.
+entity. Otherwise a route that is not yet moved would for a moment forward to the id's new meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class IdPool:
         self._quarantine: set[int] = set()
 
     def take(self) -> int:
-        """A new id. Raises OutOfIdsError."""
+        """Takes an unused id. Raises OutOfIdsError."""
         while self._next <= self._limit:
             candidate = self._next
             self._next += 1
@@ -41,22 +40,22 @@ class IdPool:
         return candidate
 
     def claim(self, wanted: int) -> None:
-        """Take an id that is in quarantine because the switch was found to hold it."""
+        """Takes an id that is in quarantine because the switch was found to hold it."""
         self._quarantine.discard(wanted)
         self._taken.add(wanted)
 
     def reserve(self, found: int) -> None:
-        """The switch holds this id: nobody gets it by `take` until it is confirmed deleted."""
+        """Quarantines an id that the switch holds: `take` skips it until confirmed deleted."""
         if found not in self._taken:
             self._quarantine.add(found)
 
     def release(self, taken: int) -> None:
-        """No longer wanted; reusable once confirmed deleted."""
+        """Releases an id; it is reusable once confirmed deleted."""
         self._taken.discard(taken)
         self._quarantine.add(taken)
 
     def confirm_deleted(self, deleted: int) -> None:
-        """The switch does not hold this id any more."""
+        """Makes a quarantined id reusable, once the switch has deleted it."""
         if deleted in self._quarantine:
             self._quarantine.discard(deleted)
             if deleted < self._next:

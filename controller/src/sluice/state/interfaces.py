@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router's layer-3 interfaces: as configured, with the links and addresses the kernel has.
+"""The router's layer-3 interfaces: their configuration, with the kernel's links and addresses.
 
-Gives: the entities of an interface (attachment, router MACs, egress), the local prefixes (the
-router's own addresses and what every router listens to), the connected prefixes, and which kernel
-interface is which of ours. Depends on model, entities, kernel_vrfs and own_addresses.
+Provides the entities of an interface (attachment, router MACs, egress), the local prefixes (the
+router's own addresses and those that every router receives), the connected prefixes, and the
+mapping between kernel interfaces and layer-3 interfaces. Depends on model, entities, kernel_vrfs
+and own_addresses.
 
-An interface is up when its TAP is administratively up and, where the port's own device is known
-(`device`), that has carrier. Addresses of any kernel interface of the host are the router's
-in the VRF that the kernel has the interface in (the weak host model, as in Linux); only those of
-ours make connected prefixes.
+An interface is up when its TAP is administratively up and the port's own device (`device`), where
+known, has carrier. Addresses of any kernel interface of the host are the router's, in the VRF to
+which the kernel assigns the interface (the weak host model, as in Linux). Only layer-3 interfaces
+have connected prefixes.
 
-A macvlan device on a TAP gives the interface another MAC address and further addresses, as VRRP
-has them: while it works they are the interface's own, and at other times nobody's.
+A macvlan device on a TAP adds a MAC address and IP addresses to the interface, as for VRRP. They
+belong to the interface while the device works, and otherwise to none.
 """
 
 from __future__ import annotations
@@ -97,24 +98,24 @@ class InterfaceState:
 
     @property
     def addresses(self) -> list[InterfaceAddress]:
-        """Its addresses: the TAP's, then those of macvlan devices that work."""
+        """Its addresses: the TAP's, then those of working macvlan devices."""
         holders = (self.holder, *(each.holder for each in self.macvlans.values()))
         return [address for holder in holders for address in holder.sorted()]
 
     @property
     def macs(self) -> list[Mac]:
-        """The MAC addresses at which it answers: the TAP's, then those of macvlan devices."""
+        """The MAC addresses that it admits: the TAP's, then those of working macvlan devices."""
         virtual = (each.link.mac for each in self.macvlans.values() if each.link.works)
         return [self.mac, *(mac for mac in virtual if mac != NO_MAC)]
 
     @property
     def usable(self) -> bool:
-        """Whether packets can leave by it."""
+        """Whether packets can leave by this interface."""
         return self.up and self.device_carrier
 
 
 class InterfaceTable:
-    """All interfaces, and which kernel interface stands for which."""
+    """All layer-3 interfaces, and the kernel interface of each."""
 
     def __init__(
         self, specs: Iterable[InterfaceSpec], tables: Mapping[int, int] | None = None
@@ -136,7 +137,7 @@ class InterfaceTable:
         self._vrfs = {state.spec.vrf for state in self.by_l3_if.values()} | {DEFAULT_VRF}
 
     def start(self, changes: Changes) -> None:
-        """The entities that follow from the configuration alone."""
+        """Sets the entities that follow from the configuration alone."""
         for vrf in self._vrfs:
             for prefix in ALWAYS_LOCAL:
                 changes.set(Kind.LOCAL_PREFIX, RouteSlot(vrf, prefix), LOCAL)
@@ -147,37 +148,37 @@ class InterfaceTable:
     # -- look-ups
 
     def l3_if_of(self, ifindex: int) -> int | None:
-        """The layer-3 interface that a kernel interface is the host's end of."""
+        """Returns the layer-3 interface whose TAP is this kernel interface, or None."""
         state = self._by_ifindex.get(ifindex)
         return None if state is None else state.spec.l3_if
 
     def l3_if_by(self, ifindex: int) -> int | None:
-        """The layer-3 interface by which the packets leave that the kernel sends on an interface:
-        a TAP's, or that of the TAP below a macvlan device."""
+        """Returns the layer-3 interface by which packets leave that the kernel sends on an
+        interface: that of a TAP, or of the TAP below a macvlan device."""
         state = self._by_ifindex.get(ifindex) or self._below(ifindex)
         return None if state is None else state.spec.l3_if
 
     def vrf_of(self, l3_if: int) -> int:
-        """The VRF of a layer-3 interface."""
+        """Returns the VRF of a layer-3 interface."""
         state = self.by_l3_if.get(l3_if)
         return DEFAULT_VRF if state is None else state.spec.vrf
 
     def mtu_of(self, l3_if: int) -> int | None:
-        """The MTU of a layer-3 interface, in bytes of IP packet."""
+        """Returns the MTU of a layer-3 interface, in bytes of IP packet."""
         state = self.by_l3_if.get(l3_if)
         return None if state is None else state.mtu
 
     def ifindex_of(self, l3_if: int) -> int | None:
-        """The kernel interface of a layer-3 interface."""
+        """Returns the kernel interface of a layer-3 interface, or None."""
         state = self.by_l3_if.get(l3_if)
         return None if state is None else state.ifindex
 
     def name_of(self, ifindex: int) -> str:
-        """A kernel interface's name, as far as it is known."""
+        """Returns a kernel interface's name, or `if<index>` while it is unknown."""
         return self._names.get(ifindex, f"if{ifindex}")
 
     def l3_if_covering(self, address: Address) -> int | None:
-        """The interface of the default VRF on whose link an address is, by connected prefix."""
+        """Returns the default VRF's interface with the longest connected prefix of an address."""
         best: tuple[int, int] | None = None
         for connected in self.connected():
             prefix = connected.slot.prefix
@@ -186,7 +187,7 @@ class InterfaceTable:
         return None if best is None else best[1]
 
     def connected(self) -> list[Connected]:
-        """The connected prefixes of interfaces that are up."""
+        """Returns the connected prefixes of interfaces that are up."""
         return [
             Connected(RouteSlot(state.spec.vrf, address.prefix), state.spec.l3_if)
             for state in self.by_l3_if.values()
@@ -196,7 +197,7 @@ class InterfaceTable:
         ]
 
     def local_addresses(self, vrf: int) -> list[Address]:
-        """The router's own addresses in a VRF, those of the switch's interfaces first."""
+        """Returns the router's own addresses in a VRF, those of layer-3 interfaces first."""
         own = [
             address.address
             for state in self.by_l3_if.values()
@@ -212,8 +213,8 @@ class InterfaceTable:
         return own
 
     def answer_address(self, l3_if: int, vrf: int, size: int) -> Address | None:
-        """An own address of `size` octets to send errors from: of the interface if it has one,
-        else of the VRF; global ones before link-local ones."""
+        """Returns a source address of `size` octets for ICMP errors: the interface's, else one of
+        the VRF; global ones before link-local ones."""
         state = self.by_l3_if.get(l3_if)
         own = [] if state is None else [a.address for a in state.addresses]
         candidates = [a for a in own + self.local_addresses(vrf) if len(a) == size]
@@ -221,7 +222,7 @@ class InterfaceTable:
         return min(usable, key=is_link_local, default=None)
 
     def broadcasts(self) -> set[Address]:
-        """The directed broadcast addresses of the router's links."""
+        """Returns the directed broadcast addresses of the router's links."""
         return {
             slots[1].prefix.address
             for state in self.by_l3_if.values()
@@ -232,7 +233,7 @@ class InterfaceTable:
     # -- events
 
     def link_changed(self, event: LinkChanged, changes: Changes) -> bool:
-        """Returns whether kernel interfaces and ours correspond differently now."""
+        """Applies a link event; returns whether the mapping of kernel interfaces changed."""
         moved = self._kernel_vrfs.apply(event)
         remapped = self._link_changed(event, changes)
         self._place_others(moved, changes)
@@ -264,7 +265,7 @@ class InterfaceTable:
         return remapped
 
     def link_removed(self, event: LinkRemoved, changes: Changes) -> bool:
-        """Returns whether kernel interfaces and ours correspond differently now."""
+        """Applies a link's removal; returns whether the mapping of kernel interfaces changed."""
         name = self._names.pop(event.ifindex, "")
         if namespace_of(event.ifindex) == HOME:
             for device in self._by_device.get(name, ()):
@@ -301,7 +302,8 @@ class InterfaceTable:
             self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     def _place_others(self, moved: Iterable[int], changes: Changes) -> None:
-        """The addresses of interfaces that are not ours count where the kernel has them."""
+        """Assigns the addresses of other kernel interfaces to the VRFs that the kernel has them
+        in."""
         for ifindex in moved:
             if self.l3_if_by(ifindex) is None:
                 self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
@@ -309,14 +311,14 @@ class InterfaceTable:
     # -- macvlan devices
 
     def _below(self, ifindex: int) -> InterfaceState | None:
-        """The interface whose TAP a macvlan device is on."""
+        """Returns the interface whose TAP carries a macvlan device."""
         link = self._macvlan_links.get(ifindex)
         if link is None or link.macvlan_on is None:
             return None
         return self._by_ifindex.get(link.macvlan_on)
 
     def _macvlan_changed(self, event: LinkChanged, changes: Changes) -> bool:
-        """Returns whether a kernel interface leads out by another of ours now."""
+        """Applies a macvlan event; returns whether the device is now on another interface."""
         before = self._below(event.ifindex)
         if event.macvlan_on is None:  # its index was given to a device of another kind
             del self._macvlan_links[event.ifindex]
@@ -331,7 +333,7 @@ class InterfaceTable:
         return before is not after
 
     def _follow_macvlans(self, state: InterfaceState | None, changes: Changes) -> None:
-        """The macvlan devices on an interface's TAP have changed, or the TAP has."""
+        """Updates an interface after its TAP or the macvlan devices on it have changed."""
         if state is None:
             return
         state.macvlans = {
@@ -346,11 +348,11 @@ class InterfaceTable:
     # -- addresses
 
     def address_added(self, event: AddressAdded, changes: Changes) -> None:
-        """The router has one more address."""
+        """Adds an address of the router."""
         self._own.add(event.ifindex, event.address, changes)
 
     def address_removed(self, event: AddressRemoved, changes: Changes) -> None:
-        """The router has one address less."""
+        """Removes an address of the router."""
         self._own.remove(event.ifindex, event.address, changes)
 
     # -- entities
@@ -393,7 +395,7 @@ LINK_LOCAL = {
 
 
 def why_not_routed(prefix: Prefix) -> str:
-    """Why the pipeline routes to no address of a prefix; empty where it does."""
+    """Returns why the pipeline does not route a prefix; empty where it does."""
     first, length = prefix.address, prefix.length
     if len(first) == 4:
         multicast = length >= 4 and first[0] >> 4 == 0xE

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to ask the kernel for a neighbour: when it is wanted, when it failed, when it went stale.
+"""Schedules neighbour resolutions by the kernel: on demand, after failures, after going stale.
 
-The kernel forgets and does not ask by itself, since it never forwards. A gateway that failed is
-asked for again after 1, 2, 4, ... 30 s; a neighbour that went stale is confirmed after 30 s, so
-that one that moved or died is noticed. Pure; depends on model and nexthops (for `Path`).
+The kernel drops neighbours and does not resolve them by itself, as it never forwards. A failed
+gateway is retried with a back-off of 1, 2, 4, ... 30 s. A stale neighbour is confirmed after 30 s,
+so that a neighbour that moved or died is detected. Pure; depends on model and nexthops (`Path`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sluice.state.nexthops import Path
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 CONFIRM_AFTER = 30.0
 RESOLUTION = 3.0
-"""Seconds the kernel takes to give up (three probes)."""
+"""Seconds until the kernel gives up a resolution (three probes)."""
 
 
 class NeighborKeeper:
-    """Who is to be asked for, and when."""
+    """The neighbours to resolve, and the time of each resolution."""
 
     def __init__(self) -> None:
         self._when: dict[Path, float] = {}
@@ -28,12 +28,12 @@ class NeighborKeeper:
         self._heap: list[tuple[float, int, bytes]] = []
 
     def ask(self, path: Path, now: float) -> None:
-        """Wanted now, and it is not known: whatever was tried before does not count."""
+        """Resolves this neighbour now; resets its back-off."""
         self._attempts.pop(path, None)
         self._schedule(path, now)
 
     def changed(self, path: Path, state: NeighborState, gateway: bool, now: float) -> None:
-        """The kernel said something about a neighbour; `gateway`: routes use it."""
+        """Applies a neighbour's new kernel state; `gateway`: routes use it."""
         if state in (NeighborState.FAILED, NeighborState.NONE):
             if gateway:
                 attempts = self._attempts.get(path, 0)
@@ -48,12 +48,12 @@ class NeighborKeeper:
             self._when.pop(path, None)
 
     def forget(self, path: Path) -> None:
-        """Nobody wants it any more."""
+        """Cancels the resolutions of a neighbour."""
         self._when.pop(path, None)
         self._attempts.pop(path, None)
 
     def due(self, now: float) -> list[Path]:
-        """Whom to ask for now. Whoever is not heard of is asked for again."""
+        """Returns the neighbours to resolve now, and schedules their retries."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             when, l3_if, address = heapq.heappop(self._heap)
@@ -68,7 +68,7 @@ class NeighborKeeper:
 
     @property
     def next_due(self) -> float | None:
-        """When `due` has something to give next."""
+        """Time of the next resolution; None without any."""
         while self._heap:
             when, l3_if, address = self._heap[0]
             if self._when.get(Path(l3_if, address)) == when:

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's IPsec policies as the rules of an SPD.
+"""Translates the kernel's IPsec policies into the rules of an SPD.
 
-`out` policies are the outbound list. `fwd` policies are the inbound list for what this router
-forwards, `in` policies for what is for itself. Order: the lowest priority value first, among equals
-the lowest index, which the kernel gives in the order of insertion and keeps when it replaces a
-policy. Behind the policies stand the kernel's defaults, each a rule that is shown.
+`out` policies make the outbound list. `fwd` policies make the inbound rules for forwarded packets,
+`in` policies those for packets to this router. Order: the lowest priority value first, then the
+lowest index, which the kernel assigns in insertion order and keeps when it replaces a policy. The
+kernel's defaults follow the policies, each as a visible rule.
 
-A policy that cannot be mirrored becomes a discard of everything that it might match, and a problem
-that names it: failure is closed. A template that protects becomes a bundle, named by its addresses
-and reqid; the same template in several policies is one bundle. An outbound template may name an SPI
-(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and its policies name no other. An
-outbound transport template without addresses, for more than one host, is a trap (Libreswan's
-`auto=ondemand`): its bundle never has an SA, so that its packets drop and become acquires, until
-the daemon replaces the policy.
-Pure; depends on policy_model and xfrm_model.
+A policy that cannot be mirrored fails closed: it becomes a discard of everything that it might
+match, and a problem that names it. A protecting template becomes a bundle, named by its addresses
+and reqid; policies with the same template share it. An outbound template may name an SPI
+(strongSwan's do): then that SA serves the bundle (`kernel_sas`), and no policy of the bundle may
+name another SPI. An outbound transport template without addresses, for more than one host, is a
+trap (Libreswan's `auto=ondemand`): its bundle never has an SA, so its packets drop and cause
+acquires until the daemon replaces the policy. Pure; depends on policy_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ ANY_OCTET = NumberRange(0, 0xFF)
 
 
 class KernelBundle(NamedTuple):
-    """What templates ask for: ESP between two addresses. `local` is this router's. Both are
-    unspecified where `trap` names the policy whose packets only become acquires.
+    """ESP between two addresses, as templates require it. `local` is this router's. Both are
+    unspecified if `trap` names a policy whose packets only cause acquires.
     """
 
     local: Address
@@ -73,7 +72,7 @@ class KernelBundle(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names the bundle, by all that it is."""
+        """A unique name, made of all fields."""
         if self.trap:
             return f"trap-{self.trap}"
         ends = f"{format_address(self.local)}-{format_address(self.remote)}"
@@ -82,8 +81,8 @@ class KernelBundle(NamedTuple):
 
 
 class MirroredRules(NamedTuple):
-    """An SPD as the kernel has it. `bundles` are by name, `policies` by bundle: those outbound ones
-    that ask for it, in order. `problems` are sentences."""
+    """An SPD as the kernel has it. `bundles` is by name; `policies` has each bundle's outbound
+    policies, in order. `problems` are sentences."""
 
     rules: Mapping[Direction, tuple[Rule, ...]]
     bundles: Mapping[str, KernelBundle]
@@ -92,7 +91,7 @@ class MirroredRules(NamedTuple):
 
 
 class NotMirroredError(Exception):
-    """Why a policy cannot be mirrored."""
+    """The reason why a policy cannot be mirrored."""
 
 
 def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> MirroredRules:
@@ -123,7 +122,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
 
 
 def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
-    """The rule of a policy, and the bundle that it names. Raises NotMirroredError."""
+    """Returns a policy's rule and the bundle that it names. Raises NotMirroredError."""
     _check(policy)
     rule = _selectors(policy, _ports(policy.selector))
     if policy.action == PolicyAction.BLOCK:
@@ -150,7 +149,7 @@ def _check(policy: KernelPolicy) -> None:
 
 
 def _bundle(policy: KernelPolicy) -> KernelBundle:
-    """The bundle of a policy's only template."""
+    """Returns the bundle of a policy's only template. Raises NotMirroredError."""
     (template,) = policy.templates
     if template.protocol != ESP:
         raise NotMirroredError(f"its template asks for IP protocol {template.protocol}, not ESP")
@@ -188,13 +187,13 @@ def _is_host(prefix: Prefix) -> bool:
 
 
 def named_spi(policies: Iterable[KernelPolicy]) -> int:
-    """The SPI that the outbound policies of a bundle name; 0 where none does."""
+    """Returns the SPI that a bundle's outbound policies name; 0 where none does."""
     spis = (template.spi for policy in policies for template in policy.templates)
     return next(filter(None, spis), 0)
 
 
 def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
-    """Two SAs cannot serve one bundle. Raises NotMirroredError."""
+    """Refuses a second SPI for a bundle, which one SA serves. Raises NotMirroredError."""
     spi, named = named_spi((policy,)), named_spi(others)
     if spi and named and spi != named:
         raise NotMirroredError(
@@ -204,8 +203,8 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
 
 
 def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
-    """The addresses of a template's ESP packets; in transport mode those of the packets may stand
-    in for them."""
+    """Returns the addresses of a template's ESP packets. In transport mode the selector's host
+    addresses replace open ones. Raises NotMirroredError."""
     ends = []
     for end, prefix in (
         (template.source, selector.source),
@@ -221,7 +220,7 @@ def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Addres
 
 
 def _closed(policy: KernelPolicy) -> Rule:
-    """A discard of everything that a policy might match."""
+    """Returns a discard of everything that a policy might match."""
     try:
         ports = _ports(policy.selector)
     except NotMirroredError:
@@ -230,7 +229,8 @@ def _closed(policy: KernelPolicy) -> Rule:
 
 
 def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
-    """A discard with a policy's selectors. Policies are of one family each, also `0.0.0.0/0`."""
+    """Returns a discard with a policy's selectors. Each policy has one address family, even with
+    `0.0.0.0/0`."""
     selector = policy.selector
     return Rule(
         f"kernel-{_text(policy)}",
@@ -252,7 +252,7 @@ class _Ports(NamedTuple):
 
 
 def _ports(selector: KernelSelector) -> _Ports:
-    """Ports, or ICMP types and codes. Raises NotMirroredError."""
+    """Returns ports, or ICMP types and codes. Raises NotMirroredError."""
     if selector.source_port == selector.destination_port == ANY_PORT:
         return _Ports(None, None, None)
     if selector.protocol in PORT_PROTOCOLS:
@@ -267,7 +267,7 @@ def _ports(selector: KernelSelector) -> _Ports:
 
 
 def _range(port: PortMatch) -> NumberRange:
-    """The values under a mask, which must leave a range."""
+    """Returns the port range that a mask leaves. Raises NotMirroredError where it is no range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
         raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is no range")
@@ -288,7 +288,7 @@ def _icmp(selector: KernelSelector) -> NumberRange:
 
 
 def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
-    """What the kernel does with packets that no policy matches."""
+    """Returns the rule for packets that no policy matches."""
     return Rule(
         f"kernel-default-{direction.name.lower()}",
         Action.BYPASS if action is PolicyAction.ALLOW else Action.DISCARD,
@@ -297,13 +297,13 @@ def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
 
 
 def _text(policy: KernelPolicy) -> str:
-    """A policy as `ip -s xfrm policy` knows it: its direction and index."""
+    """Returns a policy's direction and index, as in `ip -s xfrm policy`."""
     kind = "-sub" if policy.key.is_sub else ""
     return f"{policy.direction.name.lower()}-{policy.key.number}{kind}"
 
 
 def accepts(selector: KernelSelector, flow: KernelSelector) -> bool:
-    """Whether a policy's selector matches a packet, given as a selector that matches it alone."""
+    """Returns whether a policy's selector matches a packet, given as a one-packet selector."""
     return (
         selector.source.covers(flow.source.address)
         and selector.destination.covers(flow.destination.address)

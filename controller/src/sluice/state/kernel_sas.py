@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's IPsec states as SAs of the bundles that its policies ask for.
+"""Translates the kernel's IPsec states into SAs of the bundles that its policies use.
 
-A state belongs to the bundle whose template it fits: addresses, mode and reqid (a template without
-a reqid takes any). Of a bundle's outbound states the newest serves, or the one whose SPI its
-policies name, as in the kernel; those before it stay for what is still under way, so that a rekey
-is made before the break. A state that cannot be
-mirrored is left out by name: its SPI is unknown inbound, and a bundle without an outbound SA drops.
+A state belongs to the bundle whose template matches its addresses, mode and reqid (a template
+without a reqid matches any). Of a bundle's outbound states the newest serves, or the one whose SPI
+its policies name, as in the kernel. Older ones stay for packets in flight: rekeying is
+make-before-break. A state that cannot be mirrored is left out and named as a problem: its SPI is
+unknown inbound, and a bundle without an outbound SA drops.
 
-Invariant: a state that the kernel itself has sent with is never mirrored. Two senders would count
-the same key's sequence numbers, and so nonces, twice. Pure; depends on sa_model and xfrm_model.
+Invariant: a state with which the kernel itself has sent is never mirrored. Two senders would use
+the same sequence numbers, and so nonces, of a key twice. Pure; depends on sa_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ CIPHERS = {
     ("cbc(aes)", 32): "aes-256-cbc-hmac-sha-256-128",
     ("ecb(cipher_null)", 0): "null-hmac-sha-256-128",
 }
-"""By the kernel's name and the key's bytes; with HMAC-SHA-256-128."""
+"""Keyed by the kernel's name and the key length in bytes; with HMAC-SHA-256-128."""
 ICV_BITS = 128
 MODES = {Mode.TUNNEL: SaMode.TUNNEL, Mode.TRANSPORT: SaMode.TRANSPORT}
 
 
 class KernelKeys:
-    """The keys of a state, until it goes."""
+    """The keys of a state, valid until it is deleted."""
 
     def __init__(self, key: Key, integrity: Key) -> None:
         self._key = key
         self._integrity = integrity
 
     def read(self) -> KeyMaterial:
-        """Returns the keys, for the caller to erase."""
+        """Returns the keys; the caller must erase them."""
         return KeyMaterial(_digits(self._key), _digits(self._integrity))
 
 
 class MirroredState(NamedTuple):
-    """A state and the SA that it is."""
+    """A state and the SA that mirrors it."""
 
     state: KernelState
     bundle: str
@@ -81,21 +81,21 @@ class MirroredState(NamedTuple):
 
 
 class MirroredStates(NamedTuple):
-    """All of them; `problems` are sentences."""
+    """All mirrored states; `problems` are sentences."""
 
     states: tuple[MirroredState, ...]
     problems: tuple[str, ...]
 
 
 class Numbers(NamedTuple):
-    """The pipeline's number of each bundle, and of the VRF that all are in."""
+    """The pipeline's number of each bundle, and the VRF that all bundles are in."""
 
     bundles: Mapping[str, int]
     vrf: int
 
 
 class NotMirroredError(Exception):
-    """Why a state cannot be mirrored."""
+    """The reason why a state cannot be mirrored."""
 
 
 def mirror_states(
@@ -107,7 +107,7 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given what `mirror_rules` made of its policies.
 
-    `own` are this router's addresses: they tell inbound from outbound states.
+    `own` are this router's addresses, which distinguish inbound from outbound states.
     """
     by_ends: dict[tuple[Address, Address, Mode], list[KernelBundle]] = {}
     for bundle in bundles:
@@ -140,7 +140,7 @@ def _named(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
 ) -> Iterable[MirroredState]:
-    """Leaves out outbound SAs that a bundle's policies pass over: those behind the one whose SPI
+    """Drops outbound SAs that a bundle's policies do not use: those newer than the SA whose SPI
     they name, or all where there is no such SA."""
     spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
     reached = {
@@ -160,7 +160,7 @@ def _named(
 
 
 def _retired(found: list[MirroredState]) -> Iterable[MirroredState]:
-    """Marks all outbound SAs of a bundle but the last, which serves."""
+    """Marks all outbound SAs of a bundle as retiring, except the last, which serves."""
     last = {one.bundle: one for one in found if one.association.is_outbound}
     for one in found:
         sa = one.association
@@ -206,7 +206,7 @@ def _settings(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     numbers: Numbers,
 ) -> SaSettings:
-    """All that router and engine must agree on; raises NotMirroredError."""
+    """Returns the settings on which router and engine must agree; raises NotMirroredError."""
     _check(state, direction, policies.get(bundle.name, ()))
     settings = SaSettings(
         direction,
@@ -218,7 +218,7 @@ def _settings(
         MODES[bundle.mode],
         esn=bool(state.flags & ESN),
         ecn=not state.flags & NO_ECN,
-        # The kernel itself tells key managers of soft times.
+        # The kernel itself notifies key managers of soft time limits.
         soft=_lifetime(state.soft)._replace(seconds=None),
         hard=_lifetime(state.hard),
     )
@@ -262,7 +262,7 @@ def _check(state: KernelState, direction: Direction, policies: Iterable[KernelPo
 
 
 def _is_open(state: KernelState) -> bool:
-    """Whether its selector leaves all to the policies."""
+    """Returns whether a state's selector restricts nothing."""
     selector = state.selector
     lengths = selector.source.length or selector.destination.length
     return not (lengths or selector.protocol or selector.ifindex or selector.user)
@@ -295,13 +295,13 @@ def _keys(state: KernelState) -> KernelKeys:
 
 
 def _lifetime(limits: Limits) -> Lifetime:
-    """Limits that the engine watches; the kernel watches the time since the first packet."""
+    """Returns the limits that the engine enforces; the kernel enforces the time since first use."""
     size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 
 
 def _digits(key: Key) -> bytearray:
-    """Hexadecimal digits, in a buffer that can be erased."""
+    """Returns hexadecimal digits, in a buffer that can be erased."""
     octets = key.reveal()
     digits = bytearray(2 * len(octets))
     for at, octet in enumerate(octets):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The neighbours on the router's links, as the kernel's neighbour table has them.
 
-Depends on model and nexthops (for `Path`). A neighbour found in the switch at start counts as known
-until the kernel has an opinion, so that a restarted controller does not stop what forwards.
+Depends on model and nexthops (for `Path`). A neighbour found in the switch at start counts as
+resolved until the kernel reports its state, so that a restart does not disturb forwarding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VALID = (  # the kernel's NUD_VALID
 
 
 class Neighbor(NamedTuple):
-    """A neighbour; `since` is when its state was last said to be another."""
+    """A neighbour; `since` is the time of its last change of state."""
 
     path: Path
     mac: Mac | None
@@ -35,23 +35,26 @@ class Neighbor(NamedTuple):
 
 
 HEAD_OCTETS = {4: 2, 16: 4}
-"""By octets of an address: how many leading ones `covers_one` looks at first."""
+"""Leading octets that `covers_one` checks first, by octets of an address."""
 
 
 class NeighborTable:
-    """All neighbours on our interfaces, with those that are being looked for."""
+    """All neighbours on layer-3 interfaces, including those being resolved."""
 
     def __init__(self) -> None:
         self._neighbors: dict[Path, Neighbor] = {}
         self._heads: Counter[bytes] = Counter()
         self._addresses: dict[int, list[Address]] = {size: [] for size in HEAD_OCTETS}
-        """In order, by octets of an address."""
+        """Sorted addresses, keyed by octets of an address."""
         self.version = 0
         """Counts changes of the neighbours' addresses."""
 
     def covers_one(self, prefix: Prefix) -> bool:
-        """Whether a neighbour lies within `prefix`. Asked of every route: most are told apart by
-        their first octets, and of a full table's short prefixes nearly all cover none."""
+        """Returns whether a neighbour lies within `prefix`.
+
+        Called for every route. The first octets decide for most; of a full table's short prefixes
+        nearly all cover none.
+        """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]
         if prefix.length >= octets * 8 and prefix.address[:octets] not in self._heads:
@@ -61,7 +64,7 @@ class NeighborTable:
         return at < len(addresses) and prefix.covers(addresses[at])
 
     def addresses(self, size: int) -> list[Address]:
-        """All addresses of so many octets, in order."""
+        """Returns all addresses of `size` octets, sorted."""
         return self._addresses[size]
 
     def _put(self, neighbor: Neighbor) -> None:
@@ -84,7 +87,7 @@ class NeighborTable:
                 del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
-        """Believe these until the kernel knows better; returns those that were new."""
+        """Adds these until the kernel reports their state; returns those that were new."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:
@@ -93,25 +96,25 @@ class NeighborTable:
         return added
 
     def mac_of(self, path: Path) -> Mac | None:
-        """The neighbour's MAC address where it is known."""
+        """Returns a neighbour's MAC address, or None while unresolved."""
         neighbor = self._neighbors.get(path)
         return None if neighbor is None else neighbor.mac
 
     def has_failed(self, path: Path) -> bool:
-        """Whether the kernel has given up resolving a neighbour."""
+        """Returns whether the kernel has given up resolving a neighbour."""
         neighbor = self._neighbors.get(path)
         return neighbor is not None and neighbor.state is NeighborState.FAILED
 
     def get(self, path: Path) -> Neighbor | None:
-        """What is known of a neighbour."""
+        """Returns a neighbour, or None."""
         return self._neighbors.get(path)
 
     def paths(self) -> list[Path]:
-        """All neighbours, in no order."""
+        """Returns all neighbours, in no particular order."""
         return list(self._neighbors)
 
     def on_interface(self, l3_if: int) -> list[Path]:
-        """The neighbours of one interface."""
+        """Returns the neighbours of one interface."""
         return [path for path in self._neighbors if path.l3_if == l3_if]
 
     def __iter__(self) -> Iterator[Neighbor]:
@@ -120,7 +123,7 @@ class NeighborTable:
     def change(
         self, path: Path, mac: Mac | None, state: NeighborState, now: float
     ) -> tuple[Mac | None, Mac | None]:
-        """What the kernel says of a neighbour; returns its MAC address before and after."""
+        """Applies a kernel neighbour event; returns the MAC address before and after."""
         old = self._neighbors.get(path)
         before = None if old is None else old.mac
         after = mac if state & _VALID else None
@@ -132,7 +135,7 @@ class NeighborTable:
         return before, after
 
     def remove_interface(self, l3_if: int) -> list[Path]:
-        """Its link is gone; returns the neighbours that are forgotten with it."""
+        """Deletes the neighbours of an interface whose link is gone; returns them."""
         gone = self.on_interface(l3_if)
         for path in gone:
             self._remove(path)
@@ -140,7 +143,7 @@ class NeighborTable:
 
 
 def is_unicast(address: Address) -> bool:
-    """Whether an address can be a neighbour's: the kernel's table also lists multicast groups."""
+    """Returns whether an address can be a neighbour's: the kernel also lists multicast groups."""
     if len(address) == 4:
         return address[0] < 224 and address != b"\x00\x00\x00\x00"
     return address[0] != 0xFF and any(address)

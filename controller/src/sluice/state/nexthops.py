@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next hops and next-hop groups: shared by all routes that use them, counted, gone with the last.
+"""Next hops and next-hop groups, shared by routes, reference-counted, and deleted with the last.
 
-A next hop is (l3_if, gateway address), or (l3_if, None) for destinations on the link itself. What
-changes while a route stays the same, a neighbour's MAC address or a link, changes here and touches
-no route: the next hop's entity is modified, and a group loses or regains the members whose link is
-down or up, and those whose neighbour is silent or answers.
+A next hop is (l3_if, gateway address), or (l3_if, None) for on-link destinations. A change of a
+neighbour's MAC address or of a link changes next hops and groups only, and no route: the next hop's
+entity is modified. A group loses or regains the members whose link goes down or up, or whose
+neighbour stops or resumes answering.
 
-A neighbour is silent from the moment that its resolution failed until it is resolved again. What
-lies between (the kernel tries once more, or forgets the entry) is no answer and changes nothing, so
-that a group does not flap. Invariant: a group is never empty. Without a member that answers it
-keeps those whose link is up, so that packets go on asking for their neighbours; without a link it
-keeps them all, and each drops.
+A neighbour is silent from its failed resolution until it is resolved again. The states in between
+(the kernel retries, or drops the entry) change nothing, so that a group does not flap.
 
-Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released one does not
-come back before `confirm_deleted`; every change of an entity is recorded in the `Changes` given.
+Invariant: a group is never empty. Without a member that answers it keeps those whose link is up,
+so that packets still trigger neighbour resolution. Without a link it keeps all, and each drops.
+
+Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released id is not reused
+before `confirm_deleted`; every change of an entity is recorded in the `Changes` given.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from sluice.model import Address, Mac
 from sluice.state.ids import IdPool
 
 MAX_GROUP_MEMBERS = 64
-"""Next hops of a group."""
+"""Maximum number of next hops in a group."""
 
 
 class Path(NamedTuple):
-    """One way out: what names a next hop."""
+    """Key of a next hop."""
 
     l3_if: int
     address: Address | None
@@ -75,8 +75,10 @@ class _GroupState:
 
 
 class NexthopTable:
-    """All next hops and groups in use. `has_failed` says whether the kernel's last word on a
-    neighbour is that it does not answer."""
+    """All next hops and groups in use.
+
+    `has_failed` returns whether the kernel last reported a neighbour's resolution as failed.
+    """
 
     def __init__(self, has_failed: Callable[[Path], bool] = lambda _: False) -> None:
         self._has_failed = has_failed
@@ -94,7 +96,7 @@ class NexthopTable:
     # -- what the switch was found to hold
 
     def adopt(self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None]) -> None:
-        """Keep these ids' meaning where it is wanted again, and give none of them another."""
+        """Reserves these ids; each is used again only for the same next hop or group."""
         for identifier, nexthop in nexthops.items():
             self._nexthop_ids.reserve(identifier)
             if nexthop is not None:
@@ -106,7 +108,7 @@ class NexthopTable:
                 self._found_groups.setdefault(group, identifier)
 
     def found_neighbors(self) -> dict[Path, Mac]:
-        """Gateways and hosts whose MAC address the switch was found to know."""
+        """Returns gateways and hosts whose MAC address the switch was found to hold."""
         return {
             path: mac
             for path, (_, mac) in self._found_nexthops.items()
@@ -114,7 +116,7 @@ class NexthopTable:
         }
 
     def confirm_deleted(self, kind: Kind, identifier: int) -> None:
-        """The switch does not hold this next hop or group (any more)."""
+        """Frees the id of a next hop or group that the switch no longer holds."""
         if kind is Kind.NEXTHOP:
             self._nexthop_ids.confirm_deleted(identifier)
             self._forget_found_nexthop(identifier)
@@ -129,32 +131,32 @@ class NexthopTable:
     # -- next hops
 
     def path_of(self, identifier: int) -> Path | None:
-        """What a next hop's id stands for."""
+        """Returns the next hop that has this id, or None."""
         return self._paths_by_id.get(identifier)
 
     def id_of(self, path: Path) -> int | None:
-        """The id of a next hop in use."""
+        """Returns the id of a next hop in use, or None."""
         state = self._nexthops.get(path)
         return None if state is None else state.id
 
     def paths(self) -> list[Path]:
-        """All next hops in use."""
+        """Returns all next hops in use."""
         return list(self._nexthops)
 
     def identifiers(self) -> list[int]:
-        """Their ids."""
+        """Returns the ids of all next hops in use."""
         return list(self._paths_by_id)
 
     def group_ids(self) -> list[int]:
-        """The groups in use."""
+        """Returns the ids of all groups in use."""
         return list(self._groups_by_id)
 
     def members_of(self, group: int) -> tuple[WeightedPath, ...]:
-        """The members of a group in use, those that get no packets too."""
+        """Returns the members of a group in use, including those that get no packets."""
         return self._groups_by_id.get(group, ())
 
     def acquire(self, path: Path, mac: Mac | None, changes: Changes) -> int:
-        """One more use of a next hop; returns its id. Raises OutOfIdsError."""
+        """Adds a reference to a next hop; returns its id. Raises OutOfIdsError."""
         state = self._nexthops.get(path)
         if state is None:
             state = self._create(path, mac, changes)
@@ -162,7 +164,7 @@ class NexthopTable:
         return state.id
 
     def release(self, path: Path, changes: Changes) -> None:
-        """One use less."""
+        """Drops a reference to a next hop; deletes it with the last."""
         state = self._nexthops[path]
         state.uses -= 1
         if state.uses == 0:
@@ -189,19 +191,19 @@ class NexthopTable:
         return state
 
     def set_mac(self, path: Path, mac: Mac | None, changes: Changes) -> None:
-        """The neighbour behind a next hop was resolved, moved or lost."""
+        """Records a neighbour's MAC address, None where it is unresolved."""
         state = self._nexthops.get(path)
         if state is not None and state.mac != mac:
             state.mac = mac
             self._write_nexthop(state, changes)
 
     def is_silent(self, path: Path) -> bool:
-        """Whether the neighbour behind a next hop in use does not answer."""
+        """Returns whether the neighbour of a next hop in use does not answer."""
         state = self._nexthops.get(path)
         return state is not None and state.silent
 
     def set_silent(self, path: Path, silent: bool, changes: Changes) -> None:
-        """The neighbour behind a next hop does not answer, or does again."""
+        """Records whether the neighbour of a next hop is silent; rewrites the next hop's groups."""
         state = self._nexthops.get(path)
         if state is not None and state.silent != silent:
             state.silent = silent
@@ -209,7 +211,7 @@ class NexthopTable:
                 self._write_group(group, changes)
 
     def set_link(self, l3_if: int, up: bool, changes: Changes) -> bool:
-        """An interface can or cannot carry packets; returns whether that is news."""
+        """Records whether an interface can carry packets; returns whether that changed."""
         if up != (l3_if in self._down):
             return False
         (self._down.discard if up else self._down.add)(l3_if)
@@ -232,7 +234,7 @@ class NexthopTable:
     def acquire_group(
         self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: Changes
     ) -> int:
-        """One more use of the group of these members (sorted, distinct); returns its id."""
+        """Adds a reference to the group of these members (sorted, distinct); returns its id."""
         group = self._groups.get(members)
         if group is None:
             group = self._create_group(members, macs, changes)
@@ -240,7 +242,7 @@ class NexthopTable:
         return group.id
 
     def release_group(self, members: tuple[WeightedPath, ...], changes: Changes) -> None:
-        """One use less."""
+        """Drops a reference to a group; deletes it with the last."""
         group = self._groups[members]
         group.uses -= 1
         if group.uses:
@@ -262,7 +264,7 @@ class NexthopTable:
         for member, mac in zip(members, macs, strict=True):
             self.acquire(member.path, mac, changes)
         states = tuple((self._nexthops[member.path], member.weight) for member in members)
-        # Without its dead members if they were dead when it was written: a new group in its place
+        # The switch may hold the group without its dead members. Reuse it then too: a new group
         # would move flows.
         found = self._found_groups.pop(_group_of(states), None)
         if found is None:
@@ -290,7 +292,7 @@ class NexthopTable:
         changes.set(Kind.GROUP, group.id, _group_of(self._chosen(group.members)))
 
     def _chosen(self, members: _Members) -> _Members:
-        """The members that are to get packets."""
+        """Returns the members that get packets."""
         linked = tuple(member for member in members if member[0].path.l3_if not in self._down)
         answering = tuple(member for member in linked if not member[0].silent)
         return answering or linked or members

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on the router's own links: connected prefixes (glean) and host routes for neighbours.
+"""On-link routes: connected prefixes (glean) and host routes for neighbours.
 
-A connected prefix's packets go to the next hop (l3_if, None), which punts so that the neighbour is
-resolved; a neighbour that is known gets a host route to (l3_if, its address). The host route is
-there only while the longest match without host routes is a connected route of the same interface:
-were a routing daemon's longer prefix to lead elsewhere, a neighbour that merely answered ARP must
-not override it.
+A connected prefix's packets go to the next hop (l3_if, None), which punts them so that the
+neighbour is resolved. A resolved neighbour gets a host route to (l3_if, its address).
+
+Invariant: a host route exists only while the longest match without host routes is a connected route
+of the same interface. Where a routing daemon's longer prefix leads elsewhere, a neighbour that
+merely answered ARP must not override it.
 
 Depends on model, entities and `state`'s tables. `rib_match` is the routing daemon's longest match.
 """
@@ -23,7 +24,7 @@ from sluice.state.nexthops import NexthopTable, Path
 
 
 class RibMatch(NamedTuple):
-    """A routing daemon's route that covers an address: its length, the links it is connected on."""
+    """The routing daemon's longest match: its prefix length and its on-link interfaces."""
 
     length: int
     connected_on: frozenset[int]
@@ -35,7 +36,7 @@ class _OnLink(NamedTuple):
 
 
 class OnLink:
-    """Connected prefixes and host routes; `target` gives what they want for a prefix."""
+    """Connected prefixes and host routes, and their targets."""
 
     def __init__(
         self,
@@ -54,12 +55,12 @@ class OnLink:
         self._hosts: dict[RouteSlot, _OnLink] = {}
 
     def target(self, slot: RouteSlot) -> Target | None:
-        """What to do with a prefix that the routing daemon has no route for."""
+        """Returns the target of a prefix without a route of the routing daemon, or None."""
         found = self._find(slot)
         return None if found is None else found.target
 
     def path(self, slot: RouteSlot) -> Path | None:
-        """Where that leads."""
+        """Returns the next hop of a connected prefix or host route, or None."""
         found = self._find(slot)
         return None if found is None else found.path
 
@@ -67,7 +68,7 @@ class OnLink:
         return self._connected.get(slot) or self._hosts.get(slot)
 
     def lengths(self, vrf: int, size: int) -> set[int]:
-        """The lengths of a VRF's connected prefixes with addresses of so many octets."""
+        """Returns the lengths of a VRF's connected prefixes with addresses of `size` octets."""
         return {
             slot.prefix.length
             for slot in self._connected
@@ -75,15 +76,15 @@ class OnLink:
         }
 
     def hosts(self) -> list[tuple[RouteSlot, Path]]:
-        """All host routes."""
+        """Returns all host routes."""
         return [(slot, host.path) for slot, host in self._hosts.items()]
 
     def connected(self) -> list[tuple[RouteSlot, Path]]:
-        """All connected prefixes."""
+        """Returns all connected prefixes."""
         return [(slot, connected.path) for slot, connected in self._connected.items()]
 
     def refresh_connected(self, changes: Changes) -> bool:
-        """Addresses or links have changed. Returns whether the connected prefixes have."""
+        """Updates connected prefixes after addresses or links changed; returns whether they did."""
         wanted: dict[RouteSlot, Path] = {}
         for connected in self._interfaces.connected():
             wanted.setdefault(connected.slot, Path(connected.l3_if, None))
@@ -104,12 +105,12 @@ class OnLink:
         return True
 
     def refresh_hosts(self, changes: Changes) -> None:
-        """Covering routes have changed: decide on every neighbour again."""
+        """Updates all host routes after covering routes changed."""
         for neighbor in self._neighbors:
             self.refresh_host(neighbor.path, changes)
 
     def refresh_host(self, path: Path, changes: Changes) -> None:
-        """A neighbour was resolved, moved or lost, or what covers it has changed."""
+        """Updates a neighbour's host route after the neighbour or its covering routes changed."""
         interface = self._interfaces.by_l3_if.get(path.l3_if)
         if interface is None or path.address is None:
             return

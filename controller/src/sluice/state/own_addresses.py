@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this host's interfaces, and what they make local in which VRF.
+"""The addresses of this host's interfaces, and the local prefixes of each VRF.
 
-An address that counts in a VRF is delivered to the host there (`Kind.LOCAL_PREFIX`), and nobody
-else may send from it (`Kind.OWN_SOURCE`). IPv6 link-local addresses are no such sources: another
-link's host may have the same. Several interfaces may have one address: it counts as long as one of
-them has it. Depends on model and entities.
+An address that is valid in a VRF is delivered to the host there (`Kind.LOCAL_PREFIX`), and received
+packets must not have it as source (`Kind.OWN_SOURCE`). This excludes IPv6 link-local addresses: a
+host on another link may have the same. An address is valid as long as an interface has it.
+Depends on model and entities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOPBACK6 = bytes(15) + b"\x01"
 
 
 class Holder:
-    """The addresses of one kernel interface. `vrf` is where they count; None: nowhere."""
+    """The addresses of one kernel interface, valid in `vrf`; None: in no VRF."""
 
     __slots__ = ("addresses", "vrf")
 
@@ -27,41 +27,41 @@ class Holder:
         self.vrf: int | None = vrf
 
     def sorted(self) -> list[InterfaceAddress]:
-        """The addresses that count, in a fixed order."""
+        """Returns the valid addresses, sorted."""
         return [] if self.vrf is None else sorted(self.addresses)
 
 
 class OwnAddresses:
-    """All addresses of this host, by the kernel's index of their interface."""
+    """All addresses of this host, by kernel interface index."""
 
     def __init__(self) -> None:
         self.holders: dict[int, Holder] = {}
         self._uses: dict[RouteSlot, int] = {}
 
     def holder(self, ifindex: int) -> Holder:
-        """An interface's addresses; for an unknown interface empty ones, of the default VRF or of
-        the VRF whose network namespace it is in."""
+        """Returns an interface's holder, for an unknown interface a new one: empty, in the default
+        VRF or the VRF of its network namespace."""
         known = self.holders.get(ifindex)
         if known is None:
             known = self.holders[ifindex] = Holder(namespace_of(ifindex))
         return known
 
     def add(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
-        """An interface has one more address."""
+        """Adds an address to an interface."""
         holder = self.holder(ifindex)
         if address not in holder.addresses:
             holder.addresses.add(address)
             self._claim(holder.vrf, address, changes)
 
     def remove(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
-        """An interface has one address less."""
+        """Removes an address from an interface."""
         holder = self.holder(ifindex)
         if address in holder.addresses:
             holder.addresses.remove(address)
             self._release(holder.vrf, address, changes)
 
     def place(self, ifindex: int, vrf: int | None, changes: Changes) -> None:
-        """An interface's addresses count in this VRF from now on, or nowhere."""
+        """Moves an interface's addresses to this VRF; None: to no VRF."""
         holder = self.holder(ifindex)
         if holder.vrf == vrf:
             return
@@ -71,7 +71,7 @@ class OwnAddresses:
             self._release(before, address, changes)
 
     def forget(self, ifindex: int, changes: Changes) -> None:
-        """An interface is gone, and its addresses with it."""
+        """Deletes an interface and its addresses."""
         holder = self.holders.pop(ifindex, None)
         if holder is not None:
             for address in holder.addresses:
@@ -93,9 +93,9 @@ class OwnAddresses:
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
-    """What an own address makes local: itself and, for IPv4, its subnet's broadcast (RFC 2644).
+    """Returns an own address's local prefixes: itself, for IPv4 also the broadcast (RFC 2644).
 
-    Nothing for loopback (never on a wire) and IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
+    None for loopback (never on a wire) and IPv6 link-local (in `interfaces.ALWAYS_LOCAL`).
     """
     address, length = own
     if len(address) == 16:

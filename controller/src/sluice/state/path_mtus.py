@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The longest ESP packet that the path to each peer takes (RFC 4301, section 8.2).
+"""Path MTUs: the longest ESP packet for the path to each peer (RFC 4301, section 8.2).
 
 It is the smallest of three:
 
-- what is configured for the bundle;
+- the configured path MTU of the bundle;
 - the MTUs of the interfaces by which the routes lead to the peer;
-- what an authentic ICMP error has told of the bundle (RFC 1191, RFC 8201).
+- the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
-Invariants: an error never raises a path MTU, and never lowers what fits inside below
-`LEAST_INSIDE`. It counts for the bundle that carried it and for no other. It is forgotten after
+Invariants: an error never raises a path MTU, and never lowers the room inside of ESP below
+`LEAST_INSIDE`. It counts for the bundle that carried it and for no other. It expires after
 `AGE`; then longer packets are tried again.
 
-Pure; depends on model. The caller says which errors are authentic (`path_mtu_errors`).
+Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import NamedTuple
 from sluice.model import Address
 
 LEAST_INSIDE = 1280
-"""Bytes of a packet that fit inside of ESP whatever an error tells: IPv6 hosts send no smaller ones
-for it (RFC 8200, section 5)."""
+"""Bytes of a packet that always fit inside of ESP, whatever an error reports: IPv6 hosts do not
+reduce their packets below this (RFC 8200, section 5)."""
 AGE = 600.0
-"""Seconds after which an error is forgotten (RFC 1191, section 6.3)."""
+"""Seconds after which an error expires (RFC 1191, section 6.3)."""
 REVIEWED = 256
-"""Peers whose routes are looked at in one review."""
+"""Maximum number of peers whose routes one `review` looks up."""
 
 
 class Peer(NamedTuple):
@@ -39,7 +39,7 @@ class Peer(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The MTU that an error told, in bytes of IP packet, who sent it, and when it is forgotten."""
+    """The MTU that an error reported, in bytes of IP packet, its sender, and its expiry time."""
 
     mtu: int
     sender: Address
@@ -47,7 +47,7 @@ class Told(NamedTuple):
 
 
 class PathMtu(NamedTuple):
-    """Bytes of IP packet, and what bounds them: an error, an interface (`l3_if`), or else the
+    """A path MTU in bytes of IP packet, and its source: an error, an interface, or else the
     configuration."""
 
     mtu: int
@@ -67,11 +67,11 @@ class PathMtus:
         self._interfaces_to = interfaces_to
         self._mtu_of = mtu_of
         self._interfaces: dict[Peer, Collection[int]] = {}
-        """Those looked at longest ago come first."""
+        """Least recently looked up first."""
         self._told: dict[tuple[int, Peer], Told] = {}
 
     def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
-        """The path MTU of a bundle whose SAs lead to this peer."""
+        """Returns the path MTU of a bundle whose SAs lead to this peer."""
         found = PathMtu(configured)
         if peer not in self._interfaces:
             self._interfaces[peer] = self._interfaces_to(*peer)
@@ -85,8 +85,8 @@ class PathMtus:
         return found
 
     def tell(self, bundle: int, peer: Peer, configured: int, told: Told) -> bool:
-        """An authentic error tells the MTU of a link on the path. Returns whether that counts: it
-        lowers the path MTU, or confirms what an error before it told."""
+        """Records the MTU from an authentic error. Returns whether it counts: it lowers the path
+        MTU, or confirms an earlier error."""
         before = self.of(bundle, peer, configured)
         if told.mtu > before.mtu or (told.mtu == before.mtu and before.told is None):
             return False
@@ -94,8 +94,8 @@ class PathMtus:
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
-        """Looks at the routes to some peers again, and forgets old errors and all other peers.
-        Returns whether any of this is news."""
+        """Looks up the routes to some peers again, and deletes expired errors and other peers.
+        Returns whether anything changed."""
         is_news = False
         for peer in self._interfaces.keys() - peers:
             del self._interfaces[peer]

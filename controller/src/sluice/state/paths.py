@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the next hops a routing daemon names to the target its routes get in the switch.
+"""Resolves the next hops of a routing daemon's routes to their targets in the switch.
 
 A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s, shared by all routes that
-have it. Its target depends on the specs and on which kernel interfaces are ours, not on links or
-neighbours (`nexthops` follows those), and not on the routes' VRF: `vrfs` says which routes it is
-for. Next hops by interfaces that are not the switch's cannot be
-served: they are left out, and a route that has no other answers ICMP unreachable. Weights are made
-to fit the switch's groups; `problems` names a group with a share that is then off by more than
-`NOTED_ERROR`.
+have it. Its target depends on the specs and on the mapping of kernel interfaces, not on links or
+neighbours (`nexthops` follows those), and not on the routes' VRF. `vrfs` are its interfaces' VRFs,
+by which the caller decides whether a route may use it.
+
+Next hops by interfaces that are not the switch's are left out; packets of a route without other
+next hops get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` names a
+group with a share that is then off by more than `NOTED_ERROR`.
 
 Depends on model, entities, nexthops, weights.
 """
@@ -37,14 +38,14 @@ _DISCARDS = {
 }
 
 NOTED_ERROR = 0.01
-"""By how much a share may be off without a word, as a part of itself."""
+"""Relative error of a share above which it is reported."""
 
 NAMED_WEIGHTS = 8
-"""Weights of a group that a problem names, at most."""
+"""Maximum number of a group's weights that a problem lists."""
 
 
 class _Inexact(NamedTuple):
-    """Weights that the switch's groups cannot hold, what became of them, and the worst error."""
+    """Weights that do not fit the switch's groups, those written, and the worst error."""
 
     error: float
     group: int
@@ -91,7 +92,7 @@ class PathSets:
         self._sets: dict[Specs, PathSet] = {}
 
     def acquire(self, specs: Specs, changes: Changes) -> PathSet:
-        """One more use. Raises OutOfIdsError."""
+        """Adds a reference to a path set. Raises OutOfIdsError."""
         paths = self._sets.get(specs)
         if paths is None:
             paths = PathSet(specs)
@@ -101,7 +102,7 @@ class PathSets:
         return paths
 
     def release(self, paths: PathSet, changes: Changes) -> None:
-        """One use less."""
+        """Drops a reference to a path set; releases its target with the last."""
         paths.uses -= 1
         if paths.uses == 0:
             del self._sets[paths.specs]
@@ -109,8 +110,8 @@ class PathSets:
             self._drop(paths.target, paths.members, changes)
 
     def remap(self, changes: Changes) -> set[PathSet]:
-        """Which interfaces are ours has changed: resolve all anew; returns those that got another
-        target, whose routes are to be published again."""
+        """Resolves all path sets again after the interface mapping changed. Returns those with a
+        new target, whose routes must be republished."""
         moved = set()
         for paths in self._sets.values():
             target, members = paths.target, paths.members
@@ -127,8 +128,8 @@ class PathSets:
         return iter(self._sets.values())
 
     def problems(self) -> dict[str, int]:
-        """What the switch's groups cannot hold: a text that names the worst, and how many such
-        combinations of next hops there are."""
+        """Returns the number of path sets whose weights do not fit the switch's groups, keyed by a
+        text that names the worst; empty where all fit."""
         if not self._inexact:
             return {}
         worst = max(self._inexact.values())

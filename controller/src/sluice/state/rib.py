@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes and next-hop objects, and what they resolve to.
+"""The routing daemon's routes and next-hop objects, and the path sets that they resolve to.
 
-Objects may come after the routes or groups that name them (zebra sends groups in hash order): such
-a route waits, unpublished, until its object is complete. A new session starts with no objects; the
-routes of the session before keep what they resolved to and are stale until named again; the caller
-deletes those that `is_stale` names once the replay is over. An object's number may mean something
-else in a new session, which is why objects are never looked up across sessions.
+An object may arrive after the routes or groups that name it (zebra sends groups in hash order).
+Such a route waits, unpublished, until its object is complete. A new session starts without
+objects. Routes of the session before keep their path sets and are stale until this session names
+them again; once the replay is over the caller deletes those for which `is_stale` is true. An
+object's number may mean something else in a new session, so objects are never looked up across
+sessions.
 
-The prefixes are kept in a native table (`sluice._native.RouteTable`), which names an entry by its
-number and counts its routes. Routes that come many at a time are put there by `Fib`: `entry_for`
-says by which entry, and `drop_unused` is told which may have lost their last route.
+The prefixes are kept in a native table (`sluice._native.RouteTable`), which refers to an entry by
+number and counts its routes. `Fib` writes routes in bulk there: `entry_for` returns their entry,
+and `drop_unused` must be called for entries that may have lost their last route.
 
-Depends on model, entities, paths. `publish(key, paths)` is called whenever an object gave a route
-another path set or target, with None where it has none now; the caller chooses among other sources
-of that prefix, there and after `update` and `delete`, which publish nothing.
+Depends on model, entities, paths. `publish(key, paths)` is called when an object changes a
+route's path set or target; `paths` is None where the route has none now. `update` and `delete`
+publish nothing: there the caller publishes. The caller chooses among the sources of a prefix.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from sluice.state.paths import PathSet, PathSets, Specs
 from sluice.state.route_order import RouteOrder
 
 WAITING_AT_ONCE = 1024
-"""Routes that are published as soon as their object comes: about 2 ms."""
+"""Maximum number of waiting routes published at once when their object arrives: about 2 ms."""
 _DEEPEST_GROUP = 8
-"""Groups within groups, at most (the kernel refuses any; this only bounds bad input)."""
+"""Maximum nesting of groups (the kernel refuses any nesting; this only bounds bad input)."""
 
 
 class _Object:
-    """A next-hop object: `definition` None while only its number is known."""
+    """A next-hop object; `definition` is None while only its number is known."""
 
     __slots__ = ("definition", "entries", "id", "paths", "waiting")
 
@@ -50,24 +51,24 @@ class _Object:
         self.definition: NexthopObjectUpdated | None = None
         self.paths: PathSet | None = None
         self.entries: list[RibEntry] = []
-        """Those that lead by it; of one session there is one for each protocol."""
+        """Entries that use this object, one for each protocol."""
         self.waiting: dict[RouteKey, None] = {}
-        """Routes that came before it; some may have gone since."""
+        """Routes that arrived before this object; some may be deleted by now."""
 
     @property
     def uses(self) -> int:
-        """How many routes lead by it."""
+        """Number of routes that use it."""
         return sum(entry.uses for entry in self.entries)
 
 
 _Said: TypeAlias = tuple[int, Specs, int | None]
-"""What a route says beside its prefix, as far as it counts here: protocol, next hops, object."""
+"""The fields that routes share: protocol, next hops, object number."""
 
 
 class RibEntry:
-    """Where routes lead that say the same in one session, by a path set or by that of an object.
+    """Shared state of all routes of one session with equal fields: a path set, or an object's.
 
-    It is shared by all of them: a full table has a million routes and some hundred entries.
+    A full table has a million routes and some hundred entries.
     """
 
     __slots__ = ("number", "object", "own_paths", "rib", "said", "session")
@@ -81,27 +82,27 @@ class RibEntry:
         self.object = obj
         self.own_paths = own_paths
         self.number = rib.table.add_entry(self)
-        """By which the table names it."""
+        """The entry's number in the table."""
 
     @property
     def uses(self) -> int:
-        """How many routes lead by it."""
+        """Number of routes that use it."""
         return self.rib.table.entry_uses(self.number)
 
     @property
     def protocol(self) -> int:
-        """Who made the routes: RTPROT_*."""
+        """The protocol that made the routes: RTPROT_*."""
         return self.said[0]
 
     @property
     def paths(self) -> PathSet | None:
-        """None while the routes wait for their object."""
+        """The path set; None while the routes wait for their object."""
         return self.own_paths if self.object is None else self.object.paths
 
 
 class Rib:
-    """All routes of the routing daemon. `vrfs` maps its kernel tables to VRFs: no route is in any
-    other."""
+    """All routes of the routing daemon. `vrfs` maps kernel tables to VRFs; routes of other tables
+    are not held."""
 
     def __init__(
         self,
@@ -115,13 +116,13 @@ class Rib:
         self.table = table
         self._vrfs = vrfs
         self._entries: dict[_Said, RibEntry] = {}
-        """Of this session."""
+        """Entries of this session."""
         self._objects: dict[int, _Object] = {}
         self._parents: dict[int, set[int]] = {}
         self.moved_objects: set[_Object] = set()
-        """Objects that got another target: their routes are to be republished."""
+        """Objects whose target changed: their routes must be republished."""
         self.moves = 0
-        """How often one did."""
+        """Number of target changes."""
         self._session = 0
 
     # -- reading
@@ -131,7 +132,7 @@ class Rib:
         return self
 
     def get(self, key: RouteKey) -> RibEntry | None:
-        """The route of this key."""
+        """Returns the entry of a route, or None."""
         vrf = self._vrfs.get(key.table)
         if vrf is None:
             return None
@@ -139,12 +140,12 @@ class Rib:
         return entry
 
     def is_current(self, key: RouteKey) -> bool:
-        """Whether there is such a route, and this session has named it."""
+        """Returns whether the route exists and was named in this session."""
         entry = self.get(key)
         return entry is not None and entry.session == self._session
 
     def __iter__(self) -> Iterator[RouteKey]:
-        """All routes."""
+        """Iterates over all routes."""
         tables = {vrf: table for table, vrf in self._vrfs.items()}
         for slots in RouteOrder(self.table).walk():
             for slot in slots:
@@ -156,16 +157,16 @@ class Rib:
 
     @property
     def stale(self) -> int:
-        """How many routes are from an earlier session and not yet named by this one."""
+        """Number of routes from an earlier session that this one has not named yet."""
         return len(self) - sum(entry.uses for entry in self._entries.values())
 
     def is_stale(self, key: RouteKey) -> bool:
-        """Whether a route is one of them."""
+        """Returns whether a route is from an earlier session and not yet named by this one."""
         entry = self.get(key)
         return entry is not None and entry.session != self._session
 
     def waiting_objects(self) -> dict[int, int]:
-        """Numbers of objects that routes wait for, and how many routes do."""
+        """Returns the numbers of missing objects, with the number of routes that wait for each."""
         return {
             obj.id: obj.uses for obj in self._objects.values() if obj.entries and obj.paths is None
         }
@@ -173,8 +174,8 @@ class Rib:
     # -- routes
 
     def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
-        """A route, new or replaced, of one of the tables; where it leads now, for the caller to
-        publish. Raises OutOfIdsError with the old one in place."""
+        """Adds or replaces a route of one of the tables; returns its path set for the caller to
+        publish. Raises OutOfIdsError and leaves the old route in place."""
         old = self.get(key)
         entry = self.entry_for(route.protocol, route.nexthops, route.nexthop_id, changes)
         if entry is not old:
@@ -189,8 +190,8 @@ class Rib:
     def entry_for(
         self, protocol: int, nexthops: Specs, nexthop_id: int | None, changes: Changes
     ) -> RibEntry:
-        """Returns the entry of routes that say this in the present session. One that gets no route
-        is to be told to `drop_unused`. Raises OutOfIdsError."""
+        """Returns this session's entry for routes with these fields. The caller must pass an entry
+        that gets no route to `drop_unused`. Raises OutOfIdsError."""
         said = (protocol, nexthops, nexthop_id)
         entry = self._entries.get(said)
         if entry is None:
@@ -200,8 +201,8 @@ class Rib:
         return entry
 
     def delete(self, key: RouteKey, changes: Changes) -> bool:
-        """A route is gone, which the caller publishes; unknown ones are ignored (zebra deletes what
-        it never sent). Returns whether there was one."""
+        """Deletes a route, which the caller publishes; returns whether it existed. Unknown routes
+        are ignored (zebra deletes routes that it never sent)."""
         entry = self.get(key)
         if entry is None:
             return False
@@ -227,7 +228,7 @@ class Rib:
         return entry
 
     def drop_unused(self, entry: RibEntry, changes: Changes) -> None:
-        """Gives up an entry, and what it leads by, if no route leads by it any more."""
+        """Drops an entry without routes, and releases its path set or object."""
         if entry.uses or self.table.entry_of(entry.number) is not entry:
             return
         self.table.drop_entry(entry.number)
@@ -252,7 +253,7 @@ class Rib:
     # -- next-hop objects
 
     def update_object(self, event: NexthopObjectUpdated, changes: Changes) -> None:
-        """An object, new or replaced; routes that use it follow."""
+        """Adds or replaces an object; routes that use it follow."""
         self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)
         self._set_parent(obj, event)
@@ -260,7 +261,7 @@ class Rib:
         self._object_changed(obj, changes, 0)
 
     def delete_object(self, event: NexthopObjectDeleted, changes: Changes) -> None:
-        """An object is gone. Routes that still use it go with it, as they do in the kernel."""
+        """Deletes an object. Routes that still use it are withdrawn, as in the kernel."""
         self.table.forget_texts()
         obj = self._objects.get(event.id)
         if obj is None:
@@ -309,8 +310,8 @@ class Rib:
             self._paths.release(old, changes)
 
     def _publish_waiting(self, obj: _Object, changes: Changes) -> None:
-        """The object that routes waited for is there. Many of them follow in slices, as those do
-        whose object has moved."""
+        """Publishes the routes that waited for an object. Where they are many they are published in
+        slices, like routes whose object changed its target."""
         waiting, obj.waiting = obj.waiting, {}
         if len(waiting) > WAITING_AT_ONCE:
             self.moved_objects.add(obj)
@@ -322,7 +323,7 @@ class Rib:
                 self._publish(key, entry.paths, changes)
 
     def _expand(self, obj: _Object) -> Specs:
-        """The object's next hops, those of a group with its weights; empty while none is known."""
+        """Returns the object's next hops, a group's with weights; empty while none is known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)
         return tuple(
@@ -353,7 +354,7 @@ class Rib:
     # -- sessions
 
     def open_session(self) -> None:
-        """All routes are stale until named again; the objects' numbers mean nothing any more."""
+        """Starts a session: makes all routes stale and forgets all objects."""
         self._session += 1
         self.table.forget_texts()
         self._entries = {}
@@ -361,7 +362,7 @@ class Rib:
         self._parents = {}
 
     def republish(self, keys: Iterable[RouteKey], moved: set[PathSet], changes: Changes) -> None:
-        """Publish those of some routes whose path set is in `moved`, or whose object has moved."""
+        """Publishes those of some routes whose path set is in `moved` or whose object has moved."""
         for key in keys:
             entry = self.get(key)
             if entry is None:

@@ -17,7 +17,7 @@ from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
-    """All of them, as one `Rib`. `namespaces` maps routing tables to namespaces; all others belong
+    """All RIBs, as one `Rib`. `namespaces` maps routing tables to namespaces; all others belong
     to the daemon of `HOME`."""
 
     def __init__(self, ribs: Mapping[int, Rib], namespaces: Mapping[int, int]) -> None:
@@ -55,12 +55,12 @@ class Ribs:
 
     @property
     def moves(self) -> int:
-        """How often an object got another target."""
+        """Number of target changes of objects."""
         return sum(rib.moves for rib in self._ribs.values())
 
     @property
     def stale(self) -> int:
-        """How many routes their daemon's session has not yet named."""
+        """Number of routes that their daemon's session has not yet named."""
         return sum(rib.stale for rib in self._ribs.values())
 
     def waiting_objects(self) -> dict[int, int]:

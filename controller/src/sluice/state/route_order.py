@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router's prefixes in their order, walked in bounded slices while they come and go.
+"""Ordered walks over the router's prefixes in bounded slices, while prefixes change.
 
-A million routes can neither be sorted nor copied without a stop of the loop, and they may change
-while they are walked. The table keeps them in order (`sluice._native.RouteTable`); a walk continues
-behind the last prefix that it gave. A prefix that is there throughout a walk is met exactly once;
-one that comes or goes meanwhile is met at most once. The order is by VRF, IPv4 before IPv6, then
+Sorting or copying a million routes would block the event loop, and they may change during a walk.
+The table keeps them in order (`sluice._native.RouteTable`), and a walk continues behind the last
+prefix that it returned. A prefix that exists throughout a walk is visited exactly once; one that is
+added or deleted meanwhile is visited at most once. The order is by VRF, IPv4 before IPv6, then
 address and length.
 
 Depends on entities and the native table.
@@ -19,7 +19,7 @@ from sluice.entities import RouteSlot
 from sluice.model import Prefix
 
 BLOCK = 512
-"""Prefixes that are looked up in one go: about 0.2 ms."""
+"""Prefixes per block of a walk: about 0.2 ms."""
 
 
 def new_table() -> RouteTable:
@@ -28,13 +28,13 @@ def new_table() -> RouteTable:
 
 
 class RouteOrder:
-    """The prefixes that the routing daemon or the router's own links know something of."""
+    """All prefixes that have a route of the routing daemon or are on-link."""
 
     def __init__(self, table: RouteTable) -> None:
         self._table = table
 
     def walk(self, after: RouteSlot | None = None) -> Iterator[list[RouteSlot]]:
-        """All prefixes behind `after`, in order, a block at a time; it may stand still between."""
+        """Yields all prefixes after `after`, in order, by blocks; the caller may pause between."""
         while True:
             slots, after = self._table.walk(after, BLOCK)
             if slots:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many routes of known texts, as one event of the routing daemon.
+"""A batch of the routing daemon's routes with known texts, as one event.
 
-A `RouteRun` comes from `sluice._native.RouteMemo`. A text is what a route says beside its prefix:
-(table, protocol, metric, next hops, next-hop object) of a route, (table,) of one that is gone.
+A `RouteRun` comes from `sluice._native.RouteMemo`. A text holds the fields of a route without its
+prefix: (table, protocol, metric, next hops, next-hop object), or (table,) for a deleted route.
 Depends on model.
 """
 
@@ -28,7 +28,7 @@ RoutesEvent: TypeAlias = RouteEvent | RouteRun
 
 
 def events_of(run: RouteRun) -> Iterator[RouteUpdated | RouteDeleted]:
-    """The routes of a run, one by one."""
+    """Yields the routes of a run as single events."""
     for text, address, length in run.messages():
         key = RouteKey(text[0], Prefix(address, length))
         if len(text) == 1:

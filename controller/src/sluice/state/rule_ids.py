@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers for rules: the index of their counters, unique over all lists of all SPDs.
 
-A rule that a commit leaves as it was keeps its number, and with it its counters; so it does over a
+A rule that a commit does not change keeps its number, and so its counters, also across a
 restart. Rules are known by list and fingerprint. Numbers are reused as late as possible. Pure;
 planning changes nothing, `commit` does.
 """
@@ -38,7 +38,7 @@ NO_RULE_IDS = RuleIdPlan({}, (), ())
 
 
 class RuleIds:
-    """Who has which number, up to `maximum`. List names are anything that can be a key."""
+    """The numbers of all rules, up to `maximum`. A list's name is any hashable key."""
 
     def __init__(self, maximum: int = MAXIMUM_RULE_ID) -> None:
         self.maximum = maximum
@@ -47,16 +47,16 @@ class RuleIds:
         self._free: deque[int] = deque()
 
     def remember(self, name: Hashable, ids: Mapping[str, int]) -> None:
-        """A list's numbers in an earlier life; to be called before the first plan."""
+        """Restores a list's numbers of an earlier process. Must precede the first plan."""
         self._ids[name] = dict(ids)
         used = {number for known in self._ids.values() for number in known.values()}
         self._next = max(used, default=0) + 1
         self._free = deque(sorted(set(range(1, self._next)) - used))
 
     def plan(self, wanted: Mapping[Hashable, Sequence[str]]) -> RuleIdPlan:
-        """Numbers for the rules of these lists. Raises TooManyRulesError.
+        """Plans numbers for the rules of these lists. Raises TooManyRulesError.
 
-        What is released by a plan is not given out by the same plan.
+        A plan does not reuse the numbers that it releases.
         """
         # A record from a pipeline with more counters may hold numbers that this one lacks.
         reused = (number for number in tuple(self._free) if number <= self.maximum)
@@ -74,7 +74,7 @@ class RuleIds:
         return RuleIdPlan(ids, tuple(fresh), tuple(released))
 
     def commit(self, plan: RuleIdPlan) -> None:
-        """The plan is made true."""
+        """Puts a plan in force."""
         self._ids.update(plan.ids)
         for number in plan.fresh:
             if number >= self._next:

@@ -20,13 +20,13 @@ from sluice.policy_model import OPAQUE, AddressRange, Numbers, Protocols, Rule, 
 
 
 class FragmentMatch(NamedTuple):
-    """The position of the rule that a later fragment meets, None where none does."""
+    """The position of the rule that matches a later fragment, None where none does."""
 
     at: int | None
 
 
 def matches(rule: Rule, packet: Selectors) -> bool:
-    """Whether every selector of `rule` accepts `packet`."""
+    """Returns whether every selector of `rule` accepts `packet`."""
     return (
         _in_ranges(rule.source, packet.source)
         and _in_ranges(rule.destination, packet.destination)
@@ -39,7 +39,7 @@ def matches(rule: Rule, packet: Selectors) -> bool:
 
 
 def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
-    """The position of the first rule that matches, None where none does."""
+    """Returns the position of the first rule that matches, None where none does."""
     return next((at for at, rule in enumerate(rules) if matches(rule, packet)), None)
 
 
@@ -76,7 +76,7 @@ Effect = tuple[int, str | None]
 
 
 def effect_of(rule: Rule) -> Effect:
-    """What a rule does with a packet: its action and its bundle."""
+    """Returns the action and the bundle of a rule."""
     return int(rule.action), rule.bundle
 
 
@@ -153,7 +153,7 @@ class RuleIndex:
                     self._protocols[protocol] = self._protocols.get(protocol, 0) | bit
 
     def first_match(self, packet: Selectors) -> int | None:
-        """The position of the first rule that matches, None where none does."""
+        """Returns the position of the first rule that matches, None where none does."""
         vector = self._by_addresses(packet)
         if packet.protocol is None:
             vector &= self._any_protocol | self._opaque_protocol
@@ -184,7 +184,7 @@ class RuleIndex:
         return None if could & ~self._effects.get(wanted, 0) else FragmentMatch(certain)
 
     def _by_addresses(self, packet: Selectors) -> int:
-        """The rules that accept the addresses, and packets of this origin."""
+        """Returns the rules that accept the addresses, and packets of this origin."""
         vector = self._source[len(packet.source)].at(int.from_bytes(packet.source, "big"))
         vector &= self._destination[len(packet.destination)].at(
             int.from_bytes(packet.destination, "big")
@@ -215,7 +215,7 @@ class _Vectors:
             self._vectors.append(vector)
 
     def at(self, value: int) -> int:
-        """The rules that accept `value`."""
+        """Returns the rules that accept `value`."""
         return self._vectors[bisect_right(self._starts, value) - 1]
 
 
@@ -253,5 +253,5 @@ class _NumberVectors:
         self._vectors = _Vectors(ranges, any_value)
 
     def of(self, value: int | None) -> int:
-        """The rules that accept `value`."""
+        """Returns the rules that accept `value`."""
         return self._absent if value is None else self._vectors.at(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ESP engine holds, as far as it is known. Pure; depends on sa_model and entities."""
+"""The known SAs of an ESP engine. Pure; depends on sa_model and entities."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Claim: TypeAlias = tuple[object, ...]
 
 @dataclass(slots=True)
 class EngineView:
-    """One engine. `reachable` is None while that is not known; `idle_since` says since when the
-    switch has named no more what nobody wants."""
+    """One engine. `reachable` is None while unknown. `idle_since` is the time since which the
+    switch no longer refers to an unwanted SA."""
 
     reachable: bool | None = None
     held: dict[HeldKey, HeldSa] = field(default_factory=dict)
@@ -26,28 +26,28 @@ class EngineView:
     idle_since: dict[HeldKey, float] = field(default_factory=dict)
 
     def replace(self, held: Iterable[HeldSa]) -> None:
-        """Takes what the engine holds, all of it."""
+        """Replaces the known SAs by all that the engine holds."""
         self.held = {one.key: one for one in held}
         self.by_settings = {one.settings: one for one in self.held.values()}
         self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}
 
     def put(self, held: HeldSa) -> None:
-        """Takes note of another one."""
+        """Records an added SA."""
         self.held[held.key] = self.by_settings[held.settings] = held
 
     def remove(self, held: HeldSa) -> None:
-        """Takes note of one that has gone."""
+        """Records a deleted SA."""
         self.held.pop(held.key, None)
         self.by_settings.pop(held.settings, None)
         self.idle_since.pop(held.key, None)
 
     def exclusions(self) -> set[Claim]:
-        """What makes the engine refuse an SA, as `claims` names it."""
+        """Returns the claims of all held SAs; the engine refuses an SA with one of them."""
         return {claim for one in self.held.values() for claim in claims(one.settings, held=True)}
 
 
 def refers(installed: Entities, engine: int, held: HeldSa) -> bool:
-    """Whether the switch sends packets to an engine by this SA."""
+    """Returns whether the switch sends packets to an engine by this SA."""
     settings = held.settings
     if settings.direction is Direction.OUTBOUND:
         value = installed[Kind.OUTBOUND_SA].get(BundleInVrf(settings.vrf, settings.bundle))
@@ -57,7 +57,7 @@ def refers(installed: Entities, engine: int, held: HeldSa) -> bool:
 
 
 def claims(settings: SaSettings, *, held: bool) -> Iterator[Claim]:
-    """Names what an engine gives to one SA only: a key that encrypts, and an SPI of a VRF.
+    """Yields resources that an engine gives to one SA only: an encrypting key, an SPI of a VRF.
 
     An SA that is held claims its key against outbound ones, and an outbound one against all.
     """

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The security associations that are wanted, what the engines hold, and what follows from both.
+"""The wanted security associations, those that the engines hold, and the resulting plan.
 
-A level-triggered plan: `commands` says what an engine is to be told now, `desired` what the switch
-shall hold now, each from what is known. So an interruption at any point leaves a state that the
-next look goes on from, and each state drops where it does not protect:
+A level-triggered plan: `commands` returns the commands that the engines need now, `desired` the
+entities that the switch must hold now, each from the known state alone. So after an interruption
+at any point the next pass continues, and every intermediate state drops packets that it cannot
+protect:
 
-- Order: an SA is in the switch only while its engine is known to hold it, and leaves the engine
-  only `DRAIN` seconds after the switch has let it go. An outbound SA takes over by one write.
-- Of a bundle's outbound SAs those serve first whose successor is not there, then those on the
-  engine that the bundle names first, then the newest.
-- Nonces: a key that has encrypted on one engine goes to that engine again and to no other. Where
-  that engine is gone its SA waits, and says that a rekey is needed.
-- An inbound SA moves with a new anti-replay window; it stays where it is as long as that works.
-- While an engine is unreachable its SAs stay in the switch, which drops what names it: NO_ENGINE.
-- An SA that has expired once stays expired (`Use.is_expired`), whatever restarts.
+- Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine
+  only `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
+- Of a bundle's outbound SAs, those whose successor is not held yet serve first, then those on the
+  engine that the bundle prefers, then the newest.
+- Nonces: a key that has encrypted on one engine returns to that engine only. Where that engine is
+  gone, its SA waits and reports that a rekey is needed.
+- An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
+- While an engine is unreachable its SAs stay in the switch, which drops their packets: NO_ENGINE.
+- An SA that has expired once stays expired (`Use.is_expired`), also across restarts.
 
 Pure; depends on sa_model and entities.
 """
@@ -42,15 +43,15 @@ from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAsso
 from sluice.state.sa_engines import Claim, EngineView, Entities, claims, refers
 
 DRAIN = 3.0
-"""Seconds for packets that the switch sent to an engine under an SA which it names no more."""
+"""Seconds for which an engine keeps an SA that left the switch, for packets in flight to it."""
 GRACE = 10.0
-"""Seconds that a retiring inbound SA stays once its successor has carried a packet."""
+"""Seconds for which a retiring inbound SA stays after its successor has carried a packet."""
 RETRY = 5.0
-"""Seconds after which an engine that refused an SA is asked again."""
+"""Seconds before an SA that an engine refused is offered to it again."""
 NO_PATH_MTU = 0xFFFF
-"""Bytes: no IP packet is longer."""
+"""Bytes: the maximum length of an IP packet, so no limit."""
 COMMANDS = 256
-"""Commands that are made at a time."""
+"""Maximum number of commands returned at a time."""
 
 
 class BundleSpec(NamedTuple):
@@ -64,7 +65,7 @@ class BundleSpec(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What is on record of a key: the engine that had it, and since when (seconds, wall clock)."""
+    """Record of a key: the engine that used it, and since when (seconds, wall clock)."""
 
     engine: int
     since: float
@@ -72,21 +73,21 @@ class Use(NamedTuple):
 
 
 class SaId(NamedTuple):
-    """What tells an SA from others in the router."""
+    """Identifies an SA in the router."""
 
     name: str
     spi: int
 
 
 class Add(NamedTuple):
-    """An SA that an engine is to take. `resume`: its key may have encrypted there before."""
+    """Adds an SA to an engine. `resume`: its key may have encrypted there before."""
 
     sa: SecurityAssociation
     resume: bool
 
 
 class Delete(NamedTuple):
-    """An SA that an engine is to give up."""
+    """Deletes an SA from an engine."""
 
     held: HeldSa
 
@@ -95,7 +96,7 @@ Command: TypeAlias = Add | Delete
 
 
 class SaState(Enum):
-    """How an SA stands."""
+    """State of an SA as reported to an operator."""
 
     IN_USE = "in use"
     STANDBY = "standby"
@@ -107,7 +108,7 @@ class SaState(Enum):
 
 
 class SaReport(NamedTuple):
-    """An SA and how it stands; `why` where it does not serve."""
+    """An SA and its state; `why` is the reason where it does not serve."""
 
     sa: SecurityAssociation
     state: SaState
@@ -128,9 +129,12 @@ class _Tracked:
 
 
 class SaTable:
-    """All SAs. `engines` are those that the router tells of SAs; `uses` is the record of keys, by
-    fingerprint, which the caller keeps. `path_mtu` gives the path MTU of a bundle whose outbound SA
-    has these settings, in bytes."""
+    """All SAs.
+
+    `engines` are those that the router gives SAs to. `uses` is the record of keys by fingerprint,
+    kept by the caller. `path_mtu` returns the path MTU, in bytes, of a bundle whose outbound SA has
+    these settings.
+    """
 
     def __init__(
         self,
@@ -150,7 +154,7 @@ class SaTable:
     # -- what is wanted, and what is known
 
     def want(self, sas: Sequence[SecurityAssociation]) -> None:
-        """All SAs that are wanted, of all origins. Those that stay keep what is known of them."""
+        """Replaces the wanted SAs of all origins. SAs that stay keep their known state."""
         before, self._tracked = self._tracked, {}
         for sa in sas:
             known = before.get(identity(sa))
@@ -163,34 +167,34 @@ class SaTable:
 
     @property
     def wanted(self) -> list[SecurityAssociation]:
-        """All SAs that are wanted, in order."""
+        """All wanted SAs, in order."""
         return [one.sa for one in self._tracked.values()]
 
     def is_held(self, sa: SecurityAssociation) -> bool:
-        """Whether an engine is known to hold an SA that is wanted."""
+        """Returns whether an SA is wanted and an engine is known to hold it."""
         tracked = self._tracked.get(identity(sa))
         return tracked is not None and tracked.held is not None
 
     def engine_tells(self, engine: int, held: Iterable[HeldSa]) -> None:
-        """An engine answers, and holds these SAs."""
+        """Records that an engine is reachable and holds exactly these SAs."""
         known = self._engines[engine]
         known.reachable = True
         known.replace(held)
         self._look_anew()
 
     def engine_lost(self, engine: int) -> None:
-        """An engine does not answer: what it holds is not known."""
+        """Records that an engine is unreachable; its SAs are then unknown."""
         known = self._engines[engine]
         known.reachable = False
         known.replace(())
         self._look_anew()
 
     def reaches(self, engine: int) -> bool | None:
-        """Whether an engine answers; None while that is not known."""
+        """Returns whether an engine is reachable; None while that is unknown."""
         return self._engines[engine].reachable
 
     def added(self, engine: int, sa: SecurityAssociation, number: int) -> None:
-        """An engine has taken an SA under this number."""
+        """Records that an engine has added an SA under this number."""
         held = HeldSa(sa.settings, number)
         self._engines[engine].put(held)
         tracked = self._tracked.get(identity(sa))
@@ -198,13 +202,13 @@ class SaTable:
             tracked.held, tracked.refusal = held, None
 
     def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
-        """An SA was refused, by its engine or for its keys; it is tried again later."""
+        """Records that an SA was refused, by its engine or for its keys; it is retried later."""
         tracked = self._tracked.get(identity(sa))
         if tracked is not None:
             tracked.refusal, tracked.retry_at = why, now + RETRY
 
     def deleted(self, engine: int, held: HeldSa) -> None:
-        """An engine has given an SA up."""
+        """Records that an engine has deleted an SA."""
         self._engines[engine].remove(held)
         for tracked in self._tracked.values():
             if tracked.engine == engine and tracked.sa.settings == held.settings:
@@ -213,7 +217,7 @@ class SaTable:
     # -- what follows
 
     def _look_anew(self) -> None:
-        """Places each SA on an engine, and finds it there."""
+        """Assigns each SA to an engine and looks it up there."""
         for tracked in self._tracked.values():
             tracked.engine = self._place(tracked)
             tracked.held = self._find(tracked.sa.settings, tracked.engine)
@@ -233,7 +237,7 @@ class SaTable:
         return next(iter(holders + reachable), None)
 
     def _able(self, sa: SecurityAssociation) -> tuple[int, ...]:
-        """The engines that may serve an SA."""
+        """Returns the engines that may serve an SA."""
         bundle = self.bundles.get(sa.settings.bundle)
         engines = () if bundle is None else bundle.engines
         if sa.engine is not None:
@@ -246,12 +250,12 @@ class SaTable:
         return self._engines[engine].by_settings.get(settings)
 
     def is_expired(self, sa: SecurityAssociation) -> bool:
-        """Whether an SA has reached a hard limit, ever."""
+        """Returns whether an SA has ever reached a hard limit."""
         use = self._uses.get(sa.settings.fingerprint)
         return use is not None and use.is_expired
 
     def newly_expired(self, wall_clock: float) -> list[SecurityAssociation]:
-        """The SAs that have ended since: the caller puts that on record."""
+        """Returns the SAs that have expired since the last record; the caller records them."""
         return [
             one.sa
             for one in self._tracked.values()
@@ -266,7 +270,7 @@ class SaTable:
         return use is not None and limit is not None and wall_clock - use.since >= limit
 
     def retired(self, now: float) -> list[SecurityAssociation]:
-        """Retiring SAs that nothing needs any more: the caller wants them no longer."""
+        """Returns the retiring SAs that are no longer needed; the caller stops wanting them."""
         done = []
         for tracked in self._tracked.values():
             if not tracked.sa.is_retiring:
@@ -295,7 +299,7 @@ class SaTable:
     # -- what the switch shall hold
 
     def desired(self) -> dict[Kind, dict[Key, Value]]:
-        """The entities of all bundles, as they shall be now."""
+        """Returns the entities of all bundles that the switch must hold now."""
         found: dict[Kind, dict[Key, Value]] = {
             kind: {}
             for kind in (
@@ -351,8 +355,8 @@ class SaTable:
                 entries[key] = before
 
     def _lengths(self, bundle: BundleSpec, sa: SecurityAssociation) -> tuple[int, int]:
-        """The path MTU and the overhead that the switch goes by: none of both where ESP is
-        fragmented after encryption, so that only the packet itself has to fit."""
+        """Returns the path MTU and overhead for the switch. Fragmentation after encryption disables
+        both, as then only the packet itself must fit."""
         if sa.fragmentation is Fragmentation.AFTER:
             return NO_PATH_MTU, 0
         return self._path_mtu(bundle, sa.settings), sa.settings.overhead
@@ -367,7 +371,7 @@ class SaTable:
         return successor is None or successor.held is None, -place, one.order
 
     def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
-        """All fragments of a VRF go to one engine: the one that has most of its inbound SAs."""
+        """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
         counts: dict[int, Counter[int]] = {}
         for key, value in found[Kind.INBOUND_SA].items():
             if isinstance(key, Spi) and isinstance(value, Decrypt):
@@ -379,9 +383,9 @@ class SaTable:
     # -- what an engine is to be told
 
     def commands(self, engine: int, installed: Entities | None, now: float) -> list[Command]:
-        """What an engine is to be told now, at most `COMMANDS`. `installed` is what the switch
-        holds, None while that is not known: then nothing leaves an engine but what is wanted by
-        nobody."""
+        """Returns at most `COMMANDS` commands that an engine needs now. `installed` has the
+        switch's entities; None while they are unknown, which skips the check that the switch no
+        longer refers to an SA to delete."""
         known = self._engines[engine]
         placed = [one for one in self._tracked.values() if one.engine == engine]
         kept = {
@@ -409,7 +413,7 @@ class SaTable:
         return now - since.setdefault(held.key, now) >= DRAIN
 
     def _may_come(self, tracked: _Tracked, exclusions: Container[Claim], now: float) -> bool:
-        """Whether an SA is to be added; not before what excludes it has gone."""
+        """Returns whether to add an SA now; it must wait while an SA that excludes it is held."""
         if tracked.held is not None or self.is_expired(tracked.sa) or now < tracked.retry_at:
             return False
         return not any(claim in exclusions for claim in claims(tracked.sa.settings, held=False))
@@ -420,12 +424,12 @@ class SaTable:
     # -- what is told
 
     def state_of(self, sa: SecurityAssociation) -> SaState:
-        """How an SA stands; WAITING for one that is not wanted."""
+        """Returns an SA's state; WAITING for an SA that is not wanted."""
         tracked = self._tracked.get(identity(sa))
         return SaState.WAITING if tracked is None else self._report(tracked).state
 
     def reports(self) -> Iterator[SaReport]:
-        """All SAs, and how they stand."""
+        """Returns reports on all SAs."""
         return map(self._report, self._tracked.values())
 
     def _report(self, one: _Tracked) -> SaReport:
@@ -452,7 +456,7 @@ class SaTable:
         return SaState.WAITING, f"engine {one.engine} is being told"
 
     def _bound_elsewhere(self, sa: SecurityAssociation) -> str | None:
-        """Says that an SA cannot move for its nonces' sake, where another engine could serve it."""
+        """Returns why an SA cannot move to an engine that could serve it (nonce reuse), or None."""
         use = self._uses.get(sa.settings.fingerprint) if sa.is_outbound else None
         if use is None:
             return None
@@ -481,5 +485,5 @@ class SaTable:
 
 
 def identity(sa: SecurityAssociation) -> SaId:
-    """What tells an SA from others in the router."""
+    """Returns the key that identifies an SA in the router."""
     return SaId(sa.name, sa.settings.spi)

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Security policy databases: named pairs of ordered lists, and the commits that change them.
 
-An SPD's inbound and outbound list have an id, an **epoch** (which retires cached flows) and a
-**generation** (which retires answers that are still travelling). A commit advances both for every
-list whose rules changed, or the generation alone where the flows whose verdict changes are deleted
-one by one (`state.invalidation`). It has three steps, because what it makes true must be on disk
-before the switch hears of it: `plan_*` says what the lists will be, the caller has `record_with`
-written and then the switch, and `apply` makes it so. A plan that fails is forgotten; its numbers
-are never used again, so that it does not matter how far it came. What is on disk is also what is in
-force after a restart: the rules as they were last committed, and which caches an operator has
-turned off.
+An SPD's inbound and outbound list have an id, an **epoch** (a new one retires cached flows) and a
+**generation** (a new one retires answers that are still in flight). A commit advances both for
+every list whose rules changed. Where `state.invalidation` deletes the flows whose verdict changes
+one by one, it advances the generation alone.
 
-The nominal final discard of each list has a number of its own, like any rule, so that what it met
-is counted for each list. The ordered search is the specification (`rule_search`); an index that
-agrees with it serves it. Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
+A commit has three steps, because its effect must be on disk before the switch receives it:
+
+1. `plan_*` computes the new lists.
+2. The caller writes `record_with` to disk, then writes the switch.
+3. `apply` puts the plan in force.
+
+A failed plan is forgotten. Its numbers are never reused, so it does not matter how far it got.
+The record on disk is also in force after a restart: the rules of the last commit, and the flow
+caches that an operator has turned off.
+
+The nominal final discard of each list has a rule number of its own, so that its hits are counted
+per list. The ordered search is the specification (`rule_search`); an index that agrees with it
+does the lookups. Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -29,10 +34,10 @@ from sluice.state.rule_search import RuleIndex
 
 MAXIMUM_COUNT = 0xFFFFFFFF
 MAXIMUM_LIST_ID = 1023
-"""The pipeline's list_state tables have 1024 entries, and list id 0 means none."""
+"""The pipeline's list_state tables have 1024 entries; list id 0 means none."""
 
 ListName: TypeAlias = tuple[str, Direction]
-"""The SPD's name, and which of its lists."""
+"""(SPD name, direction): one of an SPD's two lists."""
 
 
 FINAL_DISCARD = "(final)"
@@ -40,7 +45,7 @@ FINAL_DISCARD = "(final)"
 
 
 class TooManyListsError(Exception):
-    """More lists than the pipeline has room for; nothing is changed."""
+    """The pipeline has no room for so many lists; nothing is changed."""
 
 
 class Counts(NamedTuple):
@@ -54,10 +59,9 @@ NO_COUNTS = Counts(0, 0)
 
 
 class ListRecord(NamedTuple):
-    """What is on disk about a list. `rule_ids` is by the rules' fingerprints.
+    """A list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
-    `rules` are the operator's, without the generated ones; None: they are to be taken from the
-    configuration.
+    `rules` are the operator's, without the generated ones; None: take them from the configuration.
     """
 
     list_id: int
@@ -70,11 +74,11 @@ class ListRecord(NamedTuple):
 
 
 class SpdRecord(NamedTuple):
-    """What is on disk about all lists.
+    """All lists as stored on disk.
 
-    `issued` are higher numbers than those of the lists: of plans that failed, and of list ids that
-    no list has any more. `caches` says which SPDs' flow caches an operator turned on or off.
-    `bundles` names the bundle that each number stands for in the switch.
+    `issued` has numbers above those of the lists, from failed plans and from list ids that are no
+    longer in use. `caches` has the SPDs whose flow cache an operator turned on or off. `bundles`
+    maps each bundle number in the switch to its bundle's name.
     """
 
     lists: tuple[ListRecord, ...] = ()
@@ -85,7 +89,7 @@ class SpdRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """One list as it stands. `rule_ids` goes with `rules`, `final_id` is the final discard's."""
+    """A list in force. `rule_ids` is parallel to `rules`; `final_id` is the final discard's id."""
 
     list_id: int
     spd: str
@@ -105,19 +109,19 @@ class ListState:
         return self.spd, self.direction
 
     def search(self, packet: Selectors) -> Verdict:
-        """The first match's verdict; the nominal final discard where nothing matches."""
+        """Returns the first match's verdict, or the nominal final discard where nothing matches."""
         return self._verdict(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
-        """The verdict of a later fragment, by its own selectors and its first fragment's.
+        """Returns a later fragment's verdict by its own selectors and those of its first fragment.
 
-        Without the first fragment: None where the rules that the fragment could meet disagree.
+        Without the first fragment, returns None where the rules that may match disagree.
         """
         match = self.index.first_match_of_fragment(later, first)
         return None if match is None else self._verdict(match.at)
 
     def final(self) -> Verdict:
-        """The nominal final discard."""
+        """Returns the nominal final discard."""
         return self._verdict(None)
 
     def _verdict(self, at: int | None) -> Verdict:
@@ -126,7 +130,7 @@ class ListState:
         return Verdict(self.rule_ids[at], self.rules[at].action, self.bundle_ids[at])
 
     def record(self) -> ListRecord:
-        """What goes to disk."""
+        """Returns the record to store on disk."""
         ids = dict(zip(self.fingerprints, self.rule_ids, strict=True))
         ids[FINAL_DISCARD] = self.final_id
         rules = tuple(rule for rule in self.rules if not rule.generated)
@@ -135,7 +139,7 @@ class ListState:
         )
 
     def numbered(self, list_id: int, counts: Counts, ids: Mapping[str, int]) -> ListState:
-        """The same rules with these numbers; `ids` is by fingerprint."""
+        """Returns the same rules with these numbers; `ids` is keyed by fingerprint."""
         return replace(
             self,
             list_id=list_id,
@@ -147,9 +151,9 @@ class ListState:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the changed lists will be, and the numbers of their rules.
+    """The new state of the changed lists, and their rules' numbers.
 
-    `rule_ids.fresh` are numbers whose counters start anew.
+    `rule_ids.fresh` are the numbers whose counters start from zero.
     """
 
     lists: tuple[ListState, ...]
@@ -162,9 +166,9 @@ class Commit:
 
 
 def fingerprint(rule: Rule) -> str:
-    """What identifies a rule across commits and restarts: equal rules have equal ones.
+    """Returns an id of a rule that is stable across commits and restarts and equal for equal rules.
 
-    A rule without `audit` or `scope` has the fingerprint that it had before there were such fields.
+    A rule without `audit` or `scope` keeps the fingerprint from before these fields existed.
     """
     text = repr(rule)
     if rule.scope is Scope.ANY:
@@ -175,7 +179,7 @@ def fingerprint(rule: Rule) -> str:
 
 
 def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
-    """SHA-256 over rules and bundle numbers: equal digests give every packet equal verdicts."""
+    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
     text = "".join(
         f"{one} {number}\n" for one, number in zip(fingerprints, bundle_ids, strict=True)
     )
@@ -183,9 +187,11 @@ def rules_digest(fingerprints: Sequence[str], bundle_ids: Sequence[int]) -> str:
 
 
 class SpdTable:
-    """All SPDs. `bundles` has the pipeline's number of each bundle that rules name; others may come
-    later. There is room for lists up to `maximum_list_id`, and there are counters for rules up to
-    `maximum_rule_id`."""
+    """All SPDs.
+
+    `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
+    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`.
+    """
 
     def __init__(
         self,
@@ -204,9 +210,9 @@ class SpdTable:
     # -- start
 
     def restore(self, record: SpdRecord, spds: Iterable[str]) -> None:
-        """What an earlier life left on disk; `spds` are those that are configured now.
+        """Restores the record that an earlier process left; `spds` are the SPDs configured now.
 
-        To be called before anything else. Lists of other SPDs give their ids back.
+        Must be called before any other method. Lists of other SPDs release their ids.
         """
         configured = set(spds)
         for old in record.lists:
@@ -220,10 +226,10 @@ class SpdTable:
             self.observe(list_id, counts)
 
     def observe(self, list_id: int, counts: Counts) -> None:
-        """The switch, or the disk, holds these numbers: they are never given out again.
+        """Excludes numbers that the switch or the disk holds from being issued again.
 
-        To be told for every list_state entry and every flow's epoch that is read back, so that a
-        lost or old record on disk can never bring a retired flow back to life.
+        Must be called for every list_state entry and every flow's epoch that is read back. So a
+        lost or old record on disk can never revive a retired flow.
         """
         known = self._issued.get(list_id, NO_COUNTS)
         self._issued[list_id] = Counts(*map(max, known, counts))
@@ -231,10 +237,10 @@ class SpdTable:
     def plan_start(
         self, wanted: Mapping[ListName, Sequence[Rule]], found: Mapping[int, Counts]
     ) -> Commit:
-        """The commit that makes `wanted` true in a switch that was found to hold `found`.
+        """Plans the commit that puts `wanted` in force in a switch that was found to hold `found`.
 
-        A list that rules, disk and switch agree on goes on as it was, flows and all, and is no
-        part of the commit. Raises as `plan_commit` does.
+        A list on which rules, disk and switch agree keeps its numbers and flows and is left out of
+        the commit. Raises as `plan_commit` does.
         """
         for name, rules in wanted.items():
             record = self._records.get(name)
@@ -252,16 +258,16 @@ class SpdTable:
     # -- what is
 
     def list_of(self, spd: str, direction: Direction) -> ListState | None:
-        """One of an SPD's two lists."""
+        """Returns one of an SPD's two lists, or None."""
         list_id = self._by_name.get((spd, direction))
         return None if list_id is None else self.lists.get(list_id)
 
     def id_of(self, spd: str, direction: Direction) -> int | None:
-        """The number that a list has, or will start with if it had one in an earlier life."""
+        """Returns a list's id, also one restored from an earlier process; None if it has none."""
         return self._by_name.get((spd, direction))
 
     def record_with(self, commit: Commit) -> SpdRecord:
-        """What has to be on disk before the switch hears of `commit`."""
+        """Returns the record that must be on disk before the switch receives `commit`."""
         lists = {**self.lists, **{state.list_id: state for state in commit.lists}}
         issued = {
             i: counts
@@ -277,13 +283,13 @@ class SpdTable:
         wanted: Mapping[ListName, Sequence[Rule]],
         keeps_epoch: Callable[[int], bool] = lambda list_id: False,
     ) -> Commit:
-        """What these lists become with these rules; those that do not change are left out.
+        """Plans the commit that gives these lists these rules; unchanged lists are left out.
 
-        `keeps_epoch` says of a list's id whether its epoch may stay: then it is for the caller to
-        delete the flows whose verdict changes, or to give the list a `with_new_epochs`.
+        `keeps_epoch` tells for a list id whether the list may keep its epoch. The caller must then
+        delete the flows whose verdict changes, or renew the epoch with `with_new_epochs`.
 
-        Raises TooManyRulesError, TooManyListsError, and KeyError for a bundle that there is not
-        (files are checked for that).
+        Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle (rule files
+        are checked for that before).
         """
         changed: list[ListState] = []
         for name, rules in wanted.items():
@@ -307,7 +313,8 @@ class SpdTable:
         return Commit(tuple(lists), plan)
 
     def with_new_epochs(self, commit: Commit, list_ids: Container[int]) -> Commit:
-        """The same commit with new epochs for these of its lists: every cached flow retires."""
+        """Returns the same commit with new epochs for these lists, which retires their cached
+        flows."""
         return replace(
             commit,
             lists=tuple(
@@ -330,14 +337,13 @@ class SpdTable:
         return unnumbered.numbered(before.list_id, before.counts, plan.ids[before.name])
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
-        """The same rules with a new epoch and generation: every flow and every answer retires."""
+        """Plans a new epoch and generation for unchanged rules: retires all flows and answers."""
         return Commit(tuple(replace(self.lists[i], counts=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
-        """The same rules with a new epoch: every cached flow retires.
+        """Plans a new epoch for unchanged rules: retires every cached flow.
 
-        Answers that are under way are as true as before, and their packets are not to be lost: the
-        generation stays.
+        The generation stays: answers in flight are still valid, and their packets must not be lost.
         """
         lists = (self.lists[i] for i in list_ids)
         return Commit(
@@ -351,7 +357,7 @@ class SpdTable:
         )
 
     def apply(self, commit: Commit) -> None:
-        """The switch has acknowledged the commit."""
+        """Puts a commit in force, after the switch has acknowledged it."""
         for state in commit.lists:
             self.lists[state.list_id] = state
             self._by_name[state.name] = state.list_id
@@ -363,7 +369,7 @@ class SpdTable:
         return self._issued[list_id]
 
     def _advance_generation(self, list_id: int) -> Counts:
-        """A new generation for a list whose epoch stays the one that is in force."""
+        """Advances the generation of a list and keeps the epoch in force."""
         epoch, generation = self._issued.get(list_id, NO_COUNTS)
         self._issued[list_id] = Counts(epoch, advance(generation))
         return Counts(self.lists[list_id].counts.epoch, advance(generation))
@@ -374,16 +380,16 @@ class SpdTable:
         return self._issued[list_id].epoch
 
     def _unused(self, taken: set[int]) -> int:
-        """A list id that nobody has; preferably one that nobody ever had, since interfaces stay
-        bound to an earlier owner's until their bindings are written."""
+        """Returns a free list id, preferably one never issued: interfaces stay bound to an earlier
+        list until their bindings are written. Raises TooManyListsError."""
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
         raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
 
     def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> ListState:
-        """Returns a list with these rules, as yet without numbers; from any thread. Raises KeyError
-        for a bundle that there is not (files are checked for that)."""
+        """Returns a list with these rules, not numbered yet; callable from any thread. Raises
+        KeyError for an unknown bundle (rule files are checked for that before)."""
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )
@@ -404,5 +410,5 @@ class SpdTable:
 
 
 def advance(count: int) -> int:
-    """The next epoch or generation: 32 bits, and never 0, which is never current."""
+    """Returns the next epoch or generation: 32 bits, never 0, which is never current."""
     return 1 if count >= MAXIMUM_COUNT else count + 1

@@ -17,14 +17,14 @@ from sluice.namespaces import HOME
 from sluice.state.fib import Fib
 
 LOOKED_AT = 512
-"""Routes of the kernel's that are looked at in one go."""
+"""Kernel routes per slice of the comparison."""
 FREED = 4096
-"""Routes of the kernel's whose memory is given back in one go: about 2 ms."""
+"""Kernel routes freed per slice: about 2 ms."""
 
 
 class StaleSweep:
-    """One comparison, of the routes of one network namespace. `kernel` is what the kernel holds; it
-    becomes this object's own."""
+    """One comparison, of the routes of one network namespace. `kernel` has the kernel's routes;
+    this object takes ownership of it."""
 
     def __init__(self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = HOME) -> None:
         self._fib = fib
@@ -33,14 +33,14 @@ class StaleSweep:
         self._rest = iter(kernel.values())
         self._walk: Iterator[list[RouteSlot]] | None = None
         self.kept = 0
-        """Stale routes that the kernel holds: the question is to be asked again."""
+        """Number of stale routes that the kernel holds: a later sweep must compare them again."""
 
     def kernel_routes(self) -> list[Route]:
-        """Returns the next routes of the kernel's; none at their end."""
+        """Returns the next slice of the kernel's routes; empty at the end."""
         return list(islice(self._rest, LOOKED_AT))
 
     def next(self) -> StaleRoutesGone | None:
-        """Looks at the next block of routes; None at the end."""
+        """Compares the next block of routes; returns the gone ones, or None at the end."""
         if self._walk is None:
             self._walk = self._fib.order.walk() if self._rib.stale else iter(())
         slots = next(self._walk, None)
@@ -52,7 +52,7 @@ class StaleSweep:
         return StaleRoutesGone(gone)
 
     def free(self) -> bool:
-        """Gives back a part of the kernel's routes; returns whether there is more."""
+        """Frees a slice of the kernel's routes; returns whether any are left."""
         for _ in range(min(FREED, len(self._kernel))):
             self._kernel.popitem()
         return bool(self._kernel)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller closes in a switch that it takes over, before it writes anything else.
+"""Entities to delete from a switch that is taken over, before anything else is written.
 
-The switch may hold the entities of an earlier configuration, which gave the numbers of interfaces,
-lists and bundles another meaning. While old and new stand side by side a packet would meet a part
-of each. So whatever differs and drops packets by its absence is taken out first, and comes back
-once everything that it depends on is as the new configuration says. What is equal stays, and
-forwards all the while.
+The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
+lists and bundles had another meaning. A packet must not be handled by a mix of old and new
+entities. So entities that differ, and whose absence drops packets, are deleted first. They are
+written again once everything that they depend on matches the new configuration. Equal entities stay
+and keep forwarding.
 
-A next hop names its interface by number, and routes name it: it is not deleted but retired, so that
-the routes drop until they lead elsewhere, and its number is given to nobody meanwhile.
+A next hop names its interface by number, and routes name the next hop. So it is retired instead of
+deleted: its routes drop until they are moved, and its number is not reused meanwhile.
 
 Pure; depends on entities.
 """
@@ -42,7 +42,7 @@ INTERFACE_KINDS = OPENING | {Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING}
 
 
 class Closing(NamedTuple):
-    """What to delete, what depends on others first; and the next hops to retire."""
+    """The entities to delete, dependent ones first, and the next hops to retire."""
 
     withdrawn: tuple[tuple[Kind, Key], ...] = ()
     retired: tuple[int, ...] = ()
@@ -52,17 +52,17 @@ class Closing(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Numbers that meant another interface or bundle, or one that is not known.
+    """Numbers that meant another interface or bundle, or an unknown one.
 
-    Their entities may look right by chance. And flows say "protect by bundle 7": until their list
-    is retired they must not meet another bundle 7.
+    Their entities may look right by chance. Flows also name bundles by number: until their list
+    is retired, they must not be protected by another bundle of the same number.
     """
 
     interfaces: Container[int] = ()
     bundles: Container[int] = ()
 
     def concerns(self, kind: Kind, key: Key, value: Value) -> bool:
-        """Whether an entity names one of these numbers."""
+        """Returns whether an entity names one of these numbers."""
         if kind in BUNDLE_KINDS:
             return _number(key, value, "bundle") in self.bundles
         return kind in INTERFACE_KINDS and _number(key, value, "l3_if") in self.interfaces
@@ -77,11 +77,11 @@ def closing(
     moved: Moved = NOTHING_MOVED,
     swapped: Container[Kind] = (),
 ) -> Closing:
-    """What of `installed` is not as `wanted`, which has what the configuration alone decides.
+    """Returns the entities of `installed` that differ from `wanted` (from configuration alone).
 
     Entities of the kinds in `swapped` change with the lists, in one write: they stay until then,
-    unless they name what is another interface by now. So do the MAC addresses of an interface that
-    is what it was: those of virtual routers are the kernel's to tell, later.
+    unless their interface's number has moved. The MAC addresses of an unchanged interface stay
+    too: the kernel reports those of virtual routers later.
     """
     differing = [
         (kind, key)
@@ -106,19 +106,19 @@ def closing(
 
 
 def _number(key: Key, value: Value, name: str) -> object:
-    """The number of an interface or bundle: the key's, the value's, or the key itself."""
+    """Returns an interface's or bundle's number: the key's, the value's, or the key itself."""
     return getattr(key, name, getattr(value, name, key))
 
 
 def _equal(kind: Kind, wanted: Value | None, held: Value) -> bool:
-    """Whether packets are treated alike by both: an interface's MAC address and MTU may change."""
+    """Returns whether both are equal, except for an interface's MAC address and MTU."""
     if kind is Kind.EGRESS_INTERFACE and isinstance(wanted, Egress) and isinstance(held, Egress):
         return (wanted.port, wanted.vlan) == (held.port, held.vlan)
     return wanted == held
 
 
 def _kept_interfaces(installed: Entities, gone: Container[tuple[Kind, Key]]) -> Iterator[int]:
-    """Numbers that mean the interface that they meant, in the same VRF."""
+    """Yields numbers that still mean the same interface, in the same VRF."""
     admitted = {
         (value.l3_if, key)
         for key, value in installed[Kind.L3_INTERFACE].items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a next-hop group, made to fit what the switch's groups hold.
+"""Scales the weights of a next-hop group to fit the switch's groups.
 
-A target shares flows out by whole numbers whose sum is limited: BMv2 copies a member as often as
-its weight says, and Tofino has so many places for each group. Depends on nothing. No I/O.
+A target distributes flows by whole numbers whose sum is limited: BMv2 copies a member once per unit
+of weight, and Tofino has a limited number of entries per group. Depends on nothing. No I/O.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from math import gcd
 from typing import NamedTuple
 
 TOTALS_TRIED = 64
-"""Sums of weights that are looked at, from the largest downwards. Small groups have no more; in
-large ones a share is off by little, whatever the sum."""
+"""Number of weight sums tried, from the largest downwards. Small groups have no more; in large
+ones the error of a share is small for any sum."""
 
 _ONE = 1 << 40
 """Unit of errors, which are whole numbers so that results do not depend on rounding."""
 
 
 class Scaled(NamedTuple):
-    """Weights that fit. `error` is the largest difference of a share, as a part of that share."""
+    """Weights that fit. `error` is the largest relative error of a share."""
 
     weights: list[int]
     error: float
@@ -28,8 +28,8 @@ class Scaled(NamedTuple):
 def scale(weights: list[int], size: int) -> Scaled:
     """Returns whole weights of at least 1 whose sum is at most `size`, in the same proportions.
 
-    They are in lowest terms, and exact where these fit. Where not, the largest error of a share,
-    relative to that share, is the least that there is. Needs at most `size` weights.
+    They are in lowest terms, and exact where these fit. Otherwise they minimize the largest
+    relative error of a share. Needs at most `size` weights.
     """
     divisor = gcd(*weights)
     reduced = [weight // divisor for weight in weights]
@@ -50,8 +50,8 @@ def scale(weights: list[int], size: int) -> Scaled:
 
 
 def _ranges(weights: list[int], total: int, error: int) -> list[tuple[int, int]]:
-    """The least and the largest that each weight may become, if the sum is to be `total` and no
-    share is to be off by more than `error`. Empty if there are no such weights."""
+    """Returns each weight's minimum and maximum for the sum `total` and a relative error of each
+    share of at most `error`. Empty if there are no such weights."""
     whole = sum(weights) * _ONE
     ranges = []
     for weight in weights:
@@ -66,11 +66,11 @@ def _ranges(weights: list[int], total: int, error: int) -> list[tuple[int, int]]
 
 
 def _choose(weights: list[int], total: int, error: int) -> list[int]:
-    """Weights within their ranges that add up to `total`."""
+    """Returns weights within their ranges that add up to `total`."""
     ranges = _ranges(weights, total, error)
     chosen = [least for least, _ in ranges]
     left = total - sum(chosen)
-    # Those furthest below their shares first.
+    # Increase those furthest below their shares first.
     while left:
         open_ = [at for at, (_, most) in enumerate(ranges) if chosen[at] < most]
         at = min(open_, key=lambda at: (chosen[at] / weights[at], at))
