@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let embedded = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(embedded, descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
-        // Of a server of its own, below.
+        // The service is built separately, below.
         .build_server(false)
         .build_client(true)
         .bytes(".p4.v1.PacketIn.payload")
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The P4Runtime service as it is in the protobuf file, but for Write, whose requests are bytes.
+/// Describes the P4Runtime service of the protobuf file, except that Write takes its requests as bytes.
 fn service_of_bytes() -> manual::Service {
     let method = |name: &str, route: &str, request: &str, response: &str| {
         manual::Method::builder()

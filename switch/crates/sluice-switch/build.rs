@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells the program what it was built from: the commit, and the digest of the
-//! compiled pipeline that lies in the same tree.
+//! Provides the program with its origin: the commit, and the digest of the compiled pipeline in the same tree.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The beginning of router.json's SHA-256, as `make check-p4` compares it with the file.
+/// Returns the start of router.json's SHA-256, which `make check-p4` compares with the file.
 fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let path = root.join("p4src/build/v1model/manifest.json");
     println!("cargo::rerun-if-changed={}", path.display());

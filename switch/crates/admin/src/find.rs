@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which switches run on this machine: each has a socket named by its process in one directory.
+//! Finds the switches that run on this machine: each has a socket, named after its process id, in one directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sluice_unix_socket::is_served;
 
-/// Where switches put their sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
+/// Returns the directory of the switches' sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
 pub fn directory() -> PathBuf {
     let chosen = std::env::var_os("SLUICE_SWITCH_RUN");
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Sockets in a directory that are named by a process and served, in the order of their names; none if there is no
-/// such directory. Sockets of other names, as that of `--metrics-address`, may lie beside them.
+/// Returns the sockets in a directory that are named after a process and served, in the order of their names. Returns
+/// none if the directory does not exist. Other sockets, such as that of `--metrics-address`, may lie beside them.
 ///
 /// # Errors
 /// If the directory cannot be read.

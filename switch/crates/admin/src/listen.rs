@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening, on a Unix socket or on loopback.
+//! Listens on a Unix socket or on loopback.
 //!
-//! Whoever may open the Unix socket (its owner and its group, mode 0660) may ask and change everything. Any user of the
-//! host may connect to loopback, and there ask for what harms nobody.
+//! A client that can open the Unix socket (its owner and its group, mode 0660) has all rights. Any user of the host can
+//! connect to loopback, and has only the harmless read requests there.
 
 use std::fmt;
 use std::future::Future;
@@ -23,22 +23,22 @@ use crate::find;
 use crate::proto::admin_server::AdminServer;
 use crate::service::{About, PortPolicy, Rights, Service};
 
-/// Largest request: all are small.
+/// Largest request in bytes: all are small.
 const MAX_REQUEST: usize = 64 << 10;
-/// Requests that one connection may have under way.
+/// Requests that one connection may have open.
 const MAX_STREAMS: u32 = 16;
 
-/// Where a switch is administered.
+/// The address of the admin service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// On a Unix socket.
     Unix(PathBuf),
-    /// On a loopback address, for questions only.
+    /// A loopback address, for read requests only.
     Loopback(SocketAddr),
 }
 
 impl Address {
-    /// A socket of this process in the directory where [`find`] looks.
+    /// Returns the default socket of this process, in the directory where [`find`] looks.
     pub fn default_socket() -> Self {
         Self::Unix(find::directory().join(format!("{}.sock", std::process::id())))
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// `unix:PATH`, or `HOST:PORT` with a loopback address for host.
+    /// Parses `unix:PATH`, or `HOST:PORT` with a loopback address for host.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.trim_start_matches("//") {
@@ -81,14 +81,14 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A server that listens and does not yet serve.
+/// A server that listens and does not serve yet.
 pub struct Server {
     listener: Listener,
     service: Service,
 }
 
 impl Server {
-    /// Listens. A socket that a dead switch left behind is replaced; one that is served is an error.
+    /// Binds and listens. Replaces a socket that a dead switch left; a socket that is served is an error.
     pub async fn bind(
         address: &Address,
         device: Arc<Device>,
@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { listener, service })
     }
 
-    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
             Listener::Unix(_, file) => format!("unix:{}", file.path().display()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each request does.
+//! Handlers of the admin requests.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,39 +23,39 @@ use crate::proto::*;
 use crate::trace::{TraceStream, response};
 use crate::{fib, state};
 
-/// Conditions that a trace's filter may have: each is tried on every packet.
+/// Most conditions in a trace's filter: each is checked on every packet.
 const MAX_CONDITIONS: usize = 64;
 
-/// The longest packet that is rehearsed.
+/// The longest packet that may be rehearsed, in bytes.
 const LONGEST_PACKET: usize = 16 << 10;
 
-/// Time between two rehearsals.
+/// Minimum time between two rehearsals.
 const BETWEEN_REHEARSALS: Duration = Duration::from_millis(10);
 
-/// A profile takes no longer.
+/// The longest profile.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
 
-/// What the switch says about itself and the device cannot know.
+/// Facts about the switch that the device does not know.
 #[derive(Debug, Clone)]
 pub struct About {
     /// The version of this software.
     pub version: &'static str,
-    /// The id by which P4Runtime clients name the device.
+    /// The device id of P4Runtime clients.
     pub device_id: u64,
-    /// Where P4Runtime is served.
+    /// The address that serves P4Runtime.
     pub p4runtime_address: String,
 }
 
-/// How ports that are added are attached.
+/// How new ports are attached.
 #[derive(Debug, Clone)]
 pub enum PortPolicy {
     /// As interfaces, with these options.
     Interfaces(InterfaceOptions),
-    /// Not at all: ports are files, which are read together.
+    /// Not at all: the ports are files, which are read together.
     Refused,
 }
 
-/// Returns a service that answers questions and refuses everything else, to be served beside another at its address.
+/// Returns a service with the read requests only, which refuses all others; for use at another server's address.
 pub fn questions(device: Arc<Device>, about: About) -> Routes {
     Routes::new(AdminServer::new(Service {
         about,
@@ -67,14 +67,14 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
     }))
 }
 
-/// What clients may do, by the address that they reach.
+/// Rights of clients, by the address that they connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rights {
-    /// Ask for what any user of the host may know.
+    /// Read what any user of the host may know.
     Questions,
-    /// Also for what entries do, which P4Runtime tells at the same address.
+    /// Also read the entries' actions, which P4Runtime shows at the same address.
     Entries,
-    /// Change the switch, slow it down, and see packets.
+    /// Also change the switch, slow it down, and see packets.
     All,
 }
 
@@ -83,10 +83,10 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Held while a packet is rehearsed, and for a while after it. Of this address alone: whoever asks on and on at
-    /// P4Runtime's takes no turn of the admin socket's, and both together take few of the workers'.
+    /// Held while a packet is rehearsed, and for a while after it. One for each address, so that many requests at
+    /// P4Runtime's address take no turn from the admin socket. Both together take little of the workers' time.
     pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
-    /// What ports had counted when their statistics were last reset.
+    /// Ports' counters at the last reset of their statistics.
     pub(crate) baselines: Mutex<Baselines>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) type Baselines = HashMap<PortId, PortStatistics>;
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    /// Refuses what only those may do who may open the admin socket.
+    /// Refuses requests that only clients of the admin socket may make.
     fn check_changes(&self) -> Result<(), Status> {
         self.check(Rights::All)
     }
@@ -110,13 +110,13 @@ impl Service {
     }
 
     fn baselines(&self) -> MutexGuard<'_, Baselines> {
-        // Nothing is half done where a thread panics.
+        // A thread that panics leaves no partial change.
         self.baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All ports, with what they have counted since their last reset.
+    /// Returns all ports, with their counters since the last reset.
     fn listed(&self) -> ListPortsResponse {
         let baselines = self.baselines();
         let since = |info: PortInfo| {
@@ -141,7 +141,7 @@ impl Service {
         }
     }
 
-    /// Runs what waits for the operating system or for workers off the threads that serve others.
+    /// Runs a function that waits for the operating system or for workers, on a thread that serves no requests.
     async fn blocking<T: Send + 'static>(
         &self,
         action: impl FnOnce(&Device) -> Result<T, Status> + Send + 'static,
@@ -212,7 +212,7 @@ impl Admin for Service {
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
-            // Asked first, so that an interface in use is not touched for nothing.
+            // Check first, so that an interface in use is not touched needlessly.
             device.check_port(number, &interface).map_err(status)?;
             let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;
@@ -359,7 +359,8 @@ impl Admin for Service {
         let turn = Arc::clone(&self.rehearsing).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A worker runs it, and packets must not notice who asks on and on: the turn lasts, though the client be gone.
+        // A worker runs this, and repeated requests must not affect packets. The lock is therefore held for its full
+        // time even if the client has gone.
         tokio::spawn(async move {
             let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
             let _ = answer.send(blocking(device, rehearse).await);
@@ -394,7 +395,7 @@ impl Admin for Service {
     }
 }
 
-/// The running program's tables.
+/// Returns the running program's store.
 fn store(device: &Device) -> Result<Arc<Store>, Status> {
     let no_program = || Status::failed_precondition("no program is loaded");
     device.store().ok_or_else(no_program)
@@ -444,7 +445,7 @@ fn interface_error(name: &str, error: &io::Error) -> Status {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Status::permission_denied(message),
         io::ErrorKind::InvalidInput => Status::invalid_argument(message),
-        // What the kernel says of a name that no interface has.
+        // The kernel's error for a name that no interface has.
         _ if error.raw_os_error() == Some(libc::ENODEV) => Status::not_found(message),
         _ => Status::failed_precondition(message),
     }

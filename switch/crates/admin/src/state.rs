@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of the running program and of ports' queues that an operator reads back, and registers, which may also be written.
+//! State that an operator reads: of the running program, of ports' queues, and of registers. Registers can also be
+//! written.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use tonic::Status;
 
 use crate::proto::*;
 
-/// Clone sessions and multicast groups.
+/// Returns clone sessions and multicast groups.
 pub(crate) fn replication(store: &Store) -> ListReplicationResponse {
     let view = store.view();
     let replicas = |copies: &[Copy]| copies.iter().map(replica).collect();
@@ -42,7 +43,7 @@ fn replica(copy: &Copy) -> Replica {
     }
 }
 
-/// Queues of ports.
+/// Returns the queues of ports.
 pub(crate) fn queues(device: &Device, wanted: impl Fn(&QueueInfo) -> bool) -> ListQueuesResponse {
     let queue = |info: QueueInfo| Queue {
         port: u32::from(info.port),
@@ -116,7 +117,7 @@ fn cells(store: &Store, id: RegisterId, index: Option<u32>) -> Result<Range<usiz
     }
 }
 
-/// The register of this name, or the only one whose name ends so.
+/// Returns the register of this name, or the only one whose name ends with it.
 fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
     let program = store.program();
     if let Some(id) = program.register_by_name(name) {
@@ -136,7 +137,7 @@ fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
     }
 }
 
-/// A number's bytes. Hexadecimal ones may have any length, decimal ones 128 bits.
+/// Parses a number into bytes. Hexadecimal numbers may have any length, decimal ones 128 bits.
 fn number(text: &str) -> Result<Vec<u8>, Status> {
     let bad = || Status::invalid_argument(format!("{text:?} is not a number"));
     let Some(digits) = text.strip_prefix("0x") else {

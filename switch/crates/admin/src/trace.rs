@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces on their way to a client: a bounded buffer, and a count of what did not fit.
+//! Sends traces to a client: a bounded buffer, and a count of the packets that did not fit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::proto::{Detail, TraceLine, TraceResponse};
 /// Packets that may wait for a client.
 const BUFFER: usize = 256;
 
-/// Where workers put traces.
+/// The buffer that workers fill with traces.
 struct Buffer {
     sender: mpsc::Sender<Arc<PacketTrace>>,
     lost: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ impl TraceSink for Buffer {
     }
 }
 
-/// What a client receives; it no longer watches when this is dropped.
+/// The stream of traces for a client; dropping it ends the trace.
 pub(crate) struct TraceStream {
     receiver: mpsc::Receiver<Arc<PacketTrace>>,
     lost: Arc<AtomicU64>,

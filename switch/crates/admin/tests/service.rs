@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service as a client sees it, on a switch with ports in memory.
+//! The service as a client uses it, on a switch with ports in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A served switch; it ends with this.
+/// A served switch; it stops when this is dropped.
 struct Served {
     device: Arc<Device>,
     client: AdminClient<Channel>,
@@ -162,7 +162,7 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// Whether clients wait for the answer or not.
+/// The bound holds whether clients wait for the answer or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rehearsals_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
@@ -409,7 +409,7 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // More than the buffer, gRPC's windows and the sockets hold; none of the packets is lost.
+    // More packets than the buffer, gRPC's windows and the sockets hold; none of them is lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {
         assert!(wire.send(&[3, 0, 0, 0, 0, 0]));
@@ -710,7 +710,7 @@ async fn a_rehearsed_packet_is_told_and_leaves_nothing_behind() {
     );
     assert_eq!(said, Code::FailedPrecondition);
     load(&served.device, "registers");
-    // It adds one to a register's cell: twice the same, since nothing is written.
+    // The program adds one to a register's cell. Both results are equal, since nothing is written.
     for _ in 0..2 {
         let trace = served
             .client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports as the device takes them: a receiving half for one worker, a sending half for each.
+//! Ports as the device takes them: a receiving half for one worker, and a sending half for each worker.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use sluice_ports::interface::SilentInterface;
 use sluice_ports::recorder::{Capture, RecordedReceiver, RecordedTransmitter};
 use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory, qdisc, replay};
 
-/// A port to be attached to a device.
+/// A port to attach to a device.
 pub struct Port {
     /// Its number.
     pub number: PortId,
-    /// What it is called: the interface's name.
+    /// Its name: that of the interface.
     pub name: String,
     /// Its counters.
     pub counters: Arc<PortCounters>,
-    /// Frames that come in, if they do not come by another port's receiver (pcap files share one).
+    /// Receiver of its frames; `None` if another port's receiver delivers them (pcap files share one).
     pub receiver: Option<Box<dyn Receiver>>,
     /// One for each worker.
     pub transmitters: Vec<Box<dyn Transmitter>>,
-    /// How it hangs on a Linux interface, which is given back when the port is detached.
+    /// Its Linux interface, which is released when the port is detached; `None` without one.
     pub(crate) attachment: Option<Attachment>,
 }
 
 impl Port {
-    /// A port that is no Linux interface, of halves that are made elsewhere: a receiver, and a transmitter for each worker.
+    /// Creates a port without a Linux interface from a receiver and one transmitter for each worker.
     pub fn new(
         number: PortId,
         name: String,
@@ -48,10 +48,10 @@ impl Port {
     }
 }
 
-/// How to attach a Linux interface.
+/// Options for attaching a Linux interface.
 #[derive(Debug, Clone)]
 pub struct InterfaceOptions {
-    /// Frames that may wait to be received.
+    /// Size of the receive ring in frames.
     pub ring_frames: usize,
     /// Record frames into pcap files in this directory.
     pub capture: Option<PathBuf>,
@@ -66,29 +66,29 @@ impl Default for InterfaceOptions {
     }
 }
 
-/// What a port on a Linux interface is made of, again and again if its interface goes and comes back.
+/// A port's Linux interface, from which its halves are opened again whenever the interface comes back.
 pub(crate) struct Attachment {
     name: String,
     ring_frames: usize,
-    /// What is received and what is sent.
+    /// Capture files for received and sent frames.
     captures: Option<(Capture, Capture)>,
     counters: Arc<PortCounters>,
-    /// How each transmitter's frames go.
+    /// The send path of each transmitter.
     paths: Vec<SendPath>,
-    /// The qdisc that they go through; none if they go round it.
+    /// The qdisc that frames pass through; `None` if they bypass it.
     pub(crate) qdisc: Option<String>,
-    /// The interface, given back when this is dropped.
+    /// The interface, released when this is dropped.
     pub(crate) interface: SilentInterface,
 }
 
-/// The halves of a port.
+/// The receiving half and the sending halves of a port.
 pub(crate) struct Halves {
     pub(crate) receiver: Box<dyn Receiver>,
     pub(crate) transmitters: Vec<Box<dyn Transmitter>>,
 }
 
 impl Attachment {
-    /// Opens the interface for a device with so many workers.
+    /// Opens the interface for a device with this number of workers.
     fn open(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
         self.paths.clear();
@@ -113,8 +113,7 @@ impl Attachment {
         })
     }
 
-    /// Sends through the interface's qdisc where somebody has put one there, round it where not. Returns whether that
-    /// changed.
+    /// Sends through the interface's qdisc if a user has set one, and past it otherwise. Returns whether this changed.
     pub(crate) fn follow_qdisc(&mut self) -> io::Result<bool> {
         let there = qdisc::of(self.interface.index())?;
         if there == self.qdisc {
@@ -127,7 +126,7 @@ impl Attachment {
         Ok(true)
     }
 
-    /// Takes over the interface that has the name of the one that is gone.
+    /// Takes over a new interface with the name of the one that is gone.
     pub(crate) fn reopen(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         self.interface.release();
         let interface = SilentInterface::take(&self.name)?;
@@ -136,7 +135,7 @@ impl Attachment {
     }
 }
 
-/// Takes a Linux interface over as a port for a device with so many workers.
+/// Takes over a Linux interface as a port for a device with this number of workers.
 fn interface_port(
     number: PortId,
     name: &str,
@@ -168,7 +167,7 @@ fn interface_port(
     })
 }
 
-/// Makes pcap files ports of a device with one worker: NAME reads `NAME_in.pcap` and writes `NAME_out.pcap`.
+/// Creates ports on pcap files, for a device with one worker: NAME reads `NAME_in.pcap` and writes `NAME_out.pcap`.
 pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec<Port>> {
     let mut ports = Vec::with_capacity(names.len());
     let mut inputs = Vec::with_capacity(names.len());
@@ -190,15 +189,15 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
             attachment: None,
         });
     }
-    // Frames of all files come in the order of their stamps: by one receiver, which goes with the last port, so that
-    // all are there when the first frame comes.
+    // One receiver delivers the frames of all files in the order of their timestamps. It belongs to the last port, so
+    // that all ports exist when the first frame arrives.
     if let Some(last) = ports.last_mut() {
         last.receiver = Some(Box::new(files::read(inputs, delay)?));
     }
     Ok(ports)
 }
 
-/// A port in memory for a device with so many workers, with the other end of its wire.
+/// Creates a port in memory for a device with this number of workers. Also returns the other end of its wire.
 pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::MemoryHandle)> {
     let counters = Arc::new(PortCounters::default());
     let memory = memory::port(number, 1024, &counters)?;
@@ -214,15 +213,15 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
     Ok((port, memory.handle))
 }
 
-/// Names of ports that are no interfaces begin with these: no interface has a colon in its name.
+/// Prefixes of port names that are not interfaces: no interface has a colon in its name.
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 
-/// A port by its name: `replay:FILE` receives the frames of a pcap file, from memory, again and again and as fast as
-/// they are processed; `discard:NAME` receives nothing; both forget what they send. Any other name is an interface's.
+/// Creates a port by its name. `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as
+/// they are processed. `discard:NAME` receives nothing. Both discard sent frames. Any other name is an interface.
 ///
 /// # Errors
-/// As the file or the interface has them.
+/// Errors of the file or the interface.
 pub fn named_port(
     number: PortId,
     name: &str,
@@ -240,8 +239,8 @@ pub fn named_port(
     interface_port(number, name, workers, options)
 }
 
-/// A port whose frames lie in memory, with what says how many of them come in; what leaves by it is counted and
-/// forgotten.
+/// Creates a port that receives frames from memory; the handle controls how many. Sent frames are counted and
+/// discarded.
 pub fn replay_port(
     number: PortId,
     name: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch's time: microseconds since it started, as v1model's timestamps have it.
+//! The switch's time: microseconds since it started, as in v1model's timestamps.
 
 use std::time::{Duration, Instant};
 
@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// Starts a clock at 0.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// The moment at which it showed 0.
+    /// Returns the instant of time 0.
     pub fn epoch(&self) -> Instant {
         self.0
     }
 
-    /// The moment at which it shows so many nanoseconds.
+    /// Returns the instant at this time in nanoseconds.
     pub(crate) fn at_ns(&self, ns: u64) -> Instant {
         self.0 + Duration::from_nanos(ns)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
 
-    /// Microseconds since the start.
+    /// Returns the microseconds since the start.
     pub fn now_us(&self) -> u64 {
         self.0.elapsed().as_micros() as u64
     }

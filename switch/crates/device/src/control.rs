@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports as the control side knows them, and what becomes of their links.
+//! Control-side state of the ports, and the reactions to changes of their links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,21 +30,21 @@ pub(crate) struct PortState {
     pub(crate) levels: Arc<PortLevels>,
 }
 
-/// What the control side works on, one at a time.
+/// State of the control side, under one lock.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,
     /// The running store.
     pub(crate) store: Option<Arc<Store>>,
-    /// What its engines are made of.
+    /// Makes the engines of the running program.
     pub(crate) engines: Option<Engines>,
-    /// What is set for queues of ports to come, by priority.
+    /// Queue settings for ports that are added later, by priority.
     pub(crate) queues: Vec<QueueSetting>,
 }
 
 impl Control {
-    /// The worker, of so many, that receives from the fewest ports. Receivers are spread over the workers; a port stays
-    /// with one, which keeps its packets in order.
+    /// Returns the worker that receives from the fewest ports. Receivers are spread over the workers; a port stays with
+    /// one worker, which keeps its packets in order.
     pub(crate) fn least_busy(&self, workers: usize) -> usize {
         let load = |worker: &usize| {
             self.ports
@@ -56,7 +56,7 @@ impl Control {
     }
 }
 
-/// Gives the halves of a port to the workers; what they had for that number goes.
+/// Sends the halves of a port to the workers, which replace their old halves of that number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],
     number: PortId,
@@ -80,7 +80,7 @@ pub(crate) fn hand_out(
     }
 }
 
-/// Notes that a link went up or down. With a name: if the port of this number still has it.
+/// Records that a link went up or down. With a name, only if the port of this number still has that name.
 pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&str>, up: bool) {
     let mut control = control.lock();
     let found = control.ports.get_mut(&port);
@@ -96,7 +96,7 @@ pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&
     }
 }
 
-/// Follows the links of all ports that are interfaces.
+/// Observes the links of all ports that are interfaces.
 pub(crate) struct Links {
     pub(crate) control: Weak<Mutex<Control>>,
     pub(crate) shared: Arc<Shared>,
@@ -163,7 +163,7 @@ impl LinkObserver for Links {
     }
 }
 
-/// Sends through the qdisc that is on a port's interface now.
+/// Updates the send path of a port to the qdisc that its interface has now.
 fn follow_qdisc(port: PortId, name: &str, attachment: &mut Attachment) {
     match attachment.follow_qdisc() {
         Ok(false) => {}

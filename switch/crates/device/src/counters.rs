@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened to packets outside of ports and program.
+//! Counters of packets outside of ports and program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ macro_rules! counters {
         }
 
         impl DeviceStatistics {
-            /// Names and values, for display.
+            /// Returns names and values, for display.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -40,19 +40,19 @@ counters! {
     no_such_port,
     /// Packets to the control plane.
     packet_in,
-    /// Packets to the control plane that nobody took, or whose taker was too slow: dropped.
+    /// Packets to the control plane that it did not take, or not fast enough: dropped.
     packet_in_dropped,
     /// Packets from the control plane.
     packet_out,
     /// Packets from the control plane that found the queue full: dropped.
     packet_out_dropped,
-    /// Digests that nobody took: dropped.
+    /// Digests that the control plane did not take: dropped.
     digest_dropped,
     /// Packets that waited in a port's queue when the program was replaced: dropped.
     queue_program_replaced,
     /// Packets that waited in the queue of a port that was removed: dropped.
     queue_port_removed,
-    /// Times that an interface was found open to the host's network stack and was closed again.
+    /// Times that an interface was found open to the host's network stack, and was closed again.
     port_closed_again,
 }
 

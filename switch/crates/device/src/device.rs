@@ -38,20 +38,20 @@ pub use queues::{QueueChange, QueueInfo};
 /// Packets from the control plane that may wait for a worker.
 const PACKET_OUT_QUEUE: usize = 1024;
 
-/// How a device is made.
+/// Configuration of a device.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Threads that process packets, at least 1.
     pub workers: usize,
-    /// The port by which packets go to and come from the control plane, if there is one.
+    /// The port for packets to and from the control plane, if there is one.
     pub cpu_port: Option<PortId>,
     /// The value of `egress_spec` that drops.
     pub drop_port: u32,
-    /// What runs programs.
+    /// The engine that runs programs.
     pub engine: EngineKind,
-    /// How much programs' state may grow where the program does not say.
+    /// Limits on the growth of a program's state where the program sets none.
     pub limits: Limits,
-    /// Queues of each port, at least 1: a packet of this priority or a higher one is dropped.
+    /// Number of queues of each port, at least 1: packets of this priority or a higher one are dropped.
     pub queues: u32,
     /// The niceness of threads that process packets, from -20 to 19.
     pub worker_nice: i32,
@@ -71,7 +71,7 @@ impl Default for Config {
     }
 }
 
-/// Why the device refused.
+/// The reason why the device refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The port's number is in use.
@@ -80,7 +80,7 @@ pub enum DeviceError {
     /// The number belongs to the control plane or means "drop".
     #[error("port {0} is the CPU port or the drop port")]
     PortReserved(PortId),
-    /// The interface is a port already.
+    /// The interface is already a port.
     #[error("interface {name} is port {port} already")]
     InterfaceInUse {
         /// Its name.
@@ -102,33 +102,34 @@ pub enum DeviceError {
     Io(#[from] io::Error),
 }
 
-/// What is known of a port.
+/// State of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
     /// Its number.
     pub number: PortId,
-    /// What it is called.
+    /// Name of the port.
     pub name: String,
     /// Whether its link is up.
     pub up: bool,
-    /// The queueing discipline of its interface that frames go through; none where they go round the kernel's own.
+    /// The qdisc of its interface that frames pass through; `None` if frames bypass the qdisc, which is then the
+    /// kernel's own.
     pub qdisc: Option<String>,
     /// Its counters.
     pub statistics: PortStatistics,
 }
 
-/// Where the time of packets went.
+/// Profile of the time that packets take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileReport {
-    /// What was measured.
+    /// The engine that was measured.
     pub engine: EngineKind,
     /// Packets that were measured.
     pub packets: u64,
-    /// Where they were and for how long, the longest stay first.
+    /// The places in the program with the time spent there, the longest first.
     pub rows: Vec<Row>,
 }
 
-/// A running switch. Dropping it stops the workers and gives the interfaces back.
+/// A running switch. Dropping it stops the workers and releases the interfaces.
 pub struct Device {
     config: Config,
     shared: Arc<Shared>,
@@ -138,7 +139,7 @@ pub struct Device {
     threads: Mutex<Vec<JoinHandle<()>>>,
     sweeper: Sweeper,
     links: Mutex<Option<LinkMonitor>>,
-    /// Held while a profile is made.
+    /// Held while a profile is taken.
     profiling: Mutex<()>,
 }
 
@@ -189,7 +190,7 @@ impl Device {
         })
     }
 
-    /// The CPU port: what the control plane sends comes in by it, on the first worker.
+    /// Creates the CPU port: packets from the control plane enter through it, on the first worker.
     fn packet_out_queue(port: PortId, mailbox: &Mailbox) -> io::Result<MemoryHandle> {
         let memory = memory::port(port, PACKET_OUT_QUEUE, &Arc::default())?;
         let receiver = Some(Box::new(memory.receiver) as Box<_>);
@@ -202,34 +203,35 @@ impl Device {
         Ok(memory.handle)
     }
 
-    /// How it was made.
+    /// Returns the configuration of the device.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The switch's time.
+    /// Returns the switch's clock.
     pub fn clock(&self) -> Clock {
         self.shared.clock
     }
 
-    /// A store for a program, in the state that the program begins with and by this device's clock.
+    /// Creates a store for a program, in the program's initial state and with this device's clock.
     pub fn new_store(&self, program: Program) -> Arc<Store> {
         let (epoch, limits) = (self.shared.clock.epoch(), self.config.limits);
         Arc::new(Store::with_limits(Arc::new(program), epoch, limits))
     }
 
-    /// What runs the program, if there is one: the interpreter, too, where no machine code could be made.
+    /// Returns the engine that runs the program, if there is one. It is the interpreter if compilation to machine code
+    /// failed.
     pub fn engine(&self) -> Option<EngineKind> {
         self.control.lock().engines.as_ref().map(Engines::kind)
     }
 
-    /// The store of the running program.
+    /// Returns the store of the running program.
     pub fn store(&self) -> Option<Arc<Store>> {
         self.control.lock().store.clone()
     }
 
-    /// Runs the program of this store (or none) on all workers. When this returns, no packet is processed by the old
-    /// program any more, and none has been processed in part by each.
+    /// Runs the program of this store (or none) on all workers. After this returns, no packet is processed by the old
+    /// program, and no packet was processed partly by each.
     pub fn load(&self, store: Option<Arc<Store>>) {
         let mut control = self.control.lock();
         if let Some(store) = &store {
@@ -252,7 +254,7 @@ impl Device {
         control.engines = engines;
     }
 
-    /// What makes engines for the program of a store, one for each worker.
+    /// Returns the factory of the engines for a store's program, one for each worker.
     fn engines(&self, store: &Arc<Store>) -> Engines {
         let config = sluice_engine::Config {
             drop_port: self.config.drop_port,
@@ -262,10 +264,10 @@ impl Device {
         Engines::new(store, self.config.engine, config)
     }
 
-    /// Whether a port with this number and name could be attached.
+    /// Checks whether a port with this number and name could be attached.
     ///
     /// # Errors
-    /// As [`add_port`](Self::add_port) would have them.
+    /// The errors of [`add_port`](Self::add_port).
     pub fn check_port(&self, number: PortId, name: &str) -> Result<(), DeviceError> {
         self.check(&self.control.lock(), number, name)
     }
@@ -284,7 +286,7 @@ impl Device {
         })
     }
 
-    /// Attaches a port; its link counts as up until the monitor says otherwise.
+    /// Attaches a port; its link counts as up until the monitor reports otherwise.
     pub fn add_port(&self, port: Port) -> Result<(), DeviceError> {
         let number = port.number;
         let mut control = self.control.lock();
@@ -315,14 +317,14 @@ impl Device {
         Ok(())
     }
 
-    /// Detaches a port; its interface is given back.
+    /// Detaches a port and releases its interface.
     pub fn remove_port(&self, number: PortId) -> Result<(), DeviceError> {
         let mut control = self.control.lock();
         let state = control
             .ports
             .remove(&number)
             .ok_or(DeviceError::NoSuchPort(number))?;
-        // Groups turn away from it before it is gone.
+        // Order: groups stop selecting the port before it is gone.
         if let Some(store) = &control.store {
             store.port_status(u32::from(number), false);
         }
@@ -339,10 +341,10 @@ impl Device {
         Ok(())
     }
 
-    /// Watches the links of all ports that are interfaces.
+    /// Starts to monitor the links of all ports that are interfaces.
     fn watch_links(&self) -> io::Result<()> {
         let mut links = self.links.lock();
-        // The old monitor first, so that its last word does not come after the new one's first.
+        // Order: stop the old monitor first, so that its last report cannot come after the new one's first.
         *links = None;
         let watched = |(port, state): (&PortId, &PortState)| {
             let attachment = state.attachment.as_ref()?;
@@ -370,18 +372,18 @@ impl Device {
         Ok(())
     }
 
-    /// Says that a port's link went up or down.
+    /// Reports that a port's link went up or down.
     pub fn set_port_status(&self, port: PortId, up: bool) {
         port_status(&self.control, port, None, up);
     }
 
-    /// Notes that the link of a port is down, unless another port has its number by now.
+    /// Records that the link of a port is down, unless another port has its number by now.
     pub fn port_ended(&self, port: PortId, name: &str) {
         port_status(&self.control, port, Some(name), false);
     }
 
-    /// Puts a packet from the control plane into the pipeline, by the CPU port. False if it was dropped: the queue is
-    /// full, or there is no CPU port.
+    /// Sends a packet from the control plane into the pipeline, through the CPU port. False if it was dropped: the
+    /// queue is full, or there is no CPU port.
     pub fn packet_out(&self, packet: &[u8]) -> bool {
         count(&self.shared.counters.packet_out);
         let sent = self
@@ -394,13 +396,13 @@ impl Device {
         sent
     }
 
-    /// Whether there is such a port.
+    /// Whether a port with this number exists.
     pub fn has_port(&self, port: u32) -> bool {
         let port = PortId::try_from(port);
         port.is_ok_and(|port| self.control.lock().ports.contains_key(&port))
     }
 
-    /// All ports, in the order of their numbers.
+    /// Returns all ports, in the order of their numbers.
     pub fn ports(&self) -> Vec<PortInfo> {
         let control = self.control.lock();
         let info = |(number, state): (&PortId, &PortState)| PortInfo {
@@ -416,7 +418,7 @@ impl Device {
         control.ports.iter().map(info).collect()
     }
 
-    /// Has all workers carry a command out.
+    /// Sends a command to all workers and waits until they have carried it out.
     fn tell_all(&self, command: impl Fn() -> Command) {
         let tell = |mailbox: &Arc<Mailbox>| mailbox.send(command());
         let sent: Vec<_> = self.mailboxes.iter().map(tell).collect();
@@ -425,21 +427,20 @@ impl Device {
         }
     }
 
-    /// What the running program's engines have counted, by name, over all workers.
+    /// Returns the counters of the running program's engines, by name, summed over all workers.
     pub fn engine_counters(&self) -> BTreeMap<&'static str, u64> {
         let report = Arc::default();
         self.tell_all(|| Command::Report(Arc::clone(&report)));
         std::mem::take(&mut *report.lock())
     }
 
-    /// Asks every worker for an answer between two batches, and waits for it; false if one has ended.
+    /// Checks that every worker responds between two batches, and waits for that; false if one has ended.
     pub fn workers_answer(&self) -> bool {
         drop(self.engine_counters());
         !self.mailboxes.iter().any(|mailbox| mailbox.closed())
     }
 
-    /// Measures where the time of packets goes, for so long: of one packet of `every`, on each worker. Who else asks
-    /// meanwhile, waits.
+    /// Profiles the packets for this time, one packet in `every` on each worker. Concurrent calls wait for each other.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`], also if the program was replaced meanwhile.
@@ -463,9 +464,9 @@ impl Device {
         })
     }
 
-    /// Returns what would happen to a packet that came in by this port now. It is not sent and leaves nothing behind:
-    /// it counts nowhere, meters are green for it, and what it would write to registers is not written. The first worker
-    /// runs it between two batches, by the interpreter.
+    /// Returns the trace of a packet as if it had arrived on this port now. The packet is not sent and changes no
+    /// state: it is not counted, meters are green for it, and its writes to registers are discarded. The first worker
+    /// runs it between two batches, in the interpreter.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
@@ -477,7 +478,7 @@ impl Device {
             let rehearsal = engines.rehearsal(u32::from(port), packet, now_us);
             let rehearsal = Arc::new(Mutex::new(rehearsal));
             let mailbox = &self.mailboxes[0];
-            // While the program is held, so that the worker runs the same one.
+            // Order: the store is locked while this is sent, so that the worker runs the same program.
             let number = mailbox.send(Command::Rehearse(Arc::clone(&rehearsal)));
             mailbox.wait(number);
             rehearsal
@@ -486,8 +487,8 @@ impl Device {
         trace.ok_or(DeviceError::NoProgram)
     }
 
-    /// Tells `sink` what happens to packets that the filter admits, until `count` of them have been
-    /// taken or the handle is dropped.
+    /// Sends `sink` traces of the packets that the filter admits, until `count` of them were taken or the handle is
+    /// dropped.
     pub fn trace(
         &self,
         filter: Filter,
@@ -497,14 +498,14 @@ impl Device {
         self.shared.tracing.watch(filter, count, sink)
     }
 
-    /// What happened to packets outside of ports and program.
+    /// Returns the counters of packets outside of ports and program.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()
     }
 }
 
 impl Device {
-    /// Stops the workers, detaches all ports and gives their interfaces back. Nothing happens the second time.
+    /// Stops the workers, detaches all ports and releases their interfaces. Idempotent.
     pub fn stop(&self) {
         *self.links.lock() = None;
         for mailbox in self.mailboxes.iter() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker receives from, and its waiting for any of that and for commands.
+//! The receivers of a worker, and waiting for any of them and for commands.
 //!
-//! A receiver that leaves, because its port was removed or because it has come to its end, is waited for no more:
-//! its descriptor may live on elsewhere, readable for ever.
+//! A receiver that is removed, because its port was removed or because it has finished, is also removed from the
+//! poller: its descriptor may stay open elsewhere, and stay readable for ever.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,25 +11,25 @@ use std::time::Duration;
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortId, Receiver};
 
-/// The token of the worker's own waker; receivers have their index.
+/// Token of the worker's own waker; the token of a receiver is its index.
 const COMMANDS: u64 = u64::MAX;
-/// The token of ports that take frames again.
+/// Token of ports that become writable again.
 const ROOM: u64 = u64::MAX - 1;
 
-/// A receiver and the port that it came with.
+/// A receiver and the port that it was added with.
 pub(crate) struct Input {
     port: PortId,
     pub(crate) receiver: Box<dyn Receiver>,
 }
 
-/// See the module.
+/// The receivers of a worker; see the module.
 pub(crate) struct Inputs {
     poller: Poller,
     inputs: Vec<Option<Input>>,
 }
 
 impl Inputs {
-    /// No receivers yet; `commands` wakes the worker that waits here.
+    /// Starts without receivers; `commands` wakes the worker that waits here.
     pub(crate) fn new(commands: &Waker) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(commands.as_fd(), COMMANDS)?;
@@ -39,12 +39,12 @@ impl Inputs {
         })
     }
 
-    /// Those that there are.
+    /// Iterates over the receivers.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Input> {
         self.inputs.iter_mut().flatten()
     }
 
-    /// Another one. One that cannot be waited for is left out, with a word in the log.
+    /// Adds a receiver. One that cannot be polled is left out, and an error is logged.
     pub(crate) fn add(&mut self, port: PortId, receiver: Box<dyn Receiver>) {
         let free = self.inputs.iter().position(Option::is_none);
         let index = free.unwrap_or(self.inputs.len());
@@ -60,7 +60,7 @@ impl Inputs {
         self.inputs[index] = Some(Input { port, receiver });
     }
 
-    /// Takes out what came with a port.
+    /// Removes the receivers that were added with a port.
     pub(crate) fn remove(&mut self, port: PortId) {
         for index in 0..self.inputs.len() {
             if matches!(&self.inputs[index], Some(input) if input.port == port) {
@@ -69,13 +69,13 @@ impl Inputs {
         }
     }
 
-    /// Has the next wait end when a port can be sent to.
+    /// Makes the next wait end when a port becomes writable.
     pub(crate) fn end_when_writable(&self, port: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add_writable(port, ROOM)
     }
 
-    /// Waits for packets or commands, or as long as it is given; true if there are commands. To be called when no receiver
-    /// had anything.
+    /// Waits for packets or commands, for at most the given time; true if there are commands. Call it when no receiver
+    /// had packets.
     pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether anything but a command ends the wait: with one pending, the wait ends at once in any case.
+    /// Whether nothing but a command is ready: a pending command ends every wait at once.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How full the queues of a port may be and how fast they empty: shared by the workers, each of which has its own packets
-//! in them.
+//! Fill levels, depths and rates of a port's queues. The workers share them; each worker has its own packets in the
+//! queues.
 //!
-//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate are kept together; the order
-//! of packets and of priorities is that of each worker.
+//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate hold for all workers
+//! together; the order of packets and of priorities holds within each worker.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Packets that a queue holds, unless told otherwise.
+/// Default depth of a queue, in packets.
 const DEFAULT_DEPTH: u32 = 64;
 
-/// What can be set for a queue.
+/// The settings of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueSetting {
-    /// Packets that it holds.
+    /// Most packets that it holds.
     pub(crate) depth: u32,
-    /// Packets that leave it in a second at most; 0 for no limit.
+    /// Most packets that leave it in a second; 0 for no limit.
     pub(crate) rate: u64,
 }
 
@@ -28,14 +28,14 @@ impl Default for QueueSetting {
     }
 }
 
-/// What a queue does with a packet.
+/// The queue's decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It does not have to wait.
+    /// The packet need not wait.
     Pass,
-    /// It waits until this time at least, in nanoseconds, behind so many.
+    /// The packet waits until `due_ns` at least, behind `depth` others.
     Waits { depth: u32, due_ns: u64 },
-    /// There is no room.
+    /// The queue is full.
     Full,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Level {
     size: AtomicU32,
     depth: AtomicU32,
     rate: AtomicU64,
-    /// When the last packet that was admitted may leave, in nanoseconds.
+    /// Earliest time at which the last admitted packet may leave, in nanoseconds.
     last_due_ns: AtomicU64,
     dropped: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl Level {
         }
     }
 
-    /// Admits a packet at this time, or not; one that `must_wait` waits even if it is due.
+    /// Decides on a packet that arrives at this time. With `must_wait` it waits even if it is due.
     pub(crate) fn admit(&self, now_ns: u64, must_wait: bool) -> Verdict {
         let depth = self.depth.load(Relaxed);
         let one_more = |size: u32| (size < depth).then(|| size + 1);
@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// When a packet that comes now may leave: the rate counts from when the one before it may.
+    /// Returns the time at which an arriving packet may leave; the rate counts from the time of the packet before it.
     fn stamp(&self, now_ns: u64) -> u64 {
         let rate = self.rate.load(Relaxed);
         let interval = 1_000_000_000u64.checked_div(rate).unwrap_or(0);
@@ -88,27 +88,27 @@ impl Level {
         let before = self
             .last_due_ns
             .fetch_update(Relaxed, Relaxed, |last| Some(due(last)));
-        // It always succeeds.
+        // This update always succeeds.
         due(before.unwrap_or_else(|last| last))
     }
 
-    /// As if a packet may leave at this time only.
+    /// Delays the next packets as if the last one may leave at this time only.
     #[cfg(test)]
     pub(crate) fn hold_until(&self, due_ns: u64) {
         self.last_due_ns.store(due_ns, Relaxed);
     }
 
-    /// A packet leaves; how many remain.
+    /// Counts a packet that leaves; returns the number of remaining ones.
     pub(crate) fn leave(&self) -> u32 {
         self.size.fetch_sub(1, Relaxed) - 1
     }
 
-    /// Packets in it.
+    /// Returns the number of packets in the queue.
     pub(crate) fn size(&self) -> u32 {
         self.size.load(Relaxed)
     }
 
-    /// Packets that found no room.
+    /// Returns the number of packets that were dropped because the queue was full.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
@@ -120,7 +120,7 @@ impl Level {
         }
     }
 
-    /// For packets that come from now on; those that are in it keep their times.
+    /// Changes the settings for packets that arrive from now on; packets in the queue keep their times.
     pub(crate) fn set(&self, setting: QueueSetting) {
         self.depth.store(setting.depth, Relaxed);
         self.rate.store(setting.rate, Relaxed);
@@ -132,7 +132,7 @@ impl Level {
 pub(crate) struct PortLevels(Box<[Level]>);
 
 impl PortLevels {
-    /// Empty ones.
+    /// Creates empty queues.
     pub(crate) fn new(settings: &[QueueSetting]) -> Self {
         Self(settings.iter().copied().map(Level::new).collect())
     }
@@ -141,7 +141,7 @@ impl PortLevels {
         &self.0
     }
 
-    /// Whether packets may have to wait though the port takes them.
+    /// Whether packets may have to wait although the port takes frames.
     pub(crate) fn are_restricted(&self) -> bool {
         self.0.iter().any(|level| {
             let setting = level.setting();
@@ -188,7 +188,7 @@ mod tests {
             level.admit(start, false),
             waits(1, start + 20 * MILLISECOND)
         );
-        // Those that wait keep their times; the next one counts from the last of them.
+        // Packets that wait keep their times; the next packet's time counts from the last of them.
         level.set(QueueSetting {
             depth: 64,
             rate: 1_000,
@@ -202,7 +202,7 @@ mod tests {
             level.admit(start, false),
             waits(3, start + 21 * MILLISECOND)
         );
-        // A pause is not made up for.
+        // The rate does not catch up after a pause.
         let later = start + 1_000 * MILLISECOND;
         level.set(QueueSetting {
             depth: 64,

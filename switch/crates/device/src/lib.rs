@@ -7,14 +7,14 @@
 //!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
 //! ```
 //!
-//! Workers are threads that own their ports' halves and a [`sluice_engine::Switch`]; they wait in epoll when there is
-//! nothing to do. A program is swapped, and ports come and go, between two batches; whoever asked waits until all workers
-//! have done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
+//! Workers are threads that own their ports' halves and a [`sluice_engine::Switch`]; idle workers wait in epoll.
+//! Programs are swapped, and ports are added and removed, between two batches; the caller waits until all workers have
+//! done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
-//! A port that takes no more makes packets wait between ingress and egress, in queues as BMv2 has them (`port_queues`,
-//! `levels`). While no port does, a worker does not look at queues.
+//! While a port takes no more frames, packets wait between ingress and egress in BMv2's queues (`port_queues`,
+//! `levels`). While no port is congested, a worker does not look at queues.
 //!
-//! [`trace`] tells what happens to packets, step by step, to whoever asks.
+//! [`trace`] reports what happens to packets, step by step.
 //!
 //! Promises: a worker never blocks on anything but its poller; queues are bounded, and what does not fit is dropped and
 //! counted; when [`Device::load`] returns, no packet is processed by the old program any more.
@@ -47,14 +47,14 @@ pub use sluice_tables::Limits;
 use sluice_program::{DigestId, TableId};
 use sluice_tables::Entry;
 
-/// What the switch tells the control plane. Called on worker and housekeeping threads: must not block.
+/// Notifications from the switch to the control plane. Called on worker and housekeeping threads: must not block.
 pub trait Handler: Send + Sync {
-    /// A packet left by the CPU port. True if it was taken, false if it had to be dropped.
+    /// A packet was sent to the CPU port. True if it was taken, false if it had to be dropped.
     fn packet_in(&self, packet: &[u8]) -> bool;
 
     /// The program sent a digest: its fields in order, each big-endian in whole bytes. True if it was taken.
     fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
 
-    /// These entries have not been hit for as long as their idle timeouts say.
+    /// These entries were not hit for as long as their idle timeouts.
     fn idle(&self, entries: Vec<(TableId, Entry)>);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker can be told, and the way there: commands wait until the worker is between two batches.
+//! The commands to a worker, and their queue: a worker carries commands out between two batches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,37 +17,37 @@ use crate::levels::PortLevels;
 use crate::rehearsal::Rehearsal;
 use crate::running::Running;
 
-/// What engines have counted, by name.
+/// Counters of engines, by name.
 pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
-/// What a worker can be told to do between two batches.
+/// A command that a worker carries out between two batches.
 pub(crate) enum Command {
-    /// Run this program, or none.
+    /// Runs this program, or none.
     Load(Option<Box<Running>>),
-    /// Take over the halves of a port, which has these queues.
+    /// Takes over the halves of a port with these queues.
     AddPort(
         PortId,
         Option<Box<dyn Receiver>>,
         Box<dyn Transmitter>,
         Arc<PortLevels>,
     ),
-    /// Drop the halves of a port.
+    /// Drops the halves of a port.
     RemovePort(PortId),
-    /// Look at what is set for queues again.
+    /// Reads the queue settings again.
     QueuesChanged,
-    /// Add what the running program's engine has counted to this list.
+    /// Adds the counters of the running program's engine to this list.
     Report(Arc<Mutex<EngineCounters>>),
-    /// Measure one packet of so many from now on, by this code if machine code runs.
+    /// Profiles one packet in N from now on, with this instrumented code when native code runs.
     BeginProfile(NonZeroU32, Option<Arc<Code>>),
-    /// Measure no more, and add what was.
+    /// Ends profiling, and adds the results.
     EndProfile(Arc<Mutex<Option<Profile>>>),
-    /// Say what would happen to a packet.
+    /// Runs a packet as a rehearsal.
     Rehearse(Arc<Mutex<Rehearsal>>),
-    /// End the thread.
+    /// Ends the thread.
     Stop,
 }
 
-/// The way to a worker.
+/// The queue of commands to a worker.
 pub(crate) struct Mailbox {
     state: Mutex<MailboxState>,
     pending: AtomicBool,
@@ -78,7 +78,7 @@ impl Mailbox {
         }))
     }
 
-    /// Sends a command; its number is for [`Self::wait`].
+    /// Sends a command; returns its number, for [`Self::wait`].
     pub(crate) fn send(&self, command: Command) -> u64 {
         let mut state = self.state.lock();
         state.commands.push_back(command);
@@ -90,7 +90,7 @@ impl Mailbox {
         number
     }
 
-    /// Waits until a command has been carried out, or never will be because the worker has ended.
+    /// Waits until a command has been carried out, or the worker has ended.
     pub(crate) fn wait(&self, number: u64) {
         let mut state = self.state.lock();
         while state.done < number && !state.closed {
@@ -103,7 +103,7 @@ impl Mailbox {
         self.state.lock().closed
     }
 
-    /// Whether commands wait.
+    /// Whether commands are queued.
     pub(crate) fn pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
@@ -122,7 +122,7 @@ impl Mailbox {
     }
 }
 
-/// Marks the mailbox as dead whatever ends the thread, so that nobody waits for it.
+/// Closes the mailbox when the thread ends for any reason, so that no caller waits for it.
 pub(crate) struct CloseOnDrop(pub(crate) Arc<Mailbox>);
 
 impl Drop for CloseOnDrop {

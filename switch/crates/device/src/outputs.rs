@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a worker's packets go: the ports' sending halves, with their queues, and the control plane.
+//! The destinations of a worker's packets: the ports' sending halves, with their queues, and the control plane.
 //!
-//! A port is *congested* while it takes no more, while packets wait in its queues, or while a rate or a depth of 0 is set for
-//! one. Only then is it looked at for each packet and after each batch.
+//! Invariant: a port is *congested* while it takes no more frames, while packets wait in its queues, or while a rate or
+//! a depth of 0 is set for one of them. Only congested ports are checked for each packet and after each batch.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::levels::PortLevels;
 use crate::port_queues::{Leaving, PortQueues, Spares};
 use crate::trace::{KnownPorts, Tracing};
 
-/// What workers share.
+/// State that workers share.
 pub(crate) struct Shared {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) counters: DeviceCounters,
@@ -32,17 +32,17 @@ pub(crate) struct Shared {
 /// A port's sending half.
 struct Port {
     transmitter: Box<dyn Transmitter>,
-    /// It has frames that have not been flushed.
+    /// It has frames that were not flushed.
     dirty: bool,
-    /// It takes no more.
+    /// It takes no more frames.
     blocked: bool,
-    /// It is among the congested ones.
+    /// It is in the list of congested ports.
     congested: bool,
     queues: PortQueues,
 }
 
 impl Port {
-    /// Flushes a port that is blocked, if it is time.
+    /// Flushes a blocked port, if its retry time has come.
     fn try_again(&mut self) {
         let wait =
             matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
@@ -52,25 +52,25 @@ impl Port {
     }
 }
 
-/// See [`Outputs::next_of`].
+/// Error of [`Outputs::next_of`].
 pub(crate) struct NoMorePorts;
 
-/// Where processed packets go.
+/// The destinations of processed packets.
 pub(crate) struct Outputs {
     pub(crate) shared: Arc<Shared>,
-    /// By port number.
+    /// The ports, indexed by port number.
     ports: Vec<Option<Port>>,
-    /// Ports with frames that have not been flushed.
+    /// Ports with frames that were not flushed.
     dirty: Vec<usize>,
-    /// Ports that are congested.
+    /// Congested ports.
     congested: Vec<usize>,
-    /// On while there are some.
+    /// On while there are congested ports.
     congestion: Congestion,
     spares: Spares,
 }
 
 impl Outputs {
-    /// No ports yet.
+    /// Starts without ports.
     pub(crate) fn new(shared: Arc<Shared>, congestion: Congestion) -> Self {
         Self {
             shared,
@@ -82,7 +82,7 @@ impl Outputs {
         }
     }
 
-    /// A port's sending half, in place of the one there was; what waits in its queues stays.
+    /// Sets a port's sending half; packets that wait in its queues stay.
     pub(crate) fn add(
         &mut self,
         port: PortId,
@@ -108,7 +108,7 @@ impl Outputs {
         self.look_at_queues();
     }
 
-    /// Drops a port's sending half and what waits for it.
+    /// Drops a port's sending half and the packets in its queues.
     pub(crate) fn remove(&mut self, port: PortId) {
         let index = usize::from(port);
         if let Some(mut port) = self.ports.get_mut(index).and_then(Option::take) {
@@ -118,7 +118,7 @@ impl Outputs {
         }
     }
 
-    /// Drops all packets that wait.
+    /// Drops all packets in queues.
     pub(crate) fn drop_queued(&mut self) {
         let ports = self.ports.iter_mut().flatten();
         let dropped = ports.map(|port| port.queues.clear()).sum();
@@ -127,7 +127,7 @@ impl Outputs {
         self.settle();
     }
 
-    /// Notes ports for whose queues something was set.
+    /// Reads the queue settings of all ports again, and updates which ports are congested.
     pub(crate) fn look_at_queues(&mut self) {
         for index in 0..self.ports.len() {
             if matches!(&self.ports[index], Some(port) if port.queues.are_restricted()) {
@@ -137,7 +137,7 @@ impl Outputs {
         self.settle();
     }
 
-    /// A port is congested.
+    /// Marks a port as congested.
     #[cold]
     fn congest(&mut self, index: usize) {
         if let Some(Some(port)) = self.ports.get_mut(index)
@@ -149,7 +149,7 @@ impl Outputs {
         }
     }
 
-    /// A port has said that it takes no more.
+    /// Marks a port as blocked: it takes no more frames.
     #[cold]
     fn block(&mut self, index: usize) {
         if let Some(Some(port)) = self.ports.get_mut(index) {
@@ -164,7 +164,7 @@ impl Outputs {
         !self.congested.is_empty()
     }
 
-    /// Flushes blocked ports again whose time has come.
+    /// Flushes those blocked ports whose retry time has come.
     pub(crate) fn try_again(&mut self) {
         for &index in &self.congested {
             if let Some(port) = &mut self.ports[index] {
@@ -173,20 +173,20 @@ impl Outputs {
         }
     }
 
-    /// The next packet of the congested port at this place, from 0 on, that leaves its queue now; an error if there are
-    /// not so many ports.
+    /// Returns the next packet to leave the queues of a congested port, which is given by its position from 0. An error
+    /// if there is no congested port at this position.
     pub(crate) fn next_of(&mut self, place: usize) -> Result<Option<Leaving>, NoMorePorts> {
         let &index = self.congested.get(place).ok_or(NoMorePorts)?;
         let port = self.ports[index].as_mut().filter(|port| !port.blocked);
         Ok(port.and_then(|port| port.queues.next(self.shared.clock.now_ns())))
     }
 
-    /// Takes the buffers of a packet that has left.
+    /// Recycles the buffers of a packet that has left.
     pub(crate) fn take_back(&mut self, queued: Box<Queued>) {
         self.spares.put(queued);
     }
 
-    /// Forgets ports that are not congested any more.
+    /// Removes from the list the ports that are not congested any more.
     pub(crate) fn settle(&mut self) {
         let ports = &mut self.ports;
         self.congested.retain(|index| {
@@ -199,7 +199,7 @@ impl Outputs {
         self.congestion.set(self.are_congested());
     }
 
-    /// What congested ports wait for: descriptors to be writable, or a time.
+    /// Returns the wake-up conditions of congested ports: descriptors that become writable, and the earliest time.
     pub(crate) fn waited_for(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
         let (mut writable, mut until) = (Vec::new(), None::<Instant>);
         let ports = self.congested.iter().map(|index| &self.ports[*index]);
@@ -217,7 +217,7 @@ impl Outputs {
         (writable, until)
     }
 
-    /// The ports that there are.
+    /// Returns the known ports, for traces.
     pub(crate) fn known_ports(&self) -> KnownPorts {
         let ports = self.ports.iter().enumerate();
         KnownPorts {
@@ -229,12 +229,12 @@ impl Outputs {
         }
     }
 
-    /// Sends what ports have queued.
+    /// Sends the frames that are queued in transmitters.
     pub(crate) fn flush(&mut self) {
         while let Some(index) = self.dirty.pop() {
             if let Some(Some(port)) = self.ports.get_mut(index) {
                 port.dirty = false;
-                // A blocked one is flushed when its time has come.
+                // A blocked port is flushed when its retry time has come.
                 if !port.blocked && !port.transmitter.flush() {
                     self.block(index);
                 }
@@ -242,7 +242,7 @@ impl Outputs {
         }
     }
 
-    /// A packet for a port.
+    /// Pushes a packet to a port.
     #[inline(always)]
     fn push(&mut self, port: u32, headers: &[u8], payload: &[u8]) {
         let index = port as usize;
@@ -259,7 +259,7 @@ impl Outputs {
         }
     }
 
-    /// A packet for the control plane.
+    /// Sends a packet to the control plane.
     fn packet_in(&self, data: &[u8]) {
         let shared = &self.shared;
         count(&shared.counters.packet_in);
@@ -278,7 +278,7 @@ impl Sink for Outputs {
         }
     }
 
-    // Where a packet is processed: a call costs it more than the rest.
+    // Inlined where a packet is processed: a call would cost more than the rest.
     #[inline(always)]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         if self.shared.cpu_port == Some(port) {

@@ -8,7 +8,7 @@ use sluice_engine::{Admission, Arrival, Queued};
 
 use crate::levels::{PortLevels, Verdict};
 
-/// Buffers of packets that have left, for others.
+/// Free buffers of packets that have left, for reuse.
 #[derive(Default)]
 pub(crate) struct Spares(
     /// Boxed, so that a packet moves by its pointer.
@@ -17,7 +17,7 @@ pub(crate) struct Spares(
 );
 
 impl Spares {
-    /// More are not kept.
+    /// Most free buffers that are kept.
     const MOST: usize = 1024;
 
     pub(crate) fn put(&mut self, queued: Box<Queued>) {
@@ -26,13 +26,13 @@ impl Spares {
         }
     }
 
-    /// Drops all: they are of use for one program only.
+    /// Drops all buffers: they fit one program only.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// A packet that leaves its queue, and how many remain in it.
+/// A packet that leaves its queue, and the number of packets that remain in it.
 pub(crate) struct Leaving {
     pub(crate) queued: Box<Queued>,
     pub(crate) depth: u32,
@@ -43,31 +43,31 @@ struct Waiting {
     due_ns: u64,
 }
 
-/// See the module.
+/// The queues of one port; see the module.
 pub(crate) struct PortQueues {
     levels: Arc<PortLevels>,
-    /// By priority.
+    /// The queues, indexed by priority.
     queues: Vec<VecDeque<Waiting>>,
 }
 
 impl PortQueues {
-    /// Empty ones.
+    /// Creates empty queues.
     pub(crate) fn new(levels: Arc<PortLevels>) -> Self {
         let queues = levels.all().iter().map(|_| VecDeque::new()).collect();
         Self { levels, queues }
     }
 
-    /// Whether nothing waits, and nothing has to.
+    /// Whether no packet waits, and none has to.
     pub(crate) fn are_idle(&self) -> bool {
         self.queues.iter().all(VecDeque::is_empty) && !self.levels.are_restricted()
     }
 
-    /// Whether packets may have to wait though the port takes them.
+    /// Whether packets may have to wait although the port takes frames.
     pub(crate) fn are_restricted(&self) -> bool {
         self.levels.are_restricted()
     }
 
-    /// A packet comes for the port, which may be blocked.
+    /// Offers a packet for the port, which may be blocked.
     pub(crate) fn offer(
         &mut self,
         arrival: &mut Arrival<'_>,
@@ -79,7 +79,7 @@ impl PortQueues {
             self.levels.all().get(priority),
             self.queues.get_mut(priority),
         ) else {
-            // The engine knows how many there are.
+            // The engine counts these drops.
             return Admission::Full;
         };
         let must_wait = blocked || !queue.is_empty();
@@ -94,7 +94,7 @@ impl PortQueues {
         }
     }
 
-    /// The first of the highest priority that has one that may leave.
+    /// Removes and returns the first packet of the highest priority whose first packet may leave now.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Leaving> {
         let levels = self.levels.all().iter();
         for (level, queue) in levels.zip(&mut self.queues).rev() {
@@ -110,7 +110,7 @@ impl PortQueues {
         None
     }
 
-    /// When the next one may leave, in nanoseconds.
+    /// Returns the time at which the next packet may leave, in nanoseconds.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let firsts = self.queues.iter().filter_map(VecDeque::front);
         firsts.map(|first| first.due_ns).min()

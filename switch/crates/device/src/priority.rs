@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The priority of threads that process packets.
 //!
-//! Where busy threads are more than processors, the kernel shares a worker's processor among them: whoever writes
-//! tables would take from packets what he needs. A worker that goes first leaves others what it does not use; one that
-//! has nothing to do sleeps, so it takes nothing for nothing.
+//! With more busy threads than processors, the scheduler divides a worker's processor between them, so a thread that
+//! writes tables would take time from packets. A worker of higher priority leaves only unused time to other threads. An
+//! idle worker sleeps, so its priority then costs nothing.
 
 use std::thread;
 
-/// Gives the calling thread this niceness. Where the process may not raise its priority (it needs CAP_SYS_NICE, or
-/// RLIMIT_NICE), the thread keeps what it has, and the log says so.
+/// Sets the niceness of the calling thread. If the process may not raise its priority (which requires CAP_SYS_NICE or
+/// RLIMIT_NICE), the thread keeps its niceness, and a warning is logged.
 pub(crate) fn go_first(nice: i32) {
-    // Nobody asked for anything else than what a thread begins with.
+    // 0 means: leave the niceness that the thread starts with.
     if nice == 0 {
         return;
     }
-    // Of the calling thread: that is what Linux understands by a process here.
+    // Applies to the calling thread only, since Linux sets the niceness per thread.
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         let thread = thread::current();
         let worker = thread.name().unwrap_or_default();
@@ -32,7 +32,7 @@ mod tests {
         let before = getpriority_process(None).unwrap();
         let lower = (before + 3).min(19);
         let found = thread::spawn(move || {
-            // Lower is what every process may.
+            // Every process may lower its priority.
             go_first(lower);
             getpriority_process(None).unwrap()
         });

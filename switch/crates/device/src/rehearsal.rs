@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One packet run through the program on the tables of now, that leaves nothing behind and goes nowhere.
+//! A rehearsal: runs one packet through the program with the current tables, without side effects and without sending
+//! it.
 //!
-//! The interpreter runs it, with what the trace of a packet records. Made where the question is asked; a worker runs it,
-//! which has a reader of the tables already.
+//! The interpreter runs the packet and records a trace. The caller creates the rehearsal; a worker runs it, because the
+//! worker has a reader of the tables already.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use sluice_tables::{Side, Store};
 
 use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
-/// A packet, what runs it, and what came of it.
+/// A packet, its engine, and the resulting trace.
 pub(crate) struct Rehearsal {
     switch: Switch<Interpreter<Recorder>>,
     port: u32,
@@ -22,7 +23,7 @@ pub(crate) struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Invariant: `config` is that of a rehearsal.
+    /// Invariant: `config` has the settings of a rehearsal.
     pub(crate) fn new(
         program: &Arc<Program>,
         config: Config,
@@ -60,13 +61,13 @@ impl Rehearsal {
         *trace = Some(switch.engine().trace().end(0, *now_us));
     }
 
-    /// Takes the trace; none if no worker ran the packet.
+    /// Takes the trace; `None` if no worker ran the packet.
     pub(crate) fn take(&mut self) -> Option<PacketTrace> {
         self.trace.take()
     }
 }
 
-/// Where packets of a rehearsal go.
+/// Discards the packets of a rehearsal.
 struct Nowhere;
 
 impl Sink for Nowhere {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program as one worker runs it: tables, an engine, and a second one for packets that somebody watches.
+//! A program as one worker runs it: tables, an engine, and a second engine for traced packets.
 //!
-//! Which engine it is, is asked once for each batch; within a batch the code is that engine's alone.
+//! The engine is selected once for each batch; within a batch the code is specific to that engine.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,38 +20,38 @@ use crate::outputs::{NoMorePorts, Outputs};
 use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
-/// Packets taken from one receiver before the next has its turn, on one version of the tables.
+/// Packets taken from one receiver in a batch, on one version of the tables.
 pub(crate) const BATCH: usize = 256;
 
-/// The engine that runs packets nobody watches.
+/// The engine for packets that are neither traced nor measured.
 pub(crate) enum Plain {
     Interpreter(Switch<Interpreter>),
     /// With lanes for tables that are larger than the caches.
     Native(Switch<Native>, Option<Box<Lanes>>),
 }
 
-/// See the module.
+/// The program of one worker; see the module.
 pub(crate) struct Running {
     store: Arc<Store>,
     reader: Reader,
     plain: Plain,
     config: Config,
-    /// For packets that somebody watches; made when the first one comes.
+    /// The engine for traced packets; created for the first one.
     watched: Option<Box<Switch<Interpreter<Recorder>>>>,
-    /// For packets whose time is measured.
+    /// The engine for measured packets.
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures, of the kind that runs the other packets.
+/// An engine that measures, of the same kind as the one for other packets.
 enum Clock {
     Interpreter(Switch<Interpreter<Clocked>>),
     Native(Switch<NativeProfiled>),
 }
 
-/// An engine that measures, and which packets it gets. It stays for what it has counted.
+/// An engine that measures, and the choice of its packets. It is kept after profiling for its counters.
 struct Measured {
     clock: Clock,
-    /// `None` when nothing is measured.
+    /// `None` while nothing is measured.
     sampling: Option<Sampling>,
 }
 
@@ -86,10 +86,10 @@ impl Measured {
     }
 }
 
-/// One packet of so many.
+/// Selects one packet in N.
 struct Sampling {
     every: NonZeroU32,
-    /// Packets until the next one.
+    /// Packets until the next selected one.
     until: u32,
 }
 
@@ -104,17 +104,17 @@ impl Sampling {
     }
 }
 
-/// Makes what each worker runs.
+/// Creates what each worker runs.
 pub(crate) struct Engines {
     store: Arc<Store>,
     config: Config,
-    /// For the native engine.
+    /// Machine code for the native engine.
     code: Option<Arc<Code>>,
 }
 
 impl Engines {
-    /// Of the kind that is asked for. Where no machine code can be made, which is an error and is told as one, the
-    /// interpreter runs the program.
+    /// Creates engines of this kind. If compilation to machine code fails, which is logged as an error, the interpreter
+    /// runs the program.
     pub(crate) fn new(store: &Arc<Store>, kind: EngineKind, config: Config) -> Self {
         let code = match kind {
             EngineKind::Native => compile(store.shared_program(), &config),
@@ -130,7 +130,7 @@ impl Engines {
         engines
     }
 
-    /// Machine code that tells where packets are, if machine code runs.
+    /// Compiles machine code instrumented for profiling, if machine code runs.
     pub(crate) fn profiled(&self) -> Option<Arc<Code>> {
         self.code.as_ref()?;
         let config = Config {
@@ -140,7 +140,7 @@ impl Engines {
         compile(self.store.shared_program(), &config)
     }
 
-    /// Which engine it is.
+    /// Returns the kind of engine.
     pub(crate) fn kind(&self) -> EngineKind {
         match self.code {
             Some(_) => EngineKind::Native,
@@ -148,7 +148,7 @@ impl Engines {
         }
     }
 
-    /// A packet to be rehearsed by the program.
+    /// Creates a rehearsal of a packet.
     pub(crate) fn rehearsal(&self, port: u32, packet: Vec<u8>, now_us: u64) -> Rehearsal {
         let config = Config {
             rehearsal: true,
@@ -157,7 +157,8 @@ impl Engines {
         Rehearsal::new(self.store.shared_program(), config, port, packet, now_us)
     }
 
-    /// A program that has seen no packet, for a worker whose packets may have to wait as this says.
+    /// Creates a worker's instance of the program, in its initial state. `congestion` says whether packets may have to
+    /// wait.
     pub(crate) fn running(&self, congestion: &Congestion) -> Running {
         let store = Arc::clone(&self.store);
         let config = Config {
@@ -190,7 +191,7 @@ impl Engines {
     }
 }
 
-/// Machine code of a program, and a word about how that went.
+/// Compiles a program to machine code, and logs the outcome.
 fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
     let (code, report) = match Code::compile(program, config) {
         Ok(compiled) => compiled,
@@ -208,7 +209,7 @@ fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
 }
 
 impl Running {
-    /// Adds what both engines have counted.
+    /// Adds the counters of all engines.
     pub(crate) fn report(&mut self, report: &mut EngineCounters) {
         let mut add = |counters: &sluice_engine::Counters| {
             for (name, value) in counters.named() {
@@ -232,7 +233,7 @@ impl Running {
         }
     }
 
-    /// From now on one packet of `every` is measured; by machine code that tells where packets are, if there is any.
+    /// Measures one packet in `every` from now on, with the instrumented machine code if there is any.
     pub(crate) fn begin_profile(&mut self, every: NonZeroU32, code: Option<Arc<Code>>) {
         let program = self.store.shared_program();
         let profile = Profile::new(program);
@@ -256,7 +257,7 @@ impl Running {
         });
     }
 
-    /// No packet is measured any more; adds what was.
+    /// Ends measuring; adds the results.
     pub(crate) fn end_profile(&mut self, report: &mut Option<Profile>) {
         let Some(measured) = &mut self.measured else {
             return;
@@ -268,13 +269,13 @@ impl Running {
         }
     }
 
-    /// Runs a packet that leaves nothing behind.
+    /// Runs a packet without side effects.
     pub(crate) fn rehearse(&mut self, rehearsal: &mut Rehearsal, ports: KnownPorts) {
         let side = self.reader.pin();
         rehearsal.run(&self.store, &side, ports);
     }
 
-    /// Processes a batch from each receiver, all on one version of the tables; returns how many packets there were.
+    /// Processes a batch from each receiver, all on one version of the tables; returns the number of packets.
     pub(crate) fn serve<'a>(
         &mut self,
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
@@ -303,8 +304,8 @@ impl Running {
         }
     }
 
-    /// Has packets leave their queues, as far as their ports take them and up to a batch: one of each port in turn, each
-    /// sent at once, so that what is more urgent can go before the next.
+    /// Sends packets from the queues, as far as their ports take them and up to a batch. Ports take turns, and each
+    /// packet is sent at once, so that a more urgent packet can go before the next.
     pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
         outputs.try_again();
         let side = self.reader.pin();
@@ -341,31 +342,31 @@ impl Running {
     }
 }
 
-/// What is the same for all packets of a batch.
+/// State shared by all packets of a batch.
 struct Batch<'a> {
     store: &'a Store,
     side: &'a Side,
     config: &'a Config,
     watched: &'a mut Option<Box<Switch<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// Given back with the batch, so that who watches no more is not held on to.
+    /// Dropped with the batch, so that a watcher that has left is not kept alive.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,
 }
 
 impl Batch<'_> {
-    /// Whether somebody measures packets.
+    /// Whether packets are measured.
     fn is_measured(&self) -> bool {
         matches!(&self.measured, Some(measured) if measured.sampling.is_some())
     }
 
-    /// Whether somebody measures packets or watches them.
+    /// Whether packets are measured or traced.
     fn is_looked_at(&self) -> bool {
         self.is_measured() || self.tracing.active()
     }
 
-    /// Processes packets that nobody looks at, several at a time.
+    /// Processes packets that are neither measured nor traced, several at a time.
     fn serve_in_lanes<'a>(
         &self,
         lanes: &mut Lanes,
@@ -411,7 +412,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Processes a packet while packets are measured, and measures it if it is its turn.
+    /// Processes a packet while profiling runs, and measures it if it is selected.
     fn measure<E: Engine>(
         &mut self,
         plain: &mut Switch<E>,
@@ -428,7 +429,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Processes a packet while somebody watches, recording its steps if somebody wants them.
+    /// Processes a packet while watchers exist; records its steps if a watcher wants them.
     fn watch<E: Engine>(
         &mut self,
         plain: &mut Switch<E>,
@@ -458,7 +459,7 @@ impl Batch<'_> {
     }
 }
 
-/// Up to [`BATCH`] frames from each receiver; how many there were.
+/// Receives up to [`BATCH`] frames from each receiver; returns how many there were.
 fn receive<'a>(
     receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
     deliver: &mut Deliver<'_, 'a>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds idle table entries, and tells the control plane; has look-up structures built that wait for it.
+//! Finds idle table entries and notifies the control plane; also triggers the build of pending lookup structures.
 //!
-//! One thread for the device; it sleeps for ever while the running program has no table that needs it.
+//! One thread per device; it sleeps for ever while the running program has no table that needs it.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use sluice_tables::Store;
 use crate::Handler;
 use crate::clock::Clock;
 
-/// Entries are looked at this often: a notification is late by at most this.
+/// Interval between sweeps: a notification is late by at most this.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Drop for Sweeper {
         state.lock().stop = true;
         changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already; there is nothing to add when stopping.
+            // A panic of that thread was reported already; nothing is left to do on stopping.
             let _ = thread.join();
         }
     }

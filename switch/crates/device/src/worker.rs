@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A worker: one thread that takes packets from its receivers, has them processed and sends what comes of them.
+//! A worker: one thread that receives packets, runs the program on them and sends the results.
 //!
-//! The loop alternates between its receivers in batches and waits only when none has anything. Commands (a program, a
-//! port more or less) are carried out between batches.
+//! The loop takes batches from its receivers in turn, and waits only when none has packets. Commands (a new program, a
+//! port added or removed) are carried out between batches.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::mailbox::{CloseOnDrop, Command, Mailbox};
 use crate::outputs::{Outputs, Shared};
 use crate::running::{BATCH, Running};
 
-/// How long a failing poll is paused: it fails for want of kernel memory, and must not spin meanwhile.
+/// Pause after a failed poll: it fails when kernel memory is short, and the loop must not spin meanwhile.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The state of a worker's thread.
@@ -39,10 +39,10 @@ impl Worker {
         })
     }
 
-    /// Works until told to stop.
+    /// Runs until it is stopped.
     pub(crate) fn run(mut self) {
         let _close = CloseOnDrop(self.mailbox.clone());
-        // The first look is at commands that came before the thread did.
+        // First check for commands that were sent before the thread started.
         let mut commands = true;
         loop {
             if commands {
@@ -55,7 +55,7 @@ impl Worker {
                     }
                 }
             }
-            // Loaded: look at the mailbox without a system call, so that commands are not kept waiting.
+            // Under load, check the mailbox without a system call, so that commands are not delayed.
             let packets = self.serve();
             if self.outputs.are_congested() {
                 self.drain();
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Processes a batch from each receiver, all on one version of the tables; returns how many packets there were.
+    /// Processes a batch from each receiver, all on one version of the tables; returns the number of packets.
     fn serve(&mut self) -> usize {
         let outputs = &mut self.outputs;
         let mut receivers = self.inputs.iter_mut().map(|input| &mut input.receiver);
@@ -84,11 +84,11 @@ impl Worker {
         packets
     }
 
-    /// Sends what waits for ports that take frames again.
+    /// Sends packets from the queues of ports that take frames again.
     fn drain(&mut self) {
         match &mut self.running {
             Some(running) => running.drain(&mut self.outputs),
-            // Without a program nothing waits but in ports.
+            // Without a program no packet is in a queue; frames may be in transmitters.
             None => {
                 self.outputs.try_again();
                 self.outputs.settle();
@@ -116,13 +116,13 @@ impl Worker {
     fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Load(running) => {
-                // They are the old program's.
+                // Packets in queues belong to the old program.
                 self.outputs.drop_queued();
                 self.running = running;
             }
             Command::QueuesChanged => self.outputs.look_at_queues(),
             Command::AddPort(port, receiver, transmitter, levels) => {
-                // An interface that came back: the old one's halves are of no use.
+                // If an interface came back, the old halves are useless.
                 self.inputs.remove(port);
                 if let Some(receiver) = receiver {
                     self.inputs.add(port, receiver);
@@ -160,7 +160,7 @@ impl Worker {
     }
 }
 
-/// Waits for packets, commands, a port that takes frames again, or the time at which a packet may leave its queue.
+/// Waits for packets, commands, a port that becomes writable, or the time at which a packet may leave its queue.
 fn wait_for_room(inputs: &mut Inputs, outputs: &Outputs) -> io::Result<bool> {
     let (ports, until) = outputs.waited_for();
     for port in ports {

@@ -17,10 +17,10 @@ use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShot
 const JSON: &[u8] = include_bytes!("../../p4runtime/tests/spec/programs/surface.json");
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Frames under way at a time.
+/// Frames in flight at a time.
 const WINDOW: usize = 256;
 
-/// Passes packets to the control plane on to a channel.
+/// Forwards packets to the control plane to a channel.
 struct Recorder(parking_lot::Mutex<mpsc::Sender<Vec<u8>>>);
 
 impl Handler for Recorder {
@@ -87,7 +87,7 @@ fn machine_code_is_swapped_under_traffic_without_losing_a_frame() {
     swap_under_traffic(EngineKind::Native);
 }
 
-/// A device with this engine.
+/// Returns the configuration of a device with this engine.
 fn with(engine: EngineKind) -> Config {
     Config {
         engine,
@@ -105,7 +105,7 @@ fn swap_under_traffic(engine: EngineKind) {
         let (stop, sent, received) = (&stop, &sent, &received);
         let sender = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // Fewer under way than the port's queue holds: what is lost, the swap lost.
+                // Fewer frames in flight than the port's queue holds, so that only the swap can lose frames.
                 let under_way = sent.load(Ordering::Relaxed) - received.load(Ordering::Relaxed);
                 if under_way < WINDOW {
                     sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
@@ -193,7 +193,7 @@ fn a_port_that_is_removed_is_down_for_groups_and_up_when_it_is_back() {
     let table = program.table_by_name("ingress.chosen").unwrap();
     tx.insert(table, spec).unwrap();
     tx.commit();
-    // The first member while both are up: the hash is 0.
+    // The hash is 0, so this is the first member while both are up.
     let chosen = || {
         assert!(input.send(&[1, 0, 0, 0]));
         output.receive(DEADLINE).unwrap()[3]
@@ -247,13 +247,13 @@ fn register_actions_of_two_workers_do_not_mix() {
     let json = include_bytes!("../../../programs/build/registers.json");
     let store = device.new_store(Program::from_json(json).unwrap());
     device.load(Some(store.clone()));
-    // The ports are on different workers; nobody listens at port 1, where packets leave.
+    // The ports are on different workers. Nothing receives at port 1, the egress port.
     let wires = [attach(&device, 0), attach(&device, 2)];
     thread::scope(|scope| {
         for wire in &wires {
             scope.spawn(move || {
                 for _ in 0..EACH {
-                    // "Count cell 1 up", once the queue has room.
+                    // Sends "add 1 to cell 1", once the queue has room.
                     while !wire.send(&[3, 1, 0, 0, 0, 0]) {
                         thread::yield_now();
                     }
@@ -294,7 +294,7 @@ fn a_queue_can_be_closed_slowed_down_and_opened() {
     set(0, 0);
     assert!(input.send(&frame(0x1111)));
     wait_until(|| full() == 1);
-    // They wait for the time at which they may leave, which nothing but the clock tells the worker.
+    // The packets wait for their departure time, and only the clock wakes the worker for that.
     set(64, 20);
     for _ in 0..3 {
         assert!(input.send(&frame(0x1111)));
@@ -316,7 +316,7 @@ fn a_queue_can_be_closed_slowed_down_and_opened() {
         ..queue
     };
     assert_eq!(device.queues(), [other, queue]);
-    // Without a port, ports to come are meant, too.
+    // Without a port, the change also applies to ports that are added later.
     let all = QueueChange {
         depth: Some(7),
         ..QueueChange::default()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of packets to those who watch, and that it costs nobody else anything.
+//! The traces that watchers receive, and the absence of side effects on other packets.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// Takes traces while there is room.
+/// A sink that takes traces while there is room.
 struct Taker {
     traces: Mutex<mpsc::Sender<Arc<PacketTrace>>>,
     room: AtomicBool,
@@ -63,7 +63,7 @@ fn taker() -> (Arc<Taker>, mpsc::Receiver<Arc<PacketTrace>>) {
     )
 }
 
-/// A switch with one of `switch/programs` and ports 0 to 2.
+/// Starts a switch with one of `switch/programs` and ports 0 to 2.
 fn switch(program: &str, config: Config) -> (Device, Arc<Store>, Vec<MemoryHandle>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/build");
     let json = std::fs::read(folder.join(program).with_extension("json")).unwrap();
@@ -80,7 +80,7 @@ fn switch(program: &str, config: Config) -> (Device, Arc<Store>, Vec<MemoryHandl
     (device, store, wires)
 }
 
-/// The lines of the next trace, without number and time.
+/// Returns the lines of the next trace, without number and time.
 fn lines(traces: &mpsc::Receiver<Arc<PacketTrace>>) -> Vec<String> {
     let trace = traces.recv_timeout(DEADLINE).expect("a packet is traced");
     let without_stamp = |line: String| {
@@ -91,7 +91,7 @@ fn lines(traces: &mpsc::Receiver<Arc<PacketTrace>>) -> Vec<String> {
     trace.text().map(without_stamp).collect()
 }
 
-/// The trace of one packet that comes in by port 0.
+/// Returns the trace of one packet that arrives on port 0.
 fn trace_of(device: &Device, wires: &[MemoryHandle], packet: &[u8]) -> Vec<String> {
     let (taker, traces) = taker();
     let _handle = device.trace(Filter::default(), Some(1), taker);
@@ -241,7 +241,7 @@ fn a_filter_chooses_packets_and_a_count_ends_the_watch() {
     for _ in 0..2 {
         assert!(lines(&traces)[0].starts_with("enter switch port=1 bytes=6 data=0100"));
     }
-    // The sender went with the watch.
+    // The sender was dropped with the watch.
     assert!(matches!(
         traces.recv_timeout(DEADLINE),
         Err(mpsc::RecvTimeoutError::Disconnected)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends requests and waits for their answers.
+//! Sends requests and waits for their responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::usage::Usage;
 
 const WRITE: &str = "/p4.v1.P4Runtime/Write";
 
-/// Messages as they are: a request in two pieces, an answer that says nothing.
+/// A codec of raw messages: a request in two pieces, and a response without content.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -68,7 +68,7 @@ impl Decoder for Raw {
     }
 }
 
-/// What all senders share.
+/// State that all senders share.
 struct Shared {
     requests: Requests,
     start: Instant,
@@ -84,7 +84,7 @@ struct Progress {
 }
 
 impl Shared {
-    /// The next request, at its time.
+    /// Returns the next request, at its scheduled time.
     async fn take(&self) -> Option<(Bytes, Bytes)> {
         let (piece, before) = {
             let mut progress = self.progress.lock();
@@ -114,10 +114,10 @@ async fn send(shared: Arc<Shared>, mut connection: Grpc<Channel>) -> Result<(), 
     Ok(())
 }
 
-/// Sends all requests, by this connection and as many others as the options say.
+/// Sends all requests, over this connection and as many others as the options say.
 ///
 /// # Errors
-/// If one of them is refused: what is wrong with its first update that fails.
+/// A request was refused: reports the error of its first failed update.
 pub(crate) async fn run(
     options: &Options,
     requests: Requests,
@@ -163,7 +163,7 @@ pub(crate) async fn run(
     })
 }
 
-/// What is wrong with the first update that fails.
+/// Reports the error of the first failed update.
 fn refused(status: Status) -> anyhow::Result<()> {
     let errors = batch_errors(&status);
     match errors.iter().find(|error| error.canonical_code != 0) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `p4runtime-load`: writes to a P4Runtime server as fast as it takes them, or at a rate.
+//! `p4runtime-load`: writes to a P4Runtime server as fast as the server accepts, or at a fixed rate.
 //!
-//! The updates come encoded, so that what is measured is the server: [`requests`] cuts a file into
-//! Write requests, [`session`] makes this client the primary, [`load`] sends the requests over a few
-//! connections with several under way on each, [`usage`] reads what client and server took, and
-//! [`report`] says it.
+//! The updates are encoded beforehand, so that the server is measured. [`requests`] cuts a file into Write requests,
+//! [`session`] makes this client the primary, and [`load`] sends the requests over a few connections with several in
+//! flight on each. [`usage`] reads the resource use of client and server, and [`report`] prints it.
 
 mod load;
 mod report;
@@ -75,7 +74,7 @@ async fn run(options: &Options) -> anyhow::Result<report::Report> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // One thread: what it takes is taken from the server where processors are few.
+    // One thread: on a machine with few processors the client takes time from the server.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is printed.
+//! The output.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What came of all requests.
+/// The results of all requests.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) updates: usize,
     pub(crate) requests: usize,
     pub(crate) seconds: f64,
     pub(crate) updates_per_second: f64,
-    /// From a request's sending to its answer.
+    /// Time from sending a request to its response.
     pub(crate) milliseconds: Quantiles,
     pub(crate) client_cpu_seconds: f64,
-    /// If its process was named.
+    /// Present if the server's process was given.
     pub(crate) server: Option<Server>,
 }
 
-/// What the server took meanwhile, and has in the end.
+/// The server's processor time during the run, and its memory at the end.
 #[derive(Debug, Serialize)]
 pub(crate) struct Server {
     pub(crate) cpu_seconds: f64,
     pub(crate) resident_mib: f64,
 }
 
-/// The middle, the 99th of a hundred and the longest, in milliseconds.
+/// Median, 99th percentile and maximum, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Quantiles {
     median: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of these; 0 where there are none.
+    /// Computes the quantiles of these times; 0 without any.
     pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |part: f64| {

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encoded updates cut into encoded Write requests. Fields of a message may come in any order, so a
-//! request is its head and a piece of the file.
+//! Cuts encoded updates into encoded Write requests. The fields of a message may have any order, so a request is a head
+//! followed by a piece of the file.
 
 use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};
 use prost::Message;
 use sluice_p4runtime::proto::v1::{Uint128, WriteRequest};
 
-/// Key of `WriteRequest.updates`: field 4, length-delimited.
+/// Tag of `WriteRequest.updates`: field 4, length-delimited.
 const UPDATES: u64 = 4 << 3 | 2;
 
-/// Requests that are alike but for their updates.
+/// Requests that differ only in their updates.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// Device and election id.
     pub(crate) head: Bytes,
-    /// The updates of each, and how many there are.
+    /// The updates of each request, and their number.
     pub(crate) pieces: Vec<(Bytes, usize)>,
 }
 
 /// Cuts updates into requests of at most `batch`.
 ///
 /// # Errors
-/// If the bytes are something else than updates.
+/// The bytes are not updates.
 pub(crate) fn cut(
     mut updates: Bytes,
     device_id: u64,

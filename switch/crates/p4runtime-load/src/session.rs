@@ -16,21 +16,21 @@ use tonic::{Code, Streaming};
 
 use crate::Options;
 
-/// An open stream; this client is primary as long as it is.
+/// An open stream; this client is the primary for as long as it is open.
 pub(crate) struct Session {
     channel: Channel,
     _requests: mpsc::Sender<StreamMessageRequest>,
     reader: JoinHandle<()>,
 }
 
-/// A connection to the server.
+/// Connects to the server.
 ///
 /// # Errors
-/// If nothing listens there.
+/// No server listens there.
 pub(crate) async fn connect(options: &Options) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", options.server))?
         .tcp_nodelay(true)
-        // A refused batch says why for each of its updates, in a header.
+        // A refused batch has an error for each of its updates in a header.
         .http2_max_header_list_size(64 << 20);
     let connected = endpoint.connect().await;
     connected.with_context(|| format!("connecting to {}", options.server))
@@ -40,7 +40,7 @@ impl Session {
     /// Opens the stream and becomes primary.
     ///
     /// # Errors
-    /// If the server does not let it.
+    /// The server refuses.
     pub(crate) async fn open(options: &Options) -> anyhow::Result<Self> {
         let (sender, receiver) = mpsc::channel(1);
         let arbitration = MasterArbitrationUpdate {
@@ -71,7 +71,7 @@ impl Session {
             let id = options.election_id;
             bail!("election id {id} does not make this client the primary: {code:?}");
         }
-        // Packets and notifications are read, so that the server does not keep them.
+        // Packets and notifications are read, so that the server need not buffer them.
         let reader = tokio::spawn(async move { while next(&mut responses).await.is_ok() {} });
         Ok(Self {
             channel,
@@ -80,7 +80,7 @@ impl Session {
         })
     }
 
-    /// The connection that the stream is on, by which a server takes writes that may refuse them by others.
+    /// Returns the stream's connection. Some servers accept writes only on this connection.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }

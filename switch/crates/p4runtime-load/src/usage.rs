@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a process takes, as the kernel counts it.
+//! Resource use of a process, as counted by the kernel.
 
 use std::fs;
 
@@ -8,25 +8,25 @@ use anyhow::Context;
 /// Processor time and memory of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Of all threads, since the process began.
+    /// Processor time of all threads since the process started.
     pub(crate) cpu_seconds: f64,
     /// Resident memory.
     pub(crate) resident_mib: f64,
 }
 
 impl Usage {
-    /// Of this process.
+    /// Returns the usage of this process.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// The kernel does not report it.
     pub(crate) fn own() -> anyhow::Result<Self> {
         Self::of(std::process::id())
     }
 
-    /// Of a process.
+    /// Returns the usage of a process.
     ///
     /// # Errors
-    /// If there is no such process.
+    /// The process does not exist.
     pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
         let mut nanoseconds = 0;
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));

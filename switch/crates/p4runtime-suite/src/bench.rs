@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server under test, and its clients.
 //!
-//! Servers remember the highest election id that they have seen, and cases share a server: every [`Bench`] has a range of
-//! ids of its own, above those of all before it, in this run and in earlier ones.
+//! Servers remember the highest election id that they have seen, and cases share a server. So every [`Bench`] has a
+//! range of ids of its own, above those of all earlier ones, in this run and in previous runs.
 
 mod client;
 mod packet;
@@ -22,10 +22,10 @@ pub use packet::{Frame, Seen, Walk};
 use crate::case::{Failure, Outcome};
 use crate::entity::all_of;
 
-/// How long to wait for what must happen, on a machine that has much else to do.
+/// Time limit for an expected event, on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long nothing must happen to show that nothing does.
+/// Time without an event that counts as proof that none comes.
 pub const QUIET: Duration = Duration::from_millis(150);
 
 /// Election ids of one case.
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A server at `HOST:PORT`, of which it is known whether packets come back.
+    /// Describes a server at `HOST:PORT`; `packet_io` says whether packets come back.
     pub fn new(address: &str, device_id: u64, packet_io: bool) -> Self {
         Self {
             address: address.into(),
@@ -49,10 +49,10 @@ impl Target {
         }
     }
 
-    /// A server at `HOST:PORT`: sends a packet to find out whether packets come back.
+    /// Connects to a server at `HOST:PORT`, and sends a packet to find out whether packets come back.
     ///
     /// # Errors
-    /// If nothing listens there, or it does not let this client become primary and set the pipeline.
+    /// No server listens there, or it refuses this client as primary or the pipeline.
     pub async fn probe(address: &str, device_id: u64) -> anyhow::Result<Self> {
         let bench = Bench::new(Self::new(address, device_id, true));
         let steps = async || -> Outcome<bool> {
@@ -73,14 +73,14 @@ impl Target {
     }
 }
 
-/// A case's view of the server.
+/// A case's access to the server.
 pub struct Bench {
     target: Target,
     first_id: u64,
 }
 
 impl Bench {
-    /// With election ids above all before.
+    /// Creates a bench with election ids above all earlier ones.
     pub fn new(target: Target) -> Self {
         static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -92,12 +92,12 @@ impl Bench {
         }
     }
 
-    /// The device.
+    /// Returns the device id.
     pub fn device_id(&self) -> u64 {
         self.target.device_id
     }
 
-    /// The n-th election id of this case.
+    /// Returns the n-th election id of this case.
     pub fn id(&self, n: u64) -> Uint128 {
         Uint128 {
             high: 0,
@@ -105,15 +105,15 @@ impl Bench {
         }
     }
 
-    /// A role that only this case uses.
+    /// Returns the name of a role that only this case uses.
     pub fn role(&self, name: &str) -> String {
         format!("{name}-{}", self.first_id)
     }
 
-    /// A connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// If nothing listens there.
+    /// No server listens there.
     pub async fn channel(&self) -> Outcome<Channel> {
         let unusable = |error: &dyn std::fmt::Display| Failure::Failed(format!("connect: {error}"));
         let endpoint = Endpoint::from_shared(format!("http://{}", self.target.address))
@@ -122,48 +122,48 @@ impl Bench {
         endpoint.connect().await.map_err(|error| unusable(&error))
     }
 
-    /// Remote procedures without a stream.
+    /// Returns a client for RPCs without a stream.
     ///
     /// # Errors
-    /// As for [`channel`](Self::channel).
+    /// The errors of [`channel`](Self::channel).
     pub async fn rpc(&self) -> Outcome<P4RuntimeClient<Channel>> {
         let rpc = P4RuntimeClient::new(self.channel().await?);
         Ok(rpc.max_decoding_message_size(64 << 20))
     }
 
-    /// A client with an open stream that has not said anything yet.
+    /// Returns a client with an open stream on which nothing was sent yet.
     ///
     /// # Errors
-    /// As for [`channel`](Self::channel).
+    /// The errors of [`channel`](Self::channel).
     pub async fn client(&self) -> Outcome<Client> {
         let rpc = self.rpc().await?;
         Ok(Client::open(rpc, &self.target, self.first_id))
     }
 
-    /// A client that is primary, with the case's election id 100, and the suite's pipeline fresh in place.
+    /// Returns a primary with the case's election id 100, after setting the suite's pipeline anew.
     ///
     /// # Errors
-    /// If the server does not let it.
+    /// The server refuses.
     pub async fn primary(&self) -> Outcome<Client> {
         let mut client = self.elected(100).await?;
         client.commit().await?;
         Ok(client)
     }
 
-    /// A client that is primary with the case's n-th election id.
+    /// Returns a primary with the case's n-th election id.
     ///
     /// # Errors
-    /// If the server does not let it.
+    /// The server refuses.
     pub async fn elected(&self, n: u64) -> Outcome<Client> {
         let mut client = self.client().await?;
         client.is_told(n, tonic::Code::Ok).await?;
         Ok(client)
     }
 
-    /// The same for a role of the case's own.
+    /// As [`elected`](Self::elected), for a role of the case's own.
     ///
     /// # Errors
-    /// If the server does not let it. Skipped if the server has no roles.
+    /// The server refuses. Skipped if the server has no roles.
     pub async fn elected_for(&self, role: &str, n: u64) -> Outcome<Client> {
         let mut client = self.client().await?;
         client.role = role.into();
@@ -178,7 +178,7 @@ impl Bench {
         }
     }
 
-    /// Whether the server has no pipeline yet, which only its first client can see.
+    /// Checks that the server has no pipeline yet, which only its first client can see.
     ///
     /// # Errors
     /// Skipped if it has one.
@@ -190,17 +190,17 @@ impl Bench {
         }
     }
 
-    /// Reads a table's entries without stream or election id, as anybody may.
+    /// Reads a table's entries without stream or election id, which any client may do.
     ///
     /// # Errors
-    /// If the server does not let it.
+    /// The server refuses.
     pub async fn entries_of(&self, table: &str) -> Outcome<usize> {
         let mut client = self.client().await?;
         Ok(client.read(all_of(table)).await?.len())
     }
 }
 
-/// A status as a failure of a step that must succeed.
+/// Converts a status into the failure of a step that must succeed.
 fn failed(what: &str, status: &Status) -> Failure {
     let (code, message) = (status.code(), status.message());
     Failure::Failed(format!("{what}: {code:?}: {message}"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a case is, and running one.
+//! Test cases, and running them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use tonic::Status;
 
 use crate::bench::{Bench, Target};
 
-/// A case that takes longer has failed.
+/// Time limit of a case.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Why a case did not pass.
+/// The reason why a case did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The server did not do what the specification says.
+    /// The server violated the specification.
     Failed(String),
-    /// It could not be tested, for this reason.
+    /// The case could not be tested, for this reason.
     Skipped(String),
 }
 
@@ -27,15 +27,15 @@ impl From<Status> for Failure {
     }
 }
 
-/// What a case, or a step of it, comes to.
+/// The outcome of a case, or of one of its steps.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// What became of a case.
+/// The result of running a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What it came to.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
@@ -47,13 +47,13 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub struct Case {
     /// The specification's section, by its title.
     pub section: &'static str,
-    /// What the server must do.
+    /// The required behaviour of the server.
     pub name: &'static str,
     steps: for<'a> fn(&'a mut Bench) -> Running<'a>,
 }
 
 impl Case {
-    /// A case with these steps.
+    /// Creates a case with these steps.
     pub const fn new(
         section: &'static str,
         name: &'static str,
@@ -66,12 +66,12 @@ impl Case {
         }
     }
 
-    /// Section and name, as filters and reports have them.
+    /// Returns section and name, as used by filters and reports.
     pub fn full_name(&self) -> String {
         format!("{}: {}", self.section, self.name)
     }
 
-    /// Runs it against a server.
+    /// Runs the case against a server.
     pub async fn run(&self, target: &Target) -> Verdict {
         let start = Instant::now();
         let mut bench = Bench::new(target.clone());
@@ -96,7 +96,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -
     Err(Failure::Failed(message))
 }
 
-/// Fails unless it holds.
+/// Fails unless `it` holds.
 pub fn holds(it: bool, what: impl Into<String>) -> Outcome {
     if it {
         Ok(())

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entities of `program/suite.p4`, in few words. Numbers become the shortest bytestrings.
+//! Short constructors for the entities of `program/suite.p4`. Numbers become the shortest bytestrings.
 
 use sluice_p4runtime::proto::v1::packet_replication_engine_entry::Type as Replication;
 use sluice_p4runtime::proto::v1::*;
 
 use crate::program::id;
 
-/// A number as the specification has the server write it: big-endian, without leading zeros.
+/// Encodes a number in the form that servers must return: big-endian, without leading zeros.
 pub fn number(value: u128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -52,7 +52,7 @@ pub fn ternary(id: u32, value: u128, mask: u128) -> FieldMatch {
     )
 }
 
-/// Two bounds.
+/// A range with two bounds.
 pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     let (low, high) = (number(low), number(high));
     field(
@@ -61,7 +61,7 @@ pub fn range(id: u32, low: u128, high: u128) -> FieldMatch {
     )
 }
 
-/// A value that may be left out.
+/// An optional match with a value.
 pub fn optional(id: u32, value: u128) -> FieldMatch {
     let value = number(value);
     field(
@@ -70,7 +70,7 @@ pub fn optional(id: u32, value: u128) -> FieldMatch {
     )
 }
 
-/// A match of no kind.
+/// A match field without a match.
 pub fn no_match(field_id: u32) -> FieldMatch {
     FieldMatch {
         field_id,
@@ -90,33 +90,33 @@ pub fn call(name: &str, params: &[u128]) -> Action {
     }
 }
 
-/// What an entry of a direct table does.
+/// The action of an entry of a direct table.
 pub fn does(name: &str, params: &[u128]) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::Action(call(name, params))),
     })
 }
 
-/// The action that says a value.
+/// The action that sets the mark.
 pub fn mark(value: u128) -> Option<TableAction> {
     does("mark", &[value])
 }
 
-/// What an entry of an indirect table does: a member.
+/// The action of an entry of an indirect table: a member.
 pub fn to_member(member: u32) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::ActionProfileMemberId(member)),
     })
 }
 
-/// What an entry of an indirect table does: a group.
+/// The action of an entry of an indirect table: a group.
 pub fn to_group(group: u32) -> Option<TableAction> {
     Some(TableAction {
         r#type: Some(table_action::Type::ActionProfileGroupId(group)),
     })
 }
 
-/// What an entry of an indirect table does: a set of marks with weights.
+/// The action of an entry of an indirect table: a set of marks with weights.
 pub fn to_set(marks: &[(u128, i32)]) -> Option<TableAction> {
     let action = |&(value, weight): &(u128, i32)| ActionProfileAction {
         action: Some(call("mark", &[value])),
@@ -155,7 +155,7 @@ pub fn ranked(
     }
 }
 
-/// All of a table, to read; or the table alone, to be filled in.
+/// A request for all entries of a table; also the base of other entries.
 pub fn all_of(table: &str) -> TableEntry {
     entry(table, vec![], None)
 }
@@ -168,13 +168,13 @@ pub fn default_of(table: &str, action: Option<TableAction>) -> TableEntry {
     }
 }
 
-/// An entry of `exact_table`, which says a value.
+/// An entry of `exact_table` that sets a mark.
 pub fn exact_entry(a: u128, value: u128) -> TableEntry {
     let action = does("mark_direct", &[value]);
     entry("exact_table", vec![exact(1, a), exact(2, 0)], action)
 }
 
-/// An entry without what does not name it.
+/// An entry's identity: the entry without action and other content.
 pub fn key_of(entry: &TableEntry) -> TableEntry {
     TableEntry {
         table_id: entry.table_id,
@@ -189,7 +189,7 @@ pub fn lpm_entry(a: u128, prefix_len: i32, value: u128) -> TableEntry {
     entry("lpm_table", vec![lpm(1, a, prefix_len)], mark(value))
 }
 
-/// A member that says a value.
+/// A member that sets a mark.
 pub fn member(profile: &str, member_id: u32, value: u128) -> ActionProfileMember {
     ActionProfileMember {
         action_profile_id: id(profile),
@@ -213,7 +213,7 @@ pub fn group(group_id: u32, members: &[(u32, i32)]) -> ActionProfileGroup {
     }
 }
 
-/// Packets and bytes.
+/// A counter's packets and bytes.
 pub fn counted(packet_count: i64, byte_count: i64) -> CounterData {
     CounterData {
         byte_count,
@@ -221,7 +221,7 @@ pub fn counted(packet_count: i64, byte_count: i64) -> CounterData {
     }
 }
 
-/// A cell of a counter, or all where there is no index.
+/// A cell of a counter, or all cells without an index.
 pub fn counter(name: &str, index: Option<i64>, data: Option<CounterData>) -> CounterEntry {
     CounterEntry {
         counter_id: id(name),
@@ -230,7 +230,7 @@ pub fn counter(name: &str, index: Option<i64>, data: Option<CounterData>) -> Cou
     }
 }
 
-/// A cell of a meter, or all where there is no index.
+/// A cell of a meter, or all cells without an index.
 pub fn meter(name: &str, index: Option<i64>, config: Option<MeterConfig>) -> MeterEntry {
     MeterEntry {
         meter_id: id(name),
@@ -240,7 +240,7 @@ pub fn meter(name: &str, index: Option<i64>, config: Option<MeterConfig>) -> Met
     }
 }
 
-/// Two rates.
+/// A meter configuration with two rates.
 pub fn rates(cir: i64, cburst: i64, pir: i64, pburst: i64) -> MeterConfig {
     MeterConfig {
         cir,
@@ -251,7 +251,7 @@ pub fn rates(cir: i64, cburst: i64, pir: i64, pburst: i64) -> MeterConfig {
     }
 }
 
-/// A cell of a register, or all where there is no index.
+/// A cell of a register, or all cells without an index.
 pub fn register(name: &str, index: Option<i64>, value: Option<u128>) -> RegisterEntry {
     let data = |value| P4Data {
         data: Some(p4_data::Data::Bitstring(number(value))),
@@ -357,7 +357,7 @@ macro_rules! into_entity {
 
 /// Any kind of entity.
 pub trait IntoEntity {
-    /// Wraps it.
+    /// Wraps it as an entity.
     fn into_entity(self) -> Entity;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `p4runtime-suite`: runs the cases against a server and says which hold.
+//! `p4runtime-suite`: runs the cases against a server and reports which pass.
 
 use std::process::ExitCode;
 
@@ -53,7 +53,7 @@ async fn spawned(options: &Options) -> std::io::Result<Option<Spawned>> {
     }
 }
 
-/// Runs a case, on a server of its own if so. A server that is dead afterwards has failed it.
+/// Runs a case, on a server of its own if requested. A case fails if its server is dead afterwards.
 async fn verdict(options: &Options, target: &Target, case: &Case) -> anyhow::Result<Verdict> {
     let mut server = spawned(options).await?;
     let mut verdict = case.run(target).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program that cases run: what p4c made of `program/suite.p4`.
+//! The program of the cases: p4c's output for `program/suite.p4`.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use sluice_p4runtime::proto::v1::forwarding_pipeline_config::Cookie;
 const JSON: &[u8] = include_bytes!("../program/build/suite.json");
 const P4INFO_TEXT: &str = include_str!("../program/build/suite.p4info.txtpb");
 
-/// The cookie that [`config`] carries.
+/// The cookie in [`config`].
 pub const COOKIE: u64 = 0x51de;
 
 /// The program's port to the controller.
@@ -20,7 +20,7 @@ pub const CPU_PORT: u16 = 510;
 /// Cells of `cells_counter`.
 pub const COUNTER_CELLS: i64 = 8;
 
-/// Its P4Info. Meters' types are filled in from their annotations, which p4c leaves to others.
+/// The program's P4Info. p4c does not set the types of meters; they are filled in from annotations.
 pub static P4INFO: LazyLock<P4Info> = LazyLock::new(|| {
     let mut info = p4info::from_text(P4INFO_TEXT).expect("committed, and made by p4c");
     for meter in &mut info.meters {
@@ -37,7 +37,7 @@ pub static P4INFO: LazyLock<P4Info> = LazyLock::new(|| {
     info
 });
 
-/// The pipeline config.
+/// Returns the pipeline config.
 pub fn config() -> ForwardingPipelineConfig {
     ForwardingPipelineConfig {
         p4info: Some(P4INFO.clone()),
@@ -59,7 +59,7 @@ fn preambles(info: &P4Info) -> impl Iterator<Item = &Preamble> {
         .flatten()
 }
 
-/// The P4Info id of the object with this alias.
+/// Returns the P4Info id of the object with this alias.
 ///
 /// # Panics
 /// If the program has no such object: a mistake in a case.

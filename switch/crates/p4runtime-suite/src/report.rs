@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use crate::case::{Case, Failure, Verdict};
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Result {
-    /// As the specification says.
+    /// The server conforms to the specification.
     Passed,
-    /// Otherwise.
+    /// The server violates the specification.
     Failed,
     /// Not tested.
     Skipped,
@@ -30,7 +30,7 @@ pub struct Line {
     milliseconds: u128,
 }
 
-/// What became of all cases that were run.
+/// The results of all cases that were run.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     passed: usize,
@@ -68,7 +68,7 @@ impl Report {
         self.failed > 0
     }
 
-    /// The counts, in a line.
+    /// Returns the counts in one line.
     pub fn summary(&self) -> String {
         let total = self.cases.len();
         format!(
@@ -77,7 +77,7 @@ impl Report {
         )
     }
 
-    /// Counts by section, and what did not pass.
+    /// Returns the counts by section, and the cases that did not pass.
     pub fn table(&self) -> String {
         let mut out = String::new();
         let mut sections: Vec<&str> = Vec::new();
@@ -105,14 +105,14 @@ impl Report {
         out
     }
 
-    /// Everything, for programs.
+    /// Returns everything as JSON, for programs.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("strings and numbers")
     }
 }
 
 impl Line {
-    /// The line as people read it.
+    /// Formats the line for people.
     pub fn text(&self) -> String {
         let result = match self.result {
             Result::Passed => "ok     ",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of its own for each case: a command that is started before and killed after it, so that cases do not meet each
-//! other's traces and a server that dies fails one case.
+//! A server of its own for each case: a command that is started before it and killed after it. So cases do not see each
+//! other's state, and a server that dies fails only one case.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-/// How long a server may take until it listens.
+/// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(20);
 
 /// A running server, killed when this is dropped.
@@ -16,17 +16,17 @@ pub struct Spawned(Child);
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // It may have died.
+        // The server may have died already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Spawned {
-    /// Starts `command` by the shell and waits until something listens on `address`.
+    /// Starts `command` in a shell, and waits until a server listens on `address`.
     ///
     /// # Errors
-    /// If it cannot be started, ends, or does not listen in time.
+    /// The server cannot be started, ends, or does not listen in time.
     pub async fn start(command: &str, address: &str) -> io::Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {command}")]);
@@ -50,7 +50,7 @@ impl Spawned {
         Ok(server)
     }
 
-    /// How the server ended, if it has.
+    /// Returns how the server ended, if it has.
     pub fn end(&mut self) -> Option<String> {
         let status = self.0.try_wait().ok().flatten()?;
         Some(format!("the server ended: {status}"))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission control: bounds the requests and the bytes of messages under way.
+//! Admission control: bounds the number of requests in flight and the bytes of their messages.
 //!
-//! A layer around the services follows the frames of each request's body. Before a message's bytes are taken in, its
-//! announced length is charged to a budget that all connections share; a message that exceeds it, or its method's limit,
-//! ends its request with RESOURCE_EXHAUSTED. A charge is given back when the request is answered, or the
-//! stream's next message begins.
+//! A layer around the services follows the frames of each request's body. Before the bytes of a message are received,
+//! its announced length is charged to a budget that all connections share. A message that exceeds the budget, or its
+//! method's limit, ends its request with RESOURCE_EXHAUSTED. A charge is released when the request is answered or when
+//! the stream's next message begins.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Largest message that changes the switch: pipelines and large batches of updates.
+/// Largest message that changes the switch: pipeline configurations and large batches of updates.
 pub const MAX_WRITE: usize = 256 << 20;
 
-/// Largest other message: on a stream, or a question. P4Runtime asks for 4 MB.
+/// Largest other message: on a stream, or a read request. P4Runtime requires 4 MB.
 pub const MAX_OTHER: usize = 4 << 20;
 
-/// Bytes of messages that may be under way at a time.
+/// Bytes of messages that may be in flight at a time.
 pub const MAX_BYTES: usize = 512 << 20;
 
-/// Requests that may be under way at a time; streams do not count once they are open.
+/// Requests that may be in flight at a time; streams do not count once they are open.
 pub const MAX_REQUESTS: usize = 1024;
 
-/// Length of what stands before each message: a flag and the message's length.
+/// Length of the prefix of each gRPC message: a flag and the message's length.
 const PREFIX: usize = 5;
 
-/// Counts what is under way. Clones share one budget.
+/// Counts requests and bytes in flight. Clones share one budget.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Admission(Arc<Budget>);
 
@@ -51,7 +51,7 @@ fn add(counter: &AtomicUsize, amount: usize, limit: usize) -> bool {
     counter.fetch_update(order, order, sum).is_ok()
 }
 
-/// A request under way, with its message's bytes.
+/// A request in flight, with the bytes of its message.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -59,7 +59,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// Charges the next message's bytes instead of the last one's.
+    /// Releases the last message's bytes and charges those of the next one.
     fn set(&self, bytes: usize) -> Result<(), Status> {
         let mut charged = self.bytes.lock();
         self.budget.bytes.fetch_sub(*charged, Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl<S> Layer<S> for Admission {
     }
 }
 
-/// A service that is asked only for what may be under way.
+/// A service that receives only requests that fit the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted<S> {
     inner: S,
@@ -144,14 +144,14 @@ where
         let answer = self.inner.call(request.map(measured));
         Box::pin(async move {
             let answer = answer.await;
-            // Until here: a message is used until its request is answered.
+            // Order: the charge is held until here, because a message is in use until its request is answered.
             drop((answering, charge));
             answer
         })
     }
 }
 
-/// How long messages of a method may be.
+/// Returns the largest message length of a method, in bytes.
 fn limit(path: &str) -> usize {
     match path.rsplit('/').next() {
         Some("Write" | "SetForwardingPipelineConfig") => MAX_WRITE,
@@ -165,7 +165,7 @@ struct Measured {
     limit: usize,
     /// The bytes of the next message's prefix that have arrived.
     prefix: Vec<u8>,
-    /// Bytes of the message that are to come.
+    /// Bytes of the message that have not arrived yet.
     rest: usize,
     charge: Arc<Charge>,
 }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a body is cut into pieces, the same is charged.
+        /// The charge is the same however a body is split into frames.
         #[test]
         fn pieces_do_not_matter(
             lengths in proptest::collection::vec(0..40usize, 0..8),

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is primary: client arbitration (P4Runtime specification, "Client Arbitration and Controller Replication").
+//! Client arbitration: elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller
+//! Replication").
 //!
-//! A pure state machine for one device: it neither waits nor sends. It is told of updates and disconnections, and answers
-//! with the notifications to send, in order. State is kept for each role. The primary of a role is the live controller
-//! whose election id is the highest ever seen for it; when it leaves, nobody else becomes primary by itself.
+//! A pure state machine for one device: it neither waits nor sends. It takes updates and disconnections, and returns
+//! the notifications to send, in order. State is kept for each role. The primary of a role is the live controller whose
+//! election id is the highest ever seen for the role. When the primary leaves, no other controller becomes primary
+//! until it sends an update.
 //!
-//! What is kept is bounded. A role whose streams have all ended is forgotten but for its name and its highest election id,
-//! and of such roles the one that was left first is forgotten altogether when there are too many.
+//! Invariant: the state is bounded. For a role whose streams have all ended, only the name and the highest election id
+//! are kept. When there are too many such roles, the one that was left first is deleted.
 //!
-//! A takeover has two steps, because writes of the old primary may be in flight: [`Arbiter::update`] stops accepting them
-//! and notifies the others; once they have drained, [`Arbiter::complete`] accepts the new primary and notifies it.
+//! A takeover has two steps, because writes of the old primary may be in flight. [`Arbiter::update`] stops accepting
+//! them and notifies the other controllers. Once they have drained, [`Arbiter::complete`] accepts the new primary and
+//! notifies it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +29,7 @@ pub type ControllerId = u64;
 /// The name of a role; empty for the default role.
 pub type RoleName = String;
 
-/// The name of the role that messages without one mean.
+/// The name of the default role, for messages without a role.
 pub const DEFAULT_ROLE: &str = "";
 
 /// Streams that one role may have open at a time.
@@ -38,21 +41,21 @@ pub const MAX_ROLES: usize = 32;
 /// Roles whose highest election id is remembered.
 const MAX_KNOWN_ROLES: usize = 256;
 
-/// Bytes that a role's name may have.
+/// Largest length of a role's name, in bytes.
 pub const MAX_ROLE_NAME: usize = 256;
 
-/// Bytes that a role's configuration may have. Each notification carries it, so it counts many times.
+/// Largest length of a role's configuration, in bytes. Each notification carries it, so it counts many times.
 pub const MAX_ROLE_CONFIG: usize = 16 << 10;
 
 /// A notification for one controller.
 pub type Notification = (ControllerId, MasterArbitrationUpdate);
 
-/// What an accepted update leads to.
+/// The result of an accepted update.
 #[derive(Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// To be sent now.
+    /// To send now.
     pub notifications: Vec<Notification>,
-    /// To be completed when no write of this role is in flight any more.
+    /// To complete when no write of this role is in flight any more.
     pub takeover: Option<Takeover>,
 }
 
@@ -65,7 +68,7 @@ pub struct Takeover {
 }
 
 impl Takeover {
-    /// The role that changes hands.
+    /// Returns the role whose primary changes.
     pub fn role(&self) -> &str {
         &self.role
     }
@@ -78,9 +81,9 @@ pub struct Arbiter {
     roles: HashMap<RoleName, RoleState>,
     /// The role that each live controller has taken with its first update.
     controllers: HashMap<ControllerId, RoleName>,
-    /// Counts the roles that were left.
+    /// Counts the times that a role lost its last controller.
     departures: u64,
-    /// What annotations mean for roles without a configuration.
+    /// Effect of `@p4runtime_role` on roles without a configuration.
     annotations: Annotations,
 }
 
@@ -89,12 +92,12 @@ struct RoleState {
     /// The highest election id that a primary of this role ever had.
     highest: Option<u128>,
     primary: Primary,
-    /// What the last primary gave as its role's configuration, and what it means.
+    /// The role's configuration from the last primary; `rights` is derived from it.
     config: Option<prost_types::Any>,
     rights: Rights,
     /// Live controllers and their election ids.
     controllers: BTreeMap<ControllerId, Option<u128>>,
-    /// When the last of them left.
+    /// The value of `departures` when the last controller left.
     left: u64,
 }
 
@@ -102,7 +105,7 @@ struct RoleState {
 enum Primary {
     #[default]
     None,
-    /// Chosen, but writes of its predecessor are in flight.
+    /// Elected, but writes of its predecessor are in flight.
     Pending(ControllerId),
     Active(ControllerId),
 }
@@ -128,7 +131,7 @@ fn to_message(id: u128) -> Uint128 {
     }
 }
 
-/// The name that a role message means: names are what counts since 1.4, ids are what older clients send.
+/// Returns the name of a role: `name` (since 1.4), or else the deprecated id in decimal, which older clients send.
 pub fn role_name(name: &str, deprecated_id: u64) -> RoleName {
     if name.is_empty() && deprecated_id != 0 {
         deprecated_id.to_string()
@@ -138,9 +141,9 @@ pub fn role_name(name: &str, deprecated_id: u64) -> RoleName {
 }
 
 impl Arbiter {
-    /// No controllers yet.
+    /// Starts without controllers.
     pub fn new(device_id: u64) -> Self {
-        // The default role exists from the start; others come with their first controller.
+        // The default role exists from the start; other roles are created with their first controller.
         let roles = HashMap::from([(RoleName::new(), RoleState::default())]);
         Self {
             device_id,
@@ -151,7 +154,7 @@ impl Arbiter {
         }
     }
 
-    /// From now on, roles without a configuration may write what the program gives to them or to nobody.
+    /// Restricts roles without a configuration, from now on, to objects that the program assigns to them or to no role.
     pub fn enforce_annotations(&mut self) {
         self.annotations = Annotations::Enforced;
     }
@@ -160,7 +163,7 @@ impl Arbiter {
         Rights::new(role, None).with_annotations(self.annotations)
     }
 
-    /// Handles an update from a controller. An error ends its stream (the caller then calls [`Self::disconnect`]).
+    /// Handles an update from a controller. An error ends the stream; the caller then calls [`Self::disconnect`].
     pub fn update(
         &mut self,
         controller: ControllerId,
@@ -216,7 +219,7 @@ impl Arbiter {
         }
     }
 
-    /// Accepts the new primary of a takeover, unless it has been overtaken itself; returns its notification.
+    /// Accepts the new primary, unless a later takeover has replaced this one. Returns its notification.
     pub fn complete(&mut self, takeover: &Takeover) -> Vec<Notification> {
         let Some(state) = self.roles.get_mut(&takeover.role) else {
             return Vec::new();
@@ -230,7 +233,7 @@ impl Arbiter {
         self.notify(&takeover.role, |other| other == takeover.controller)
     }
 
-    /// Forgets a controller whose stream has ended; returns the notifications for those that remain.
+    /// Removes a controller whose stream has ended; returns the notifications for the remaining controllers.
     pub fn disconnect(&mut self, controller: ControllerId) -> Vec<Notification> {
         let Some(role) = self.controllers.remove(&controller) else {
             return Vec::new();
@@ -258,7 +261,7 @@ impl Arbiter {
         Vec::new()
     }
 
-    /// Forgets the role that was left first, if one more would be too many.
+    /// Deletes the role that was left first if there is no space for another one.
     fn make_room_for(&mut self, role: &str) {
         if self.roles.contains_key(role) || self.roles.len() < MAX_KNOWN_ROLES {
             return;
@@ -273,7 +276,7 @@ impl Arbiter {
         }
     }
 
-    /// Checks that a request is the primary's of the role that it names; who that is and what it may do.
+    /// Checks that a request comes from the primary of the role that it names. Returns that controller and its rights.
     pub fn authorize(
         &self,
         role: &str,
@@ -295,19 +298,19 @@ impl Arbiter {
         ))
     }
 
-    /// What the controller may do if it is the accepted primary of its role.
+    /// Returns the rights of the controller if it is the accepted primary of its role.
     pub fn rights_of(&self, controller: ControllerId) -> Option<&Rights> {
         let state = self.roles.get(self.controllers.get(&controller)?)?;
         (state.primary == Primary::Active(controller)).then_some(&state.rights)
     }
 
-    /// What a role may do, whoever its primary is.
+    /// Returns the rights of a role, whoever its primary is.
     pub fn rights(&self, role: &str) -> Rights {
         let known = self.roles.get(role).map(|state| state.rights.clone());
         known.unwrap_or_else(|| self.rights_without_config(role))
     }
 
-    /// The accepted primaries of all roles, and what they may do.
+    /// Returns the accepted primaries of all roles with their rights.
     pub fn primaries(&self) -> impl Iterator<Item = (ControllerId, &Rights)> + '_ {
         self.roles.values().filter_map(|state| match state.primary {
             Primary::Active(controller) => Some((controller, &state.rights)),
@@ -321,7 +324,7 @@ impl Arbiter {
         state.is_some_and(|state| matches!(state.primary, Primary::Active(_)))
     }
 
-    /// The rules by which an update is refused; the role that it is for and what that may do, if it is not.
+    /// Checks an update against the rules of arbitration. Returns its role and that role's rights.
     fn check(
         &self,
         controller: ControllerId,
@@ -382,7 +385,7 @@ impl Arbiter {
         Ok((role, rights))
     }
 
-    /// Advisory messages for those live controllers of a role that `select` picks.
+    /// Builds advisory messages for those live controllers of a role that `select` picks.
     fn notify(&self, role: &str, select: impl Fn(ControllerId) -> bool) -> Vec<Notification> {
         let Some(state) = self.roles.get(role) else {
             return Vec::new();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The updates of a Write request, decoded before any lock is taken.
 //!
-//! Entries of the usual tables ([`Plans`]) are brought from the wire into the form that tables keep in one step, and
-//! without memory of their own; one that is like the one before in all but its values without looking for its fields
-//! ([`Shape`]). This accepts only what needs no explanation: every other update, one with a mistake in it
-//! above all, is decoded by prost and goes the long way, which says what is wrong.
+//! Entries of tables with a plan ([`Plans`]) are decoded from the wire straight into the form that tables keep, in one
+//! step and without memory of their own. An entry that differs from the last one only in its values is decoded without
+//! parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of that kind. Every other update, in
+//! particular a malformed one, is decoded by prost and takes the slow path, which reports what is wrong.
 
 use prost::Message;
 use sluice_program::ActionId;
@@ -18,34 +18,34 @@ use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
 use crate::shape::{Of, Piece, Shape, fits};
 use crate::wire::{Kind, Value, each};
 
-/// Updates in their order.
+/// A batch of updates, in order.
 #[derive(Debug, Default)]
 pub struct Batch<'a> {
     items: Vec<Item<'a>>,
-    /// Keys, one after the other.
+    /// The keys, concatenated.
     keys: Vec<u8>,
-    /// Parameters, one after the other.
+    /// The parameters, concatenated.
     words: Vec<u64>,
-    /// The last entry that was read field by field, and what it looks like.
+    /// The last entry that was parsed field by field; `shape` describes its bytes.
     last: Option<EntryItem<'a>>,
     shape: Shape,
-    /// Where the values of the update are that is being read.
+    /// Positions of the values in the update that is being parsed.
     pieces: Vec<Piece>,
 }
 
-/// An update.
+/// One decoded update.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// An entry in the form that tables keep.
     Entry(EntryItem<'a>),
-    /// Anything else.
+    /// Any other update, for the slow path.
     Update(Box<Update>),
 }
 
-/// An entry; its key and parameters are with the batch.
+/// A table entry; its key and parameters are stored in the batch.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryItem<'a> {
-    /// What to do with it.
+    /// The operation on the entry.
     pub operation: Operation,
     /// Its table.
     pub plan: &'a TablePlan,
@@ -80,7 +80,7 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// Updates as they are.
+    /// Wraps updates that are decoded already.
     pub fn of(updates: impl Iterator<Item = Update>) -> Self {
         let items = updates.map(|update| Item::Update(Box::new(update)));
         Self {
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         &self.items
     }
 
-    /// An entry's key and what it leads to.
+    /// Returns an entry's key, action and parameters.
     pub fn compiled(&self, item: &EntryItem<'_>) -> CompiledEntry<'_> {
         let (action, words) = item
             .action
@@ -110,7 +110,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Reads an encoded update; `None` for what is not of the usual kind.
+    /// Decodes an update; `None` if it needs the slow path.
     fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         if let Some(last) = self.last
             && self.shape.is_of(update)
@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
         Some(entry)
     }
 
-    /// Reads an update that is like another's in all but its values.
+    /// Decodes an update that differs from another one in nothing but its values.
     #[inline]
     fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
@@ -145,7 +145,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Reads an update field by field.
+    /// Parses an update field by field.
     fn read(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         let (mut operation, mut entity) = (None, None);
         each(update, |number, value| {
@@ -257,7 +257,7 @@ impl<'a> Batch<'a> {
 /// The key of `FieldMatch.LPM.prefix_len` on the wire.
 const PREFIX_LEN: u8 = 2 << 3;
 
-/// What is known of a key that is being read.
+/// State of a key that is being parsed.
 #[derive(Default)]
 struct Key {
     count: usize,
@@ -266,7 +266,7 @@ struct Key {
 }
 
 impl Key {
-    /// Reads an encoded match field into its place in the key, and notes where its values are.
+    /// Parses an encoded match field into its place in the key, and notes the positions of its values.
     fn field(
         &mut self,
         fields: &[FieldPlan],
@@ -316,7 +316,7 @@ impl Key {
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                // The length comes last, and is mostly encoded in one byte.
+                // The length is the last field, and mostly encoded in one byte.
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
@@ -328,14 +328,14 @@ impl Key {
         }
     }
 
-    /// Whether all fields that must be given are.
+    /// Whether all mandatory fields were seen.
     fn is_complete(&self, fields: &[FieldPlan]) -> bool {
         let given = |(at, field): (usize, &FieldPlan)| field.is_lpm || self.seen >> at & 1 == 1;
         self.count == fields.len() || fields.iter().enumerate().all(given)
     }
 }
 
-/// An id and a value from a message that has just them.
+/// Reads an id and a value from a message that has only these two.
 fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &[u8])> {
     let (mut id, mut found) = (0, None);
     each(message, |number, value| {
@@ -349,7 +349,7 @@ fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &
     Some((id, found?))
 }
 
-/// Where something is; clients nearly always keep P4Info's order.
+/// Finds an item, trying `expected` first: clients nearly always keep P4Info's order.
 fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<usize> {
     if all.get(expected).is_some_and(&is) {
         return Some(expected);
@@ -357,13 +357,13 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
     all.iter().position(is)
 }
 
-/// The bit of something that has not been seen.
+/// Returns the bit of an item that has not been seen yet; `None` if it has.
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)
 }
 
-/// Puts a value at the end of its place, which holds zeros. An empty or too large one is not of the usual kind.
+/// Right-aligns a value in its place, which holds zeros. `None` for an empty or too large value.
 pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     let excess = value.len().saturating_sub(place.len());
     let (front, value) = value.split_at(excess);
@@ -377,7 +377,7 @@ pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A number of at most 64 bits.
+/// Reads a number of at most 64 bits.
 pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     let mut word = [0; 8];
     put(value, 64, &mut word)?;
@@ -385,7 +385,7 @@ pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
 }
 
-/// Whether the last of some bytes' bits are zeros.
+/// Whether the last `bits` bits are zeros.
 pub(crate) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     let (whole, rest) = (bits / 8, bits % 8);
     let (front, end) = bytes.split_at(bytes.len() - whole);

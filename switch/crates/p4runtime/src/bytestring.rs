@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers as bytestrings (P4Runtime specification, "Bytestrings"): big-endian, any zero padding accepted, the shortest
-//! form emitted, an empty string or too large a value refused with OUT_OF_RANGE.
+//! Integers as bytestrings (P4Runtime specification, "Bytestrings"): big-endian. Any zero padding is accepted, the
+//! shortest form is emitted; an empty string or too large a value is refused with OUT_OF_RANGE.
 //!
-//! Also the packing of such values into the bits of a header, for packet-in and packet-out.
+//! Also packs such values into the bits of a header, for packet-in and packet-out.
 
 use crate::error::UpdateError;
 
-/// The shortest form of a big-endian value; zero is one zero byte.
+/// Returns the shortest form of a big-endian value; zero is one zero byte.
 pub fn canonical(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     if zeros == bytes.len() {
@@ -16,7 +16,7 @@ pub fn canonical(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Bits that the value needs.
+/// Returns the number of bits that the value needs.
 fn bit_length(bytes: &[u8]) -> usize {
     let significant = canonical(bytes);
     significant.len() * 8 - significant[0].leading_zeros() as usize
@@ -42,7 +42,7 @@ pub fn to_u32(bytes: &[u8]) -> Result<u32, UpdateError> {
         .fold(0, |number, byte| number << 8 | u32::from(*byte)))
 }
 
-/// The shortest form of a number.
+/// Returns the shortest form of a number.
 pub fn from_u32(number: u32) -> Vec<u8> {
     canonical(&number.to_be_bytes()).to_vec()
 }
@@ -72,13 +72,13 @@ impl BitWriter {
         }
     }
 
-    /// The bytes; the last one is padded with zero bits.
+    /// Returns the bytes; the last one is padded with zero bits.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Reads `width` bits from bit `offset` on as a big-endian value in its shortest form; none if they are not all there.
+/// Reads `width` bits from bit `offset` on as a big-endian value in its shortest form; `None` if `bytes` is too short.
 pub fn extract(bytes: &[u8], offset: usize, width: usize) -> Option<Vec<u8>> {
     if width == 0 || offset + width > bytes.len() * 8 {
         return None;

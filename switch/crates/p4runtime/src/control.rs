@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What requests do to the device, without gRPC: pipeline configuration, writes and reads, one writer at a time.
+//! Applies requests to the device, without gRPC: pipeline configuration, writes and reads, one writer at a time.
 
 use std::sync::Arc;
 
@@ -22,19 +22,19 @@ use crate::read::{self, Reading};
 use crate::request::Request;
 use crate::{reconcile, write};
 
-/// One device with its pipelines and its controllers.
+/// One device with its pipelines and controllers.
 pub struct Control {
     device_id: u64,
     device: Arc<Device>,
     hub: Arc<Hub>,
-    /// Held by whoever changes state: writes, commits, and takeovers while they wait for those.
+    /// Held while state changes: by writes, by commits, and by takeovers that wait for both.
     writer: Mutex<()>,
-    /// What reads and writes refer to: the saved pipeline, or else the running one.
+    /// The pipeline that reads and writes refer to: the saved one, or else the running one.
     current: ArcSwapOption<Pipeline>,
 }
 
 impl Control {
-    /// Control of a device whose handler is this hub.
+    /// Creates the control of a device whose handler is this hub.
     pub fn new(device_id: u64, device: Arc<Device>, hub: Arc<Hub>) -> Self {
         Self {
             device_id,
@@ -50,7 +50,7 @@ impl Control {
         &self.device
     }
 
-    /// The streams.
+    /// Returns the hub with all streams.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
@@ -65,7 +65,7 @@ impl Control {
         )))
     }
 
-    /// Runs a pipeline without a client's asking: what the command line gave.
+    /// Loads a pipeline that no client sent: the one from the command line.
     pub fn load(&self, config: ForwardingPipelineConfig) -> Result<(), Status> {
         let pipeline = Arc::new(Pipeline::new(config, &self.device)?);
         let _writer = self.writer.lock();
@@ -73,7 +73,7 @@ impl Control {
         Ok(())
     }
 
-    /// Completes a takeover when no write is in flight any more. Blocks as long as one is.
+    /// Completes a takeover when no write is in flight any more. Blocks until then.
     pub fn complete(&self, takeover: &Takeover) {
         drop(self.writer.lock());
         self.hub.complete(takeover);
@@ -132,15 +132,15 @@ impl Control {
         Ok(())
     }
 
-    /// Runs a pipeline. The hub learns of it first: packets of the old one that come meanwhile are read by the new
-    /// one's header, which is no worse than the reverse, and short-lived.
+    /// Runs a pipeline. Order: the hub switches first. Until the device has switched too, packets of the old pipeline
+    /// are decoded by the new one's header. That is brief, and no worse than the reverse order.
     fn commit(&self, pipeline: Arc<Pipeline>) {
         self.hub.set_running(Some(pipeline.clone()));
         self.device.load(Some(pipeline.store.clone()));
         self.current.store(Some(pipeline));
     }
 
-    /// The GetForwardingPipelineConfig RPC: none before there is one.
+    /// The GetForwardingPipelineConfig RPC: `None` before there is a configuration.
     pub fn pipeline_config(&self, part: ResponseType) -> Option<ForwardingPipelineConfig> {
         self.current
             .load()
@@ -155,7 +155,7 @@ impl Control {
 
     /// The Write RPC.
     ///
-    /// Requests are decoded while others are applied: of those that come together, one waits for the other only to write.
+    /// A request is decoded while others are applied; concurrent requests wait for each other only to write.
     pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;
@@ -190,7 +190,7 @@ impl Control {
     pub fn read(&self, request: &ReadRequest) -> Result<(Reading, Vec<UpdateResult>), Status> {
         self.check_device(request.device_id)?;
         let pipeline = self.pipeline()?;
-        // A role here is no claim of who asks, but a filter.
+        // The role here is a filter, not a claim about the sender.
         let rights = self.hub.rights(&request.role);
         Ok(read::read(
             &pipeline,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program in a `p4_device_config`: p4c's BMv2 JSON as it is, or inside the message `p4.tmp.P4DeviceConfig` that
-//! BMv2's first P4Runtime server took, and that p4lang's `p4runtime_lib` still sends.
+//! The program in a `p4_device_config`: p4c's BMv2 JSON, either plain or inside the message `p4.tmp.P4DeviceConfig`.
+//! BMv2's first P4Runtime server took that message, and p4lang's `p4runtime_lib` still sends it.
 
 use bytes::Bytes;
 use prost::Message;
 
-/// `p4.tmp.P4DeviceConfig`, without its `extras`, which say nothing to a switch.
+/// `p4.tmp.P4DeviceConfig`, without its `extras`, which a switch does not use.
 #[derive(Message)]
 struct Envelope {
     #[prost(bool, tag = "1")]
@@ -14,8 +14,8 @@ struct Envelope {
     device_data: Bytes,
 }
 
-/// Returns the JSON. What begins like JSON is not looked at further, nor is what is no such message: whoever reads the
-/// JSON says what is wrong with it.
+/// Returns the JSON. Bytes that begin like JSON, or that are not such a message, are returned unchecked: the JSON
+/// parser reports what is wrong with them.
 pub(crate) fn json(device_config: &Bytes) -> Bytes {
     let first = device_config
         .iter()

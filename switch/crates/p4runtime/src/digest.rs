@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Digests: buffering, removal of duplicates, acknowledgement (P4Runtime specification, "DigestEntry").
 //!
-//! [`DigestConfigs`] is what clients write and read. [`DigestBuffers`] is a pure state machine: it is told of messages,
-//! acknowledgements and the time, and answers with the lists to send. Both are bounded: messages beyond a full buffer, and
-//! unacknowledged ones beyond a full cache, are forgotten, as the specification allows.
+//! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a pure state machine: it
+//! takes messages, acknowledgements and the time, and returns the lists to send. Both are bounded: messages beyond a
+//! full buffer, and unacknowledged ones beyond a full cache, are dropped, as the specification allows.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::proto::v1::digest_entry::Config;
 use crate::proto::v1::{DigestEntry, P4Data, P4StructLike, p4_data};
 use crate::schema::DigestSchema;
 
-/// Largest list, where the client sets no limit.
+/// Largest list if the client sets no limit, in messages.
 const MAX_LIST: usize = 1024;
 
-/// Most lists that are remembered while they are not acknowledged.
+/// Most unacknowledged lists that are cached.
 const MAX_UNACKNOWLEDGED: usize = 1024;
 
 /// Which digests are enabled, with their settings.
@@ -42,7 +42,7 @@ impl DigestConfigs {
         Ok(())
     }
 
-    /// Applies an update that has been checked against what is enabled ([`Self::admit`]).
+    /// Applies an update that [`Self::admit`] has checked.
     pub fn apply(&self, operation: Operation, entry: &DigestEntry) {
         let mut configs = self.0.lock();
         match (operation, entry.config) {
@@ -52,7 +52,7 @@ impl DigestConfigs {
         }
     }
 
-    /// Whether the update fits what is enabled, after these that are to come first.
+    /// Checks an update against the enabled digests, as they will be after the `pending` updates.
     pub fn admit(
         &self,
         pending: &[(Operation, DigestEntry)],
@@ -79,12 +79,12 @@ impl DigestConfigs {
         }
     }
 
-    /// The settings of a digest, if it is enabled.
+    /// Returns the settings of a digest, if it is enabled.
     pub fn get(&self, id: u32) -> Option<Config> {
         self.0.lock().get(&id).copied()
     }
 
-    /// All enabled digests with their settings.
+    /// Returns all enabled digests with their settings.
     pub fn all(&self) -> Vec<(u32, Config)> {
         self.0
             .lock()
@@ -94,21 +94,21 @@ impl DigestConfigs {
     }
 }
 
-/// A list to be sent.
+/// A digest list to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct List {
     /// P4Info id of the digest.
     pub digest: u32,
-    /// What acknowledgements refer to.
+    /// The list's id, which acknowledgements name.
     pub list: u64,
-    /// The messages, all different.
+    /// The messages, without duplicates.
     pub messages: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 struct Buffer {
     messages: Vec<Vec<u8>>,
-    /// When it must be sent.
+    /// Deadline for sending it.
     due: Option<Instant>,
 }
 
@@ -120,19 +120,19 @@ struct Unacknowledged {
     expires: Instant,
 }
 
-/// Messages that wait to be sent, and those that have been sent and not acknowledged.
+/// Messages that wait to be sent, and lists that were sent and are not acknowledged.
 #[derive(Debug, Default)]
 pub struct DigestBuffers {
     buffers: BTreeMap<u32, Buffer>,
     /// In the order of sending.
     unacknowledged: VecDeque<Unacknowledged>,
-    /// Every message in a buffer or in the cache.
+    /// Every message in a buffer or in the cache; used to find duplicates.
     known: HashSet<(u32, Vec<u8>)>,
     next_list: u64,
 }
 
 impl DigestBuffers {
-    /// A message from the data plane. A list is due when the buffer is full.
+    /// Buffers a message from the data plane. Returns a list when the buffer is full.
     pub fn message(
         &mut self,
         now: Instant,
@@ -160,7 +160,7 @@ impl DigestBuffers {
         }
     }
 
-    /// Makes a list of what a buffer holds.
+    /// Empties a buffer into a list.
     fn flush(&mut self, now: Instant, digest: u32, config: &Config) -> Option<List> {
         let buffer = self.buffers.remove(&digest)?;
         self.next_list += 1;
@@ -187,7 +187,7 @@ impl DigestBuffers {
         Some(list)
     }
 
-    /// An acknowledgement: its messages may be sent again.
+    /// Handles an acknowledgement: messages of that list may be sent again.
     pub fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
@@ -198,7 +198,7 @@ impl DigestBuffers {
         }
     }
 
-    /// Time has passed: lists that are due. `config` gives the settings of a digest that is still enabled.
+    /// Returns the lists that are due. `config` gives the settings of a digest that is still enabled.
     pub fn tick(&mut self, now: Instant, config: impl Fn(u32) -> Option<Config>) -> Vec<List> {
         let expired = self
             .unacknowledged
@@ -223,7 +223,7 @@ impl DigestBuffers {
         lists
     }
 
-    /// When [`Self::tick`] is to be called at the latest.
+    /// The latest time at which [`Self::tick`] must be called.
     pub fn deadline(&self) -> Option<Instant> {
         let due = self.buffers.values().filter_map(|buffer| buffer.due);
         due.chain(self.unacknowledged.iter().map(|sent| sent.expires))
@@ -244,12 +244,12 @@ impl DigestBuffers {
 }
 
 fn nanoseconds(value: i64) -> Duration {
-    // A century is as good as for ever, and cannot overflow an instant.
+    // A century counts as for ever, and cannot overflow an instant.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     Duration::from_nanos(u64::try_from(value).unwrap_or(0)).min(LONGEST)
 }
 
-/// Reads a message's fields, each in whole bytes, into what clients expect of the digest's type.
+/// Decodes a message's fields, each in whole bytes, into data of the digest's type.
 pub fn decode_message(schema: &DigestSchema, mut fields: &[u8]) -> Option<P4Data> {
     let mut members = Vec::with_capacity(schema.members.len());
     for (width, names) in &schema.members {

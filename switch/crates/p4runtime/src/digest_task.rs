@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task that runs [`DigestBuffers`]: messages and acknowledgements in, lists to the primaries out.
+//! The task that runs [`DigestBuffers`]: it takes messages and acknowledgements, and sends lists to the primaries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::pipeline::Pipeline;
 use crate::proto::v1::DigestList;
 use crate::proto::v1::stream_message_response::Update;
 
-/// P4Info id of a digest, and the list that is acknowledged.
+/// P4Info id of a digest, and the id of the acknowledged list.
 pub type Acknowledgement = (u32, u64);
 
-/// Room for acknowledgements that wait.
+/// Length of the queue of acknowledgements.
 pub const QUEUE: usize = 1024;
 
-/// Where nothing is due: any time will do.
+/// Wait time when no list is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Runs until the hub has gone.
@@ -41,7 +41,7 @@ pub async fn run(
                     _ => false,
                 };
                 if !same {
-                    // Another program: what was buffered means nothing any more.
+                    // The program has changed: messages buffered for the old one have no meaning any more.
                     buffers = DigestBuffers::default();
                     pipeline = running;
                 }

@@ -10,13 +10,13 @@ use tonic::{Code, Status};
 
 use crate::proto::{rpc, v1};
 
-/// Why one update or one read request was refused.
+/// The reason why one update or read request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct UpdateError {
     /// The canonical code.
     pub code: Code,
-    /// What was wrong, where, for the developer of the client.
+    /// Describes the error and its place, for the developer of the client.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ constructors! {
 }
 
 impl UpdateError {
-    /// The same error, said of something.
+    /// Returns the same error, prefixed with what it concerns.
     pub fn of(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
@@ -74,7 +74,7 @@ pub type UpdateResult<T = ()> = Result<T, UpdateError>;
 
 const TYPE_URL: &str = "type.googleapis.com/p4.v1.Error";
 
-/// The status of a batch: OK if all succeeded, or UNKNOWN with one error for each.
+/// Returns the status of a batch: OK if all succeeded, or UNKNOWN with one error for each.
 pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());
@@ -108,7 +108,7 @@ pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
     ))
 }
 
-/// Reads the errors out of a batch's status, as a client does.
+/// Extracts the errors from a batch's status, as a client does.
 pub fn batch_errors(status: &Status) -> Vec<v1::Error> {
     let details = rpc::Status::decode(status.details())
         .unwrap_or_default()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The streams of all controllers: who is primary, and what each is to be told.
+//! The streams of all controllers: tracks the primaries and sends each client its messages.
 //!
-//! Every stream has two bounded queues. Arbitration goes by the first; a client that leaves even that unread is
-//! disconnected. Packet-ins, digests, idle notifications and stream errors go by the second; what finds it full is dropped.
-//! Of stream errors, which may carry what a client sent, only a few wait. So a slow client costs two queues, and slows
-//! nobody. The packet path takes no lock: it sees the primaries through an
-//! atomically swapped list, and packets are made into messages only when the client's stream takes them.
+//! Every stream has two bounded queues. The control queue carries arbitration; a client that does not even read that
+//! one is disconnected. The event queue carries packet-ins, digests, idle notifications and stream errors; events that
+//! find it full are dropped. Stream errors may carry what a client sent, so only a few of them may wait. Thus a slow
+//! client costs two queues and delays no other client. The packet path takes no lock: it reads the primaries from an
+//! atomically swapped list, and packets become messages only when the client's stream takes them.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -36,22 +36,22 @@ use crate::proto::v1::{
 use crate::role::Rights;
 
 const CONTROL_QUEUE: usize = 32;
-/// Events that may wait for one client.
+/// Largest number of events that wait for one client.
 pub const EVENT_QUEUE: usize = 2048;
 const DIGEST_QUEUE: usize = 4096;
 
-/// Stream errors of one client that may wait.
+/// Largest number of stream errors that wait for one client.
 const ERRORS: usize = 32;
 
-/// Streams that may be open at a time, whatever they have said.
+/// Streams that may be open at a time, with or without an arbitration message.
 pub const MAX_STREAMS: usize = 128;
 
-/// A transport connection; none where there is none, or where it does not matter.
+/// Id of a transport connection; `None` without one, or where the connection does not matter.
 pub type Connection = Option<u64>;
 
-/// What the event queue of a stream holds.
+/// An item in the event queue of a stream.
 enum Event {
-    /// A packet with its controller header still before it, for a role.
+    /// A packet that still starts with its controller header, for a role.
     Packet(Arc<Pipeline>, Bytes, Arc<Rights>),
     Message(Update),
     Error(
@@ -66,24 +66,25 @@ struct Client {
     control: mpsc::Sender<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Sender<Event>,
     errors: Arc<Semaphore>,
-    /// Where its stream comes by.
+    /// The connection that carries its stream.
     connection: Connection,
-    /// Set when the client did not even read arbitration messages.
+    /// Set when the control queue overran: the client did not read arbitration messages.
     overrun: Arc<AtomicBool>,
 }
 
-/// What a controller's stream sends. It ends with the task that reads the stream, and ends that task when it is dropped.
+/// The sending side of a controller's stream. It ends with the task that reads the stream, and aborts that task when it
+/// is dropped.
 pub struct Outbound {
     control: mpsc::Receiver<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Receiver<Event>,
     overrun: Arc<AtomicBool>,
-    /// The client has heard of arbitration; events come after that only.
+    /// An arbitration message was sent. Order: events are sent only after that.
     told: bool,
     reader: Option<AbortHandle>,
 }
 
 impl Outbound {
-    /// Says which task reads the stream.
+    /// Sets the task that reads the stream.
     pub fn set_reader(&mut self, reader: AbortHandle) {
         self.reader = Some(reader);
     }
@@ -138,7 +139,7 @@ impl Stream for Outbound {
     }
 }
 
-/// Takes the controller header off a packet; none if the packet is too short to have one.
+/// Removes the controller header from a packet; `None` if the packet is shorter than the header.
 fn packet_in(pipeline: &Pipeline, mut packet: Bytes) -> Option<PacketIn> {
     let Some(header) = &pipeline.schema.packet_in else {
         return Some(PacketIn {
@@ -160,7 +161,7 @@ struct State {
     next: ControllerId,
 }
 
-/// How many clients have streams, and what waits for them.
+/// Counts of the open streams and of the events that wait in them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sessions {
     /// Open streams.
@@ -169,9 +170,9 @@ pub struct Sessions {
     pub has_default_primary: bool,
     /// Roles with a name that have a primary.
     pub named_primaries: usize,
-    /// Packet-ins, digests and other events that wait for their client to read them, of all streams.
+    /// Packet-ins, digests and other events that wait for their clients to read them, over all streams.
     pub waiting: usize,
-    /// Events that wait for the slowest client. [`EVENT_QUEUE`] find room; further ones are dropped.
+    /// Events that wait for the slowest client. The queue holds [`EVENT_QUEUE`]; further events are dropped.
     pub longest: usize,
 }
 
@@ -185,7 +186,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// No streams yet. The receiver is for the task that buffers digests.
+    /// Starts without streams. The receiver is for the task that buffers digests.
     pub fn new(device_id: u64) -> (Arc<Self>, mpsc::Receiver<DigestMessage>) {
         let (digests, receiver) = mpsc::channel(DIGEST_QUEUE);
         let arbiter = Arbiter::new(device_id);
@@ -202,7 +203,7 @@ impl Hub {
         (Arc::new(hub), receiver)
     }
 
-    /// Restricts roles without a configuration to what the program gives to them or to nobody.
+    /// Restricts roles without a configuration to objects that the program assigns to them or to no role.
     pub fn enforce_annotations(&self) {
         self.state.lock().arbiter.enforce_annotations();
     }
@@ -212,12 +213,12 @@ impl Hub {
         self.running.load_full()
     }
 
-    /// From now on packets, digests and idle entries are those of this pipeline.
+    /// Sets the pipeline that packets, digests and idle entries come from.
     pub fn set_running(&self, pipeline: Option<Arc<Pipeline>>) {
         self.running.store(pipeline);
     }
 
-    /// Returns how many streams are open, and what waits in them.
+    /// Counts the open streams and the events that wait in them.
     pub fn sessions(&self) -> Sessions {
         let state = self.state.lock();
         let waiting = |client: &Client| EVENT_QUEUE - client.events.capacity();
@@ -232,10 +233,10 @@ impl Hub {
         }
     }
 
-    /// A new stream.
+    /// Opens a stream.
     ///
     /// # Errors
-    /// Too many are open.
+    /// RESOURCE_EXHAUSTED if too many are open.
     pub fn connect(&self, connection: Connection) -> Result<(ControllerId, Outbound), Status> {
         let (control, control_receiver) = mpsc::channel(CONTROL_QUEUE);
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
@@ -268,7 +269,7 @@ impl Hub {
         Ok((id, outbound))
     }
 
-    /// A stream has ended.
+    /// Removes a stream that has ended.
     pub fn disconnect(&self, controller: ControllerId) {
         let mut state = self.state.lock();
         let notifications = state.arbiter.disconnect(controller);
@@ -276,11 +277,11 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Ends a stream from our side.
+    /// Ends a stream from the server's side.
     pub fn end(&self, controller: ControllerId, status: Status) {
         let client = self.state.lock().clients.get(&controller).cloned();
         if let Some(client) = client {
-            // Full: the client does not read, and is disconnected for that anyway.
+            // If the queue is full, the client does not read and is disconnected anyway.
             let _ = client.control.try_send(Err(status));
         }
         self.disconnect(controller);
@@ -294,7 +295,8 @@ impl Hub {
         }
     }
 
-    /// The first step of arbitration: the old primary is refused, the others know. An error ends the stream.
+    /// First step of arbitration: stops accepting the old primary and notifies the other controllers. An error ends the
+    /// stream.
     pub fn arbitrate(
         &self,
         controller: ControllerId,
@@ -306,16 +308,17 @@ impl Hub {
         Ok(verdict.takeover)
     }
 
-    /// The second step, when no write is in flight: the new primary is accepted, and knows.
+    /// Second step, when no write is in flight: accepts the new primary and notifies it.
     pub fn complete(&self, takeover: &Takeover) {
         let mut state = self.state.lock();
         let notifications = state.arbiter.complete(takeover);
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary, by the connection that its stream is on; what that may do.
+    /// Checks that a request comes from a primary, by the connection that its stream is on. Returns the primary's
+    /// rights.
     ///
-    /// The election id alone would not say who asks: others are told it.
+    /// The election id alone does not identify the sender, because other controllers are told it.
     pub fn authorize(
         &self,
         role: &str,
@@ -333,19 +336,19 @@ impl Hub {
         Ok(rights.clone())
     }
 
-    /// What the client of a stream may do if it is a primary.
+    /// Returns the rights of a stream's client if it is a primary.
     pub fn rights_of(&self, controller: ControllerId) -> Option<Rights> {
         self.state.lock().arbiter.rights_of(controller).cloned()
     }
 
-    /// What a role may do.
+    /// Returns the rights of a role.
     pub fn rights(&self, role: &str) -> Rights {
         self.state.lock().arbiter.rights(role)
     }
 
-    /// Makes the change of primaries visible to the packet path, and sends notifications. Under the state's lock, so that
-    /// every client hears of changes in the order in which they happened. The packet path first: who has heard that it is
-    /// the primary misses no packet.
+    /// Publishes changed primaries to the packet path, then sends the notifications. Both happen under the state's
+    /// lock, so that every client is notified of changes in the order in which they happened. Order: the packet path
+    /// comes first, so that a client that was notified of being primary misses no packet.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
         self.publish(state);
         let mut lost = false;
@@ -359,7 +362,7 @@ impl Hub {
                     "a client does not read its stream: disconnected"
                 );
                 client.overrun.store(true, Ordering::Relaxed);
-                // Its task is ended with the stream, and tells the arbiter.
+                // Its task ends with the stream, and notifies the arbiter.
                 state.clients.remove(&controller);
                 lost = true;
             }
@@ -378,7 +381,7 @@ impl Hub {
         self.primaries.store(Arc::new(primaries.collect()));
     }
 
-    /// Sends a stream error to one client; it is dropped when the client is slow, or too many wait.
+    /// Sends a stream error to one client; drops it if the client's queue is full or too many errors wait.
     pub fn send_error(&self, controller: ControllerId, error: StreamError) {
         let state = self.state.lock();
         if let Some(client) = state.clients.get(&controller)
@@ -390,7 +393,7 @@ impl Hub {
         }
     }
 
-    /// Sends to each primary what `event` makes for its role; it is dropped for those that are slow.
+    /// Sends to each primary the event that `event` builds for its role; drops it for slow clients.
     pub fn send_to_primaries(&self, event: impl Fn(&Rights) -> Option<Update>) {
         for (client, rights) in self.primaries.load().iter() {
             if let Some(update) = event(rights) {

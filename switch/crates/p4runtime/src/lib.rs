@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch, and the only async code of it.
+//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch. The only async code of the switch.
 //!
 //! ```text
 //!   service ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
 //!      │           │           └────► entity/* ──► tables     (Write: all else; Read, pipeline configuration)
 //!      │           └──────► read  ──► entity/*
-//!      └──► hub ──► arbitration                               (streams: who is primary, packets, digests, timeouts)
+//!      └──► hub ──► arbitration                               (streams: arbitration, packets, digests, timeouts)
 //! ```
 //!
 //! * [`proto`]: the generated messages
 //! * [`arbitration`], [`digest`]: pure state machines
-//! * [`role`]: what a role may do
+//! * [`role`]: the rights of a role
 //! * [`schema`]: P4Info bound to a program; [`bytestring`]: integers on the wire; [`names`]: strings for numbers; [`error`]: per-update errors
 //! * [`entity`]: one file for each kind of entity
 //! * [`request`], [`batch`], [`shape`], [`wire`]: Write requests from their bytes, entries of usual tables in one step
 //! * [`write`], [`read`], [`reconcile`], [`pipeline`], [`control`]: requests, without gRPC
 //! * [`p4info`]: files; [`hub`]: streams; [`service`], [`server`], [`tls`]: gRPC
-//! * [`listen`]: sockets and connections; [`admission`]: what may be under way at a time
+//! * [`listen`]: sockets and connections; [`admission`]: limits on requests and bytes in flight
 //!
-//! Promises: a request either does what it says or is refused with the specification's code, in the specification's
-//! order of checks; nothing is half-applied; whatever a client sends or fails to read, other clients and packets do not
-//! notice.
+//! Promises: a request either does what it says, or is refused with the specification's code, in the specification's
+//! order of checks. Nothing is half-applied. Whatever a client sends or fails to read, other clients and packets are
+//! not affected.
 
-// Fields that P4Runtime has deprecated are what older clients still send.
+// Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
 
 pub mod admission;

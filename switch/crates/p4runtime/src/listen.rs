@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening for P4Runtime on a Unix socket or on TCP, and numbering connections.
+//! Listens for P4Runtime on a Unix socket or on TCP, and numbers connections.
 //!
-//! A client that reaches the server may become primary. So a Unix socket has permissions, and an address that is not
-//! loopback takes mutual TLS ([`Listener::is_local`] lets callers see to that).
+//! Any client that reaches the server may become primary. Therefore a Unix socket has permissions, and an address other
+//! than loopback requires mutual TLS ([`Listener::is_local`] lets callers enforce that).
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -23,10 +23,10 @@ use tonic::transport::server::Connected;
 
 use crate::tls::Handshake;
 
-/// Connections that may be open at a time; more are closed at once.
+/// Connections that may be open at a time; further ones are closed at once.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// An address as it is written.
+/// An address in text form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// `unix:PATH`
@@ -63,20 +63,20 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// On a Unix socket, whose file is removed in the end.
+    /// A Unix socket, with the file to remove at the end.
     Unix(UnixListener, SocketFile),
-    /// On TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens. `access` says who may open a Unix socket.
+    /// Binds an address and listens. `access` says who may open a Unix socket.
     ///
     /// # Errors
-    /// The kernel's, or what stands in the way of a Unix socket.
+    /// Errors from the kernel, or an obstacle at the path of a Unix socket.
     pub fn bind(address: &Address, access: Access) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
@@ -92,10 +92,10 @@ impl Listener {
         }
     }
 
-    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors from the kernel.
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
             Self::Unix(_, file) => format!("unix:{}", file.path().display()),
@@ -103,10 +103,10 @@ impl Listener {
         })
     }
 
-    /// Whether only this host reaches it.
+    /// Whether only this host can reach it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors from the kernel.
     pub fn is_local(&self) -> io::Result<bool> {
         Ok(match self {
             Self::Unix(..) => true,
@@ -124,11 +124,11 @@ fn is_loopback(address: net::SocketAddr) -> bool {
     }
 }
 
-/// A connection's number, which no other connection of the server ever has.
+/// A connection's number, unique for as long as the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 
-/// A connection of a client.
+/// A client's connection.
 pub(crate) struct Connection {
     id: ConnectionId,
     transport: Transport,
@@ -217,7 +217,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// Connections as they come.
+/// The stream of accepted connections.
 pub(crate) struct Incoming {
     accept: Accept,
     next: u64,
@@ -232,7 +232,7 @@ enum Accept {
 }
 
 impl Incoming {
-    /// Begins to accept.
+    /// Starts accepting.
     pub(crate) fn new(listener: Listener) -> io::Result<Self> {
         let (accept, file) = match listener {
             Listener::Unix(listener, file) => {
@@ -258,7 +258,7 @@ impl Incoming {
                 .poll_accept(context)
                 .map_ok(|(stream, _)| Transport::Unix(stream)),
             Accept::Tcp(listener) => listener.poll_accept(context).map_ok(|(stream, _)| {
-                // A stream without it works as well, if later.
+                // The connection works without TCP_NODELAY too, only with more delay.
                 let _ = stream.set_nodelay(true);
                 Transport::Tcp(stream)
             }),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Types that clients see as strings (P4Runtime specification, "User-defined types"): `@p4runtime_translation(URI, string)`.
 //!
-//! Packets carry numbers. Which number a string stands for is fixed in this order:
+//! Packets carry numbers. A string is mapped to a number by the first rule that applies:
 //!
-//! 1. what `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` of the type says;
-//! 2. a decimal number without leading zeros stands for itself, so that ports are written as "1", "2", ...;
-//! 3. any other string gets a free number when it is first written, and keeps it for as long as something that was
-//!    written holds it.
+//! 1. the type's `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })`;
+//! 2. a decimal number without leading zeros maps to itself, so that ports are written as "1", "2", ...;
+//! 3. any other string gets a free number when it is first written, and keeps it for as long as a written entity holds
+//!    it.
 //!
-//! A number that no string was written for is read as a decimal number. Both directions are one to one.
+//! A number without a string is read as a decimal number. Both directions are one to one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;
 use crate::schema::SchemaError;
 
-/// The widest type that may be strings: numbers of 128 bits.
+/// The widest type that may be strings, in bits.
 pub const MAX_WIDTH: usize = 128;
 
-/// Bytes of a string.
+/// Largest length of a string, in bytes.
 const MAX_LENGTH: usize = 256;
 
-/// Strings of one type that are known at a time.
+/// Largest number of known strings per type.
 const MAX_STRINGS: usize = 1 << 18;
 
 const MAPPINGS: &str = "@p4runtime_translation_mappings(";
@@ -41,15 +41,15 @@ pub struct Names {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The number of each string, and the last sweep in which it was seen.
+    /// The number of each string, and the last sweep that saw it.
     numbers: HashMap<Vec<u8>, (u128, u64)>,
     strings: HashMap<u128, Vec<u8>>,
     sweep: u64,
-    /// Where the search for a free number goes on.
+    /// The next candidate in the search for a free number.
     next: Option<u128>,
 }
 
-/// Two types are the same only if they are one.
+/// Two types are equal only if they are the same object.
 impl PartialEq for Names {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -61,7 +61,7 @@ impl Eq for Names {}
 /// The types of a P4Info that are strings for clients, by name.
 pub type Types = BTreeMap<String, Arc<Names>>;
 
-/// Finds these types.
+/// Finds the types that are strings for clients.
 pub fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
     use config::p4_new_type_spec::Representation;
     use config::p4_new_type_translation::SdnType;
@@ -79,7 +79,8 @@ pub fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
     Ok(types)
 }
 
-/// Reads a value: a string where there are names, else an integer's bytes. Gives the number in its shortest form.
+/// Decodes a value: a string where the type has names, else an integer's bytes. Returns the number in its shortest
+/// form.
 pub fn decode(names: Option<&Arc<Names>>, value: &[u8], width: usize) -> UpdateResult<Vec<u8>> {
     match names {
         Some(names) => names.number(value, width).map(shortest),
@@ -87,7 +88,7 @@ pub fn decode(names: Option<&Arc<Names>>, value: &[u8], width: usize) -> UpdateR
     }
 }
 
-/// Writes a number's bytes: as a string where there are names, else in its shortest form.
+/// Encodes a number: as a string where the type has names, else in its shortest form.
 pub fn encode(names: Option<&Arc<Names>>, number: &[u8]) -> Vec<u8> {
     match names {
         Some(names) => names.string(from_bytes(number)),
@@ -105,7 +106,7 @@ fn from_bytes(bytes: &[u8]) -> u128 {
         .fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
-/// The number that a decimal string without leading zeros is.
+/// Parses a decimal number without leading zeros.
 fn decimal(string: &[u8]) -> Option<u128> {
     let digits = string.iter().all(u8::is_ascii_digit);
     let plain = digits && (string.len() == 1 || string.first() != Some(&b'0'));
@@ -127,7 +128,7 @@ impl Names {
         }
     }
 
-    /// The number of a string that may be new.
+    /// Returns the number of a string; assigns one if the string is new.
     fn number(&self, string: &[u8], width: usize) -> UpdateResult<u128> {
         if !(1..=MAX_WIDTH).contains(&width) {
             let message = format!("a string for {width} bits");
@@ -181,12 +182,12 @@ impl Names {
         Ok(number)
     }
 
-    /// Whether a string stands for a number without becoming known by it.
+    /// Whether a string has a number already, or has one by the fixed rules. Does not assign one.
     pub fn knows(&self, string: &[u8]) -> bool {
         self.fixes(string) || self.known.lock().numbers.contains_key(string)
     }
 
-    /// Whether a string stands for a number whatever clients write: it is mapped, or a decimal number.
+    /// Whether the number of a string is fixed, whatever clients write: the string is mapped, or a decimal number.
     pub fn fixes(&self, string: &[u8]) -> bool {
         decimal(string).is_some() || self.fixed.contains_key(string)
     }
@@ -203,19 +204,19 @@ impl Names {
         string
     }
 
-    /// Whether strings should be forgotten that nothing holds any more: for numbers of so many bits few are free.
+    /// Whether a sweep is needed, because few numbers of this width are free.
     fn is_crowded(&self, width: usize) -> bool {
         let count = self.known.lock().numbers.len() as u128;
         let numbers = (u128::MAX >> (MAX_WIDTH - width)).min(MAX_STRINGS as u128);
         count > numbers - numbers / 4
     }
 
-    /// Begins a sweep: what is read or written from now on stays.
+    /// Begins a sweep: strings that are read or written from now on stay.
     fn begin_sweep(&self) {
         self.known.lock().sweep += 1;
     }
 
-    /// Ends it: forgets all else.
+    /// Ends a sweep: removes all strings that it did not see.
     fn end_sweep(&self) {
         let mut known = self.known.lock();
         let Known {
@@ -235,12 +236,12 @@ impl Names {
 }
 
 impl Known {
-    /// A number that nothing stands for. Not 0 and not the largest, which programs mean something by; from three quarters
-    /// of the range downwards, far from both ends.
+    /// Finds a free number. Never 0 and never the largest, because programs give these a meaning. The search goes
+    /// downwards from three quarters of the range, far from both ends.
     fn free(&mut self, largest: u128) -> Option<u128> {
         let start = self.next.unwrap_or(largest - largest / 4);
         let downwards = (1..=start).rev().chain((start + 1..largest).rev());
-        // As many candidates as there are strings can be taken, so this ends soon.
+        // Ends soon: at most as many candidates are taken as there are strings.
         let mut candidates = downwards.filter(|number| *number < largest);
         let free = candidates.find(|number| !self.strings.contains_key(number))?;
         self.next = free.checked_sub(1).filter(|next| *next > 0);
@@ -252,7 +253,7 @@ fn text(string: &[u8]) -> String {
     String::from_utf8_lossy(string).into_owned()
 }
 
-/// Names with the widths of their types, to be kept small.
+/// The name tables in use, with the widths of their types; sweeps keep these small.
 #[derive(Debug, Default)]
 pub struct InUse(Vec<(Arc<Names>, usize)>);
 
@@ -267,13 +268,14 @@ impl InUse {
         }
     }
 
-    /// The width of a type that is in use.
+    /// Returns the width of a type that is in use.
     pub fn width(&self, names: &Arc<Names>) -> Option<usize> {
         let same = |(other, _): &&(Arc<Names>, usize)| Arc::ptr_eq(other, names);
         self.0.iter().find(same).map(|(_, width)| *width)
     }
 
-    /// Forgets strings that nothing holds, where too few numbers are free. `read` reads all that clients have written.
+    /// Removes strings that no entity holds, where too few numbers are free. `read` must read all that clients have
+    /// written.
     pub fn sweep(&self, read: impl FnOnce()) {
         if !self.0.iter().any(|(names, width)| names.is_crowded(*width)) {
             return;
@@ -284,7 +286,7 @@ impl InUse {
     }
 }
 
-/// Reads `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` as p4c writes it into P4Info.
+/// Parses `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` in the form that p4c writes into P4Info.
 fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
     let mut all = BTreeMap::new();
     let body = annotations.iter().find_map(|a| a.strip_prefix(MAPPINGS));
@@ -305,7 +307,7 @@ fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
     Ok(all)
 }
 
-/// A string up to its closing quote, and what follows.
+/// Splits a string at its closing quote; returns the string and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut string, mut characters) = (String::new(), text.char_indices());
     while let Some((at, character)) = characters.next() {
@@ -318,7 +320,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A number as P4 writes it, perhaps with its width before it.
+/// Parses a P4 number, with or without a width prefix.
 fn literal(text: &str) -> Option<u128> {
     let digits = text.rsplit_once('w').map_or(text, |(_, digits)| digits);
     match digits.strip_prefix("0x") {

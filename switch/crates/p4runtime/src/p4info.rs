@@ -7,7 +7,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage};
 use crate::proto::DESCRIPTORS;
 use crate::proto::config::v1::P4Info;
 
-/// A file that is no P4Info.
+/// A file that is not P4Info.
 #[derive(Debug, thiserror::Error)]
 #[error("not a P4Info: {0}")]
 pub struct P4InfoError(String);

@@ -21,9 +21,9 @@ use crate::schema::{DigestSchema, Plans, Schema};
 
 /// A pipeline that has been verified. It runs when the device has loaded its store.
 pub struct Pipeline {
-    /// What clients can name.
+    /// The objects that clients can name.
     pub schema: Schema,
-    /// How entries of tables are decoded in one step.
+    /// Plans to decode table entries in one step.
     pub plans: Plans,
     /// Its state.
     pub store: Arc<Store>,
@@ -35,8 +35,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Verifies a configuration: the device config has p4c's BMv2 JSON, and P4Info fits it; its state is as the device
-    /// wants it.
+    /// Verifies a configuration: the device config must hold p4c's BMv2 JSON, and P4Info must fit it. Creates the
+    /// pipeline's state with the settings of `device`.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
             return Err(Status::invalid_argument("the config has no p4info"));
@@ -56,13 +56,13 @@ impl Pipeline {
         })
     }
 
-    /// The digest that the program knows by this id, with its P4Info id.
+    /// Returns the digest with this id in the program, with its P4Info id.
     pub fn digest(&self, id: DigestId) -> Option<(u32, &DigestSchema)> {
         let digest = self.store.program().digests.get(id.index())?;
         self.schema.digest_named(&digest.name)
     }
 
-    /// What encoding needs to know.
+    /// Returns the context of decoding and encoding.
     pub fn context(&self) -> Context<'_> {
         let program = self.store.program();
         Context {
@@ -72,7 +72,7 @@ impl Pipeline {
         }
     }
 
-    /// The configuration, or the part of it that is asked for.
+    /// Returns the configuration, or the requested part of it.
     pub fn config(&self, part: ResponseType) -> ForwardingPipelineConfig {
         let (p4info, device_config) = match part {
             ResponseType::All => (true, true),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protobuf messages and the service, generated from the P4Runtime project's files, and our own, at build time.
+//! The protobuf messages and the service, generated at build time from the files of the P4Runtime project and from our
+//! own.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
@@ -12,7 +13,7 @@ pub mod p4 {
     /// The service and its messages.
     pub mod v1 {
         tonic::include_proto!("p4.v1");
-        // The service: its requests to write are bytes.
+        // The service, whose write requests are kept as bytes.
         tonic::include_proto!("p4.v1.P4Runtime");
     }
 
@@ -26,7 +27,7 @@ pub mod p4 {
 
 /// `package google`.
 pub mod google {
-    /// The status that error details travel in.
+    /// The status message that carries error details.
     pub mod rpc {
         tonic::include_proto!("google.rpc");
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RECONCILE_AND_COMMIT: the state of the running pipeline is carried over into the new one, or the new one is refused.
+//! RECONCILE_AND_COMMIT: carries the state of the running pipeline over into the new one, or refuses the new one.
 //!
-//! State is carried over as a client would do it: read from the old pipeline, written to the new one by P4Info ids.
+//! State is carried over as a client would: read from the old pipeline, and written to the new one by P4Info ids.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::role::Rights;
 use crate::schema::Schema;
 use crate::{read, write};
 
-/// Requests for all that clients have written.
+/// Builds read requests for all state that clients have written.
 fn everything() -> [Entity; 9] {
-    // What is referred to comes first.
+    // Order: referenced entities come before those that refer to them.
     let everything = [
         Kind::ActionProfileMember(ActionProfileMember::default()),
         Kind::ActionProfileGroup(ActionProfileGroup::default()),
@@ -38,13 +38,13 @@ fn everything() -> [Entity; 9] {
     everything.map(|kind| Entity { entity: Some(kind) })
 }
 
-/// Reads all that clients have written, so that the strings in it are known to be held.
+/// Reads all state that clients have written, so that a sweep sees the strings in it.
 pub fn read_all(pipeline: &Arc<Pipeline>) {
     let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
     entities.for_each(drop);
 }
 
-/// Fills the new pipeline's tables with what the old one holds. An error names what does not fit.
+/// Copies the old pipeline's state into the new one. An error names the entity that does not fit.
 pub fn carry_over(
     old: &Arc<Pipeline>,
     new: &Pipeline,
@@ -86,7 +86,7 @@ pub fn carry_over(
     Ok(())
 }
 
-/// A request for all entries, or all default entries, with their direct resources.
+/// Builds a request for all entries, or all default entries, with their direct resources.
 fn with_resources(is_default_action: bool) -> TableEntry {
     TableEntry {
         is_default_action,
@@ -96,7 +96,7 @@ fn with_resources(is_default_action: bool) -> TableEntry {
     }
 }
 
-/// The update that makes an entity what it was; none for what the program itself says.
+/// Returns the update that restores an entity; `None` for an entity of the program itself.
 fn update(old: &Schema, entity: Entity) -> Option<Update> {
     let r#type = match entity.entity.as_ref()? {
         Kind::TableEntry(entry) if entry.is_const => return None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Write request as it comes: its head, and its updates still encoded. The server's codec keeps requests as bytes, so
-//! that no message is made of updates that become table entries at once ([`batch`](crate::batch)).
+//! A received Write request: its head, and its updates still encoded. The server's codec keeps requests as bytes, so
+//! that no message is built for updates that become table entries directly ([`batch`](crate::batch)).
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use crate::proto::v1::{WriteRequest, WriteResponse};
 use crate::wire::{Reader, Value};
 
-/// Number of `WriteRequest.updates`.
+/// Field number of `WriteRequest.updates`.
 const UPDATES: u32 = 4;
 
-/// Write requests as bytes.
+/// A gRPC codec that keeps write requests as bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WriteCodec;
 
@@ -53,22 +53,22 @@ impl Decoder for WriteCodec {
     }
 }
 
-/// A request taken apart.
+/// A request, split into head and updates.
 #[derive(Debug)]
 pub struct Request {
-    /// All of it but the updates.
+    /// The message without its updates.
     pub head: WriteRequest,
     body: Bytes,
     updates: Vec<Range<usize>>,
 }
 
-/// The status of a message that is none, as gRPC has it.
+/// Returns the status of a malformed message, the same as gRPC's.
 pub fn malformed(error: prost::DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
 impl Request {
-    /// Takes a request apart.
+    /// Splits a request.
     pub fn read(body: Bytes) -> Result<Self, Status> {
         if let Some(parts) = parts(&body) {
             return Self::of(body, parts);
@@ -90,13 +90,13 @@ impl Request {
         })
     }
 
-    /// The encoded updates, in order.
+    /// Returns the encoded updates, in order.
     pub fn updates(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.updates.iter().map(|range| &self.body[range.clone()])
     }
 }
 
-/// The encoded head, and where the updates are.
+/// Returns the encoded head and the ranges of the updates; `None` for an unusual encoding.
 fn parts(body: &[u8]) -> Option<(Vec<u8>, Vec<Range<usize>>)> {
     let (mut head, mut updates) = (Vec::new(), Vec::new());
     let mut reader = Reader::new(body);
@@ -145,7 +145,7 @@ mod tests {
     fn a_request_that_is_none_is_an_internal_error() {
         let status = Request::read(Bytes::from_static(&[0x22, 9, 1])).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
-        // A field of fixed size that nobody knows is read by prost alone, which leaves it out.
+        // Only prost reads unknown fields of fixed size; it skips them.
         let unknown = Bytes::from_static(&[0x08, 3, 0x7d, 1, 2, 3, 4, 0x22, 0]);
         let read = Request::read(unknown).unwrap();
         assert_eq!((read.head.device_id, read.updates().len()), (3, 1));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a role may do (P4Runtime specification, "Role Config").
+//! The rights of a role (P4Runtime specification, "Role Config").
 //!
-//! The default role may do everything. Another role may do what its configuration says, in the scheme of
-//! `proto/sluice/p4runtime/v1/role.proto`; without one it has full access, too. `@p4runtime_role("NAME")` of the program
-//! restricts a role whose configuration says so (`by_annotation`), and with [`Annotations::Enforced`] each role without
-//! configuration: objects that the program gives to other roles are then out of its scope.
+//! The default role has full access. Another role has the rights of its configuration, in the scheme of
+//! `proto/sluice/p4runtime/v1/role.proto`; without one it has full access, too. The program's `@p4runtime_role("NAME")`
+//! restricts a role whose configuration requires it (`by_annotation`), and with [`Annotations::Enforced`] every role
+//! without a configuration. Objects that the program assigns to other roles are then out of scope.
 
 use prost::Message;
 use tonic::Status;
@@ -15,10 +15,10 @@ use crate::proto::v1::PacketMetadata;
 use crate::proto::v1::entity::Entity;
 use crate::schema::Schema;
 
-/// The message type that `role.config` holds.
+/// Message type of `role.config`.
 pub const CONFIG_TYPE: &str = "sluice.p4runtime.v1.RoleConfig";
 
-/// Reads `role.config`.
+/// Decodes `role.config`.
 pub fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
     let refused = |why: &str| {
         Status::invalid_argument(format!("role.config holds a {CONFIG_TYPE}; this {why}"))
@@ -30,13 +30,13 @@ pub fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
     RoleConfig::decode(config.value.as_slice()).map_err(|error| refused(&error.to_string()))
 }
 
-/// What `@p4runtime_role` means for roles without a configuration.
+/// The effect of `@p4runtime_role` on roles without a configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Annotations {
-    /// Nothing.
+    /// No effect.
     #[default]
     Ignored,
-    /// What belongs to other roles is out of scope.
+    /// Objects of other roles are out of scope.
     Enforced,
 }
 
@@ -48,7 +48,7 @@ pub struct Rights {
     annotations: Annotations,
 }
 
-/// What an entity belongs to.
+/// The object that an entity belongs to.
 enum Object {
     /// The object with this P4Info id.
     Id(u32),
@@ -74,7 +74,7 @@ fn object(entity: &Entity) -> Object {
 }
 
 impl Rights {
-    /// Those of a role with this configuration.
+    /// Returns the rights of a role with this configuration.
     pub fn new(role: &str, config: Option<RoleConfig>) -> Self {
         Self {
             role: role.into(),
@@ -83,7 +83,7 @@ impl Rights {
         }
     }
 
-    /// Likewise, with annotations meaning this where there is no configuration.
+    /// Sets the effect of annotations where there is no configuration.
     pub fn with_annotations(self, annotations: Annotations) -> Self {
         Self {
             annotations,
@@ -136,7 +136,7 @@ impl Rights {
         Err(UpdateError::permission_denied(message))
     }
 
-    /// Refuses to set the pipeline where that is not in the role's scope.
+    /// Refuses to set the pipeline if that is out of the role's scope.
     pub fn check_pipeline(&self) -> Result<(), Status> {
         match &self.config {
             Some(config) if !config.pipeline => Err(Status::permission_denied(format!(
@@ -147,14 +147,14 @@ impl Rights {
         }
     }
 
-    /// Whether any packet-in is for the role.
+    /// Whether the role may receive any packet-in.
     pub fn receives_packets(&self) -> bool {
         self.config
             .as_ref()
             .is_none_or(|config| config.packet_in.is_some())
     }
 
-    /// Whether a packet-in is for the role.
+    /// Whether the role receives a packet-in with this metadata.
     pub fn receives(&self, metadata: &[PacketMetadata]) -> bool {
         self.config.as_ref().is_none_or(|config| {
             let filter = config.packet_in.as_ref();
@@ -181,7 +181,7 @@ fn passes(filter: &PacketFilter, metadata: &[PacketMetadata]) -> bool {
             .any(|field| filter.values.iter().any(|value| same(value, &field.value)))
 }
 
-/// The roles that annotations give an object to.
+/// Returns the roles that annotations assign an object to.
 pub fn annotated(annotations: &[String]) -> Vec<String> {
     let name = |annotation: &String| {
         let argument = annotation

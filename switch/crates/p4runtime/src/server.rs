@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serving: P4Runtime, health and reflection on a Unix socket or a TCP address, with TLS if wanted, until it is told to stop.
+//! Serves P4Runtime, health and reflection on a Unix socket or a TCP address, with optional TLS, until it is stopped.
 
 use std::future::Future;
 use std::io;
@@ -23,17 +23,17 @@ use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
 use crate::service::Service;
 use crate::tls::Tls;
 
-/// Requests and streams that one connection may have under way; a client's further ones wait.
+/// Requests and streams that one connection may have open; further ones of the client wait.
 const MAX_STREAMS: u32 = 160;
 
-/// How much a client may send before it is read: a large request should not wait for leave to go on.
+/// HTTP/2 flow-control windows in bytes: a large request should not wait for window updates.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// A client that has vanished is noticed after this.
+/// Interval of keepalives, after which a vanished client is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A server that listens and does not yet serve.
+/// A server that listens and does not serve yet.
 pub struct Server {
     listener: Listener,
     control: Arc<Control>,
@@ -43,13 +43,13 @@ pub struct Server {
     beside: Routes,
 }
 
-/// Why a server cannot serve.
+/// The reason why a server cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The certificates or the key cannot be used.
     #[error("TLS: {0}")]
     Tls(#[source] tonic::transport::Error),
-    /// The descriptors that reflection shows cannot be used.
+    /// The descriptors for reflection cannot be used.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
     /// The socket cannot be used.
@@ -73,7 +73,7 @@ impl Server {
         Ok(Self::new(listener, device_id, device, hub, digests))
     }
 
-    /// Serves what listens already, for a device whose handler is `hub`.
+    /// Creates a server on a socket that listens already, for a device whose handler is `hub`.
     pub fn new(
         listener: Listener,
         device_id: u64,
@@ -91,8 +91,8 @@ impl Server {
         }
     }
 
-    /// Takes writes with the primary's election id by any connection, as the specification allows, not only by the one
-    /// that the primary's stream is on.
+    /// Accepts writes with the primary's election id on any connection, as the specification allows, not only on the
+    /// connection of the primary's stream.
     pub fn with_writes_from_any_connection(self) -> Self {
         Self {
             any_connection: true,
@@ -100,18 +100,18 @@ impl Server {
         }
     }
 
-    /// Serves these services, too, at the same address.
+    /// Serves these additional services at the same address.
     pub fn with_services(self, beside: Routes) -> Self {
         Self { beside, ..self }
     }
 
-    /// Restricts roles without a configuration to what the program gives to them or to nobody.
+    /// Restricts roles without a configuration to objects that the program assigns to them or to no role.
     pub fn with_roles_by_annotation(self) -> Self {
         self.control.hub().enforce_annotations();
         self
     }
 
-    /// Serves with TLS, and nothing without.
+    /// Serves with TLS only.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self {
             tls: Some(tls),
@@ -119,17 +119,17 @@ impl Server {
         }
     }
 
-    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
     pub fn address(&self) -> io::Result<String> {
         self.listener.address()
     }
 
-    /// What requests do.
+    /// Returns the control that requests are applied to.
     pub fn control(&self) -> &Arc<Control> {
         &self.control
     }
 
-    /// Serves until `stop` is ready; then all streams are ended with UNAVAILABLE.
+    /// Serves until `stop` is ready; then ends all streams with UNAVAILABLE.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let mut builder = GrpcServer::builder()
             .max_concurrent_streams(MAX_STREAMS)

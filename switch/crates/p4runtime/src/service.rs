@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gRPC service: takes requests apart and hands them to [`Control`] and [`Hub`]. The only async code.
+//! The gRPC service: unpacks requests and passes them to [`Control`] and [`Hub`]. The only async code.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use crate::read::Reading;
 /// The version of the specification that this server implements.
 pub const API_VERSION: &str = "1.5.0";
 
-/// Read responses are sent when they have grown to this, well below what clients accept (4 MB).
+/// Size at which a read response is sent, in bytes; well below the limit of clients (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
 
-/// Reads that may be under way at a time: each holds what it has read until its client takes it.
+/// Reads that may be in flight at a time: each holds its result until its client takes it.
 const MAX_READS: usize = 64;
 
-/// Bytes of a message that a stream error carries back.
+/// Bytes of a client's message that a stream error returns.
 const MAX_ECHO: usize = 16 << 10;
 
 /// The P4Runtime service of one device.
@@ -46,12 +46,12 @@ pub struct Service {
     control: Arc<Control>,
     acknowledgements: mpsc::Sender<Acknowledgement>,
     reads: Arc<Semaphore>,
-    /// Whether the connection that a write comes by does not matter.
+    /// Whether writes are accepted on any connection.
     any_connection: bool,
 }
 
 impl Service {
-    /// The service of a device; acknowledgements of digests go to the task that buffers them.
+    /// Creates the service of a device. Acknowledgements of digests go to the task that buffers them.
     pub fn new(
         control: Arc<Control>,
         acknowledgements: mpsc::Sender<Acknowledgement>,
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    /// The connection that a request came by, if it matters.
+    /// Returns the connection of a request, if it matters.
     fn connection<T>(&self, request: &Request<T>) -> Connection {
         let id = request.extensions().get::<ConnectionId>();
         id.filter(|_| !self.any_connection).map(|id| id.0)
@@ -155,7 +155,7 @@ impl P4Runtime for Service {
     }
 }
 
-/// Sends what was read, in chunks, as fast as the client takes it; the status of the batch comes last.
+/// Sends the entities in chunks, as fast as the client takes them; the status of the batch comes last.
 async fn send_reading(
     reading: Reading,
     results: Vec<UpdateResult>,
@@ -177,12 +177,12 @@ async fn send_reading(
         return;
     }
     if let Err(status) = batch_status(&results) {
-        // The client may have gone; then nobody is there to be told.
+        // If the client has gone, the status has no receiver.
         let _ = sender.send(Err(status)).await;
     }
 }
 
-/// One controller's stream, as long as its requests are read.
+/// One controller's stream, for as long as its requests are read.
 struct Session {
     service: Service,
     id: u64,
@@ -206,7 +206,7 @@ impl Session {
                 Err(status) if status.code() == Code::ResourceExhausted => {
                     return self.hub().end(self.id, status);
                 }
-                // An error is the transport's: the client has gone, which is all that there is to know.
+                // An error comes from the transport: the client has gone.
                 Ok(None) | Err(_) => return,
             };
             match request.update {
@@ -305,7 +305,7 @@ impl Session {
         } else if !known {
             UpdateError::invalid(format!("P4Info has no digest {:#010x}", ack.digest_id))
         } else {
-            // Lost when the queue is full, which is as if it had been lost on the way.
+            // Dropped when the queue is full, which has the same effect as a loss in transit.
             let _ = self
                 .service
                 .acknowledgements

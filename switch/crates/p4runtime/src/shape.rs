@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of an encoded entry: which of its bytes are values, and of what.
+//! The shape of an encoded entry: which of its bytes are values, and of which field or parameter.
 //!
-//! Updates of a batch mostly differ in nothing but values. One that has all other bytes in common with an update that
-//! was read field by field before is known to have the same fields in the same places: what is left is to check
-//! and take the values.
+//! Updates of a batch mostly differ in nothing but values. If an update equals, in all other bytes, one that was parsed
+//! field by field before, it has the same fields at the same positions. Then its values only need to be checked and
+//! copied.
 
 use crate::batch::{ends_in_zeros, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// That of a key field, by its position.
+    /// The value of a key field, by its position in the plan.
     Field(usize),
     /// The length of the key's prefix, in one byte.
     PrefixLen,
-    /// That of a parameter, by its position.
+    /// The value of a parameter, by its position in the plan.
     Param(usize),
 }
 
@@ -28,7 +28,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Of a value that is part of an update.
+    /// Describes a value; `value` must be a part of `update`.
     pub fn new(update: &[u8], value: &[u8], of: Of) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
@@ -38,18 +38,18 @@ impl Piece {
     }
 }
 
-/// See the module.
+/// The shape of an update; see the module.
 #[derive(Debug, Default)]
 pub struct Shape {
-    /// The bytes that are no values; zeros in the values' places.
+    /// The bytes of the learned update, with zeros in place of the values.
     rest: Vec<u8>,
-    /// Ones where these count.
+    /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
     mask: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
 impl Shape {
-    /// Becomes the shape of an update whose values are these.
+    /// Learns the shape of an update with these values.
     pub fn learn(&mut self, update: &[u8], pieces: &[Piece]) {
         self.rest.clear();
         self.rest.extend_from_slice(update);
@@ -73,8 +73,8 @@ impl Shape {
         update.len() == self.rest.len() && bytes.fold(0, differs) == 0
     }
 
-    /// Takes the values of an update of this shape: into a key and words that hold zeros. Gives the length of the key's
-    /// prefix, `usual` if that is no value here; `None` if one of the values is not as it should be.
+    /// Copies the values of an update of this shape into a key and words, which must hold zeros. Returns the length of
+    /// the key's prefix, or `usual` if the update has no such value; `None` if a value is invalid.
     #[inline]
     pub fn take(
         &self,
@@ -94,7 +94,7 @@ impl Shape {
                         prefix = Some(field);
                     }
                 }
-                // The first of several bytes is not a length of its own.
+                // A byte of 0x80 or more is the first of a longer varint.
                 Of::PrefixLen => {
                     prefix_len = u16::from(*value.first().filter(|byte| **byte < 0x80)?)
                 }
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// Whether a prefix has one of the lengths that it may have, and zeros behind it.
+/// Whether a prefix has a valid length and zeros behind it.
 pub fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
     (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }

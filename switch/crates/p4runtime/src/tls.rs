@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS for gRPC: who the server is, and whose clients it serves.
+//! TLS for gRPC: the server's certificate, and the authority that clients need a certificate of.
 //!
-//! A client whose certificate is refused, or that has none, is disconnected without a TLS alert, as gRPC's own servers do it:
-//! clients then say "Socket closed", which their users know. After an alert they speak of corrupted data.
+//! A client without an accepted certificate is disconnected without a TLS alert, as by gRPC's own servers. Clients then
+//! report "Socket closed", which their users know. After an alert they report corrupted data.
 
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-/// An encrypted record of TLS 1.3 that holds an alert, and nothing else does: its header, and the length of all of it.
+/// The header and total length of an encrypted TLS 1.3 record with an alert; no other record has both.
 const ALERT: ([u8; 5], usize) = ([0x17, 3, 3, 0, 19], 24);
 
-/// How far a connection is with TLS 1.3, as far as that can be seen from outside. Without TLS nothing looks like an alert.
+/// Progress of a TLS 1.3 handshake, as far as the encrypted records show it. Without TLS no record looks like an alert.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
-    /// The server has said nothing.
+    /// The server has sent nothing.
     #[default]
     Begun,
-    /// It has said who it is.
+    /// The server has sent its certificate.
     Answered,
-    /// The client has said who it is.
+    /// The client has answered.
     Told,
-    /// The server goes on with it.
+    /// The server has accepted the client.
     Done,
-    /// It does not: nothing more is sent.
+    /// The server has refused the client: nothing more is sent.
     Refused,
 }
 
 impl Handshake {
-    /// The client has sent something.
+    /// Notes that the client has sent data.
     pub(crate) fn heard(&mut self) {
         if *self == Self::Answered {
             *self = Self::Told;
         }
     }
 
-    /// Whether what is about to be sent must not be: of so many bytes, these are the first.
+    /// Whether to withhold data that is about to be sent. `first` is its beginning, `length` its total length in bytes.
     pub(crate) fn keeps(&mut self, first: &[u8], length: usize) -> bool {
         *self = match *self {
             Self::Begun => Self::Answered,
@@ -57,7 +57,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// A server that proves itself by this certificate (with its chain) and key, and serves anybody.
+    /// Serves with this certificate (with its chain) and key, for all clients.
     pub fn new(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -66,7 +66,7 @@ impl Tls {
         }
     }
 
-    /// Serves only clients that prove themselves by a certificate of this authority.
+    /// Serves only clients with a certificate of this authority.
     pub fn require_clients_of(self, authority: impl Into<Vec<u8>>) -> Self {
         Self {
             client_authority: Some(authority.into()),
@@ -74,7 +74,7 @@ impl Tls {
         }
     }
 
-    /// What gRPC is told.
+    /// Returns the configuration for gRPC.
     pub(crate) fn config(&self) -> ServerTlsConfig {
         let identity = Identity::from_pem(&self.certificate, &self.key);
         let config = ServerTlsConfig::new().identity(identity);

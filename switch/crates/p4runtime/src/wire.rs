@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Protobuf as it is on the wire, read in place. For messages that come in great numbers; what this does not
-//! understand (groups, fields that are out of order) is for prost, which knows what is wrong with a message.
+//! Reads encoded protobuf in place, for messages that come in large numbers. Messages that this does not support
+//! (groups, fields out of order) are left to prost, which reports what is wrong with a malformed one.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,22 +11,22 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The rest of a message.
+/// The unread part of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// All of a message.
+    /// Reads a message from its beginning.
     pub fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
-    /// Bytes that are left.
+    /// Returns the number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.0.len()
     }
 
-    /// The next field and its number; `None` at the end, and where it is not understood.
+    /// Returns the next field and its number; `None` at the end, and for an encoding that is not supported.
     #[inline]
     pub fn field(&mut self) -> Option<(u32, Value<'a>)> {
         let key = self.varint()?;
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
             self.0 = rest;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
-                // Of the tenth byte one bit is left.
+                // Only one bit of the tenth byte is used.
                 return (shift < 63 || byte < 2).then_some(value);
             }
         }
@@ -68,7 +68,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A message's fields in the order of their numbers, each once, as clients encode them; `None` for any other message.
+/// Calls `field` for each field of a message whose fields come in the order of their numbers, as clients encode them.
+/// `None` for any other message.
 #[inline]
 pub fn each<'a>(
     message: &'a [u8],
@@ -88,10 +89,10 @@ pub fn each<'a>(
     Some(())
 }
 
-/// How often a field may come.
+/// How often a field may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Once at most.
+    /// At most once.
     Once,
     /// Any number of times.
     Repeated,
@@ -139,7 +140,7 @@ mod tests {
         fn what_is_understood_prost_understands(message: Vec<u8>) {
             let mut reader = Reader::new(&message);
             while let Some((_, Value::Varint(_))) = reader.field() {}
-            // Nothing to compare but that it ends, within the message.
+            // There is no result to compare; only that the reader stops within the message.
             prop_assert!(reader.remaining() <= message.len());
         }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Write RPC: a batch of updates as one transaction (P4Runtime specification, "Write RPC").
 //!
-//! Updates are applied in their order, and packets see all of them at once, which is more than any of the three modes of
-//! atomicity asks for. They differ in what an error does: CONTINUE_ON_ERROR keeps the others, the other two modes undo the
-//! whole batch; the updates that would have succeeded are then reported as ABORTED. Cells of counters, meters and registers
-//! lie outside of the tables' versions: they are written together with the commit, while no packet is being processed, so
-//! that a worker may count as if it were alone with them.
+//! Updates are applied in order, and packets see all of them at once, which is stronger than any of the three atomicity
+//! modes requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two
+//! modes roll the whole batch back; updates that would have succeeded are then reported as ABORTED. Cells of counters,
+//! meters and registers are outside of the tables' versions. They are written together with the commit, while no packet
+//! is processed, so that a worker may count as if it had exclusive access.
 
 use sluice_tables::{AHEAD, Transaction};
 
@@ -22,7 +22,7 @@ use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
 
-/// Applies a batch for a role; returns the outcome of each update, in order.
+/// Applies a batch for a role; returns the result of each update, in order.
 pub fn apply(
     pipeline: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,
@@ -62,7 +62,7 @@ pub fn apply(
     }
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
-        // Dropped without a commit, the transaction undoes itself.
+        // A transaction that is dropped without a commit rolls back.
         let aborted = || UpdateError::aborted("undone because another update of the batch failed");
         return results
             .into_iter()
@@ -84,7 +84,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Asks for the memory that the writing of some entries begins with, those of the first one's table.
+    /// Prefetches the memory that writing the entries of one table starts with: those of the first entry's table.
     fn prefetch(&self, batch: &Batch<'_>, items: &[Item<'_>]) {
         let entries = items.iter().filter_map(|item| match item {
             Item::Entry(entry) => Some(entry),
@@ -98,7 +98,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes an entry that has been brought into the tables' form.
+    /// Writes an entry that is in the tables' form already.
     fn entry(&mut self, batch: &Batch<'_>, item: &EntryItem<'_>) -> UpdateResult {
         let (schema, plan) = (self.context.schema, item.plan);
         self.rights.check_id(schema, plan.id)?;
@@ -114,7 +114,7 @@ impl Writing<'_> {
         })
     }
 
-    /// Applies one update; what fails leaves nothing behind.
+    /// Applies one update; rolls it back if it fails.
     fn update(&mut self, update: &Update) -> UpdateResult {
         let operation = Operation::decode(update.r#type())?;
         let entity = update

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Per-port counters: written by the halves of a port, read by anyone, at any time, without a lock.
+//! Per-port counters: written by the halves of a port, and read by any thread without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,14 +17,14 @@ pub struct PortCounters {
     tx_too_long: AtomicU64,
 }
 
-/// Why a frame could not be sent.
+/// The reason why a frame could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendDrop {
     /// The link is down, or the interface is gone.
     LinkDown,
-    /// No room in the queue of the interface.
+    /// The queue of the interface was full.
     QueueFull,
-    /// Longer than the interface takes (or shorter than a link-layer header).
+    /// The frame was longer than the interface's limit (or shorter than a link-layer header).
     Length,
 }
 
@@ -43,13 +43,13 @@ pub struct PortStatistics {
     pub tx_packets: u64,
     /// Their bytes.
     pub tx_bytes: u64,
-    /// Frames that could not be sent: the sum of the following.
+    /// Frames that could not be sent: the sum of the fields below.
     pub tx_dropped: u64,
-    /// The link was down, or the interface gone.
+    /// Frames lost because the link was down or the interface gone.
     pub tx_link_down: u64,
-    /// There was no room in the interface's queue.
+    /// Frames lost because the interface's queue was full.
     pub tx_queue_full: u64,
-    /// They were longer than the interface takes (or shorter than a link-layer header).
+    /// Frames longer than the interface's limit (or shorter than a link-layer header).
     pub tx_too_long: u64,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ports that are pcap files (`--use-files SECONDS`): interface NAME reads `NAME_in.pcap` and writes `NAME_out.pcap`.
 //!
-//! As in BMv2, frames of all files are merged in the order of their stamps, without keeping the time between them,
-//! beginning after the given delay. Inputs that are named pipes deliver frames as they come, whatever their stamps:
-//! who writes to them decides what happens between two frames. Outputs are flushed with every batch.
+//! As in BMv2, the frames of all files are merged in the order of their timestamps, without the time between them,
+//! after the given delay. Inputs that are named pipes deliver frames as they are written, whatever their timestamps:
+//! the writer decides what happens between two frames. Outputs are flushed with every batch.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -19,14 +19,14 @@ use crate::pcap::{Reader, Record, Writer};
 use crate::poller::Poller;
 use crate::{MAX_FRAME, PortCounters, PortId, SendDrop, Transmitter};
 
-/// An input file and the port that its frames come in by.
+/// An input file and the port that receives its frames.
 #[derive(Debug, Clone)]
 pub struct Input {
     /// The port.
     pub port: PortId,
     /// Path without `_in.pcap`.
     pub base: PathBuf,
-    /// Where its frames are counted.
+    /// Counters of its frames.
     pub counters: Arc<PortCounters>,
 }
 
@@ -36,7 +36,7 @@ fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// An input with the record that comes next in it.
+/// An input and its next record.
 struct Head {
     input: Input,
     reader: Reader<BufReader<File>>,
@@ -69,8 +69,9 @@ impl Head {
     }
 }
 
-/// Starts reading. One receiver delivers the frames of all inputs: those of files in the order of their stamps (files
-/// in the given order where stamps are equal), those of pipes as they come. It is finished when all inputs are.
+/// Starts reading. One receiver delivers the frames of all inputs. Frames of files come in the order of their
+/// timestamps, and in the order of the inputs where timestamps are equal. Frames of pipes come as they are written. The
+/// receiver is finished when all inputs are.
 pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
     let queue = FrameQueue::new(1024)?;
     let receiver = MemoryReceiver::new(queue.clone(), None);
@@ -120,14 +121,14 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     }
 }
 
-/// A named pipe, opened without waiting for its writer. Reading waits, so that a record comes whole.
+/// A named pipe, opened without waiting for its writer. Reads block, so that a record is read whole.
 struct Pipe {
     input: Input,
     file: File,
     reader: Option<Reader<Waiting>>,
 }
 
-/// Reads from a descriptor that does not block, waiting for what is missing.
+/// Reads from a non-blocking descriptor and waits for missing bytes.
 struct Waiting {
     file: File,
     poller: Poller,
@@ -160,7 +161,7 @@ impl Pipe {
         })
     }
 
-    /// Takes what has become readable: first the file header, then one record at a time. False at the end.
+    /// Reads a part that has become readable: first the file header, then one record at a time. False at the end.
     fn advance(&mut self, queue: &FrameQueue) -> io::Result<bool> {
         let Some(reader) = self.reader.as_mut() else {
             let file = self.file.try_clone()?;
@@ -178,7 +179,7 @@ impl Pipe {
     }
 }
 
-/// Delivers what comes through pipes until all have ended.
+/// Delivers the frames from pipes until all pipes have ended.
 fn follow(inputs: Vec<Input>, queue: &FrameQueue) -> io::Result<()> {
     let mut poller = Poller::new()?;
     let mut pipes = Vec::new();
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(counters.read().rx_packets, 4);
     }
 
-    /// As a writer that keeps an eye on both ends does it.
+    /// Creates a named pipe and its writer, which is opened for reading too, so that opening does not block.
     fn pipe(base: &Path) -> Writer<File> {
         let path = with_suffix(base, "_in.pcap");
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
@@ -310,7 +311,7 @@ mod tests {
         let mut receiver = read(vec![input(0), input(1)], Duration::ZERO).unwrap();
         let mut poller = Poller::new().unwrap();
         poller.add(receiver.readiness().unwrap(), 0).unwrap();
-        // The last frame is stamped before all others.
+        // The last frame has the earliest timestamp.
         for (port, second) in [(1, 5), (0, 6), (0, 7), (1, 1)] {
             let writer = writers[port].as_mut().unwrap();
             writer

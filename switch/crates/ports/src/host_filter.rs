@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closes an interface to the host's network stack, both ways, by two filters of traffic control (tc).
+//! Closes an interface to the host's network stack in both directions, with two traffic control (tc) filters.
 //!
-//! * Ingress: taps (AF_PACKET sockets for all protocols, as the switch's are) see a frame before this filter, everything
-//!   else of the host after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not.
+//! * Ingress: taps (AF_PACKET sockets for all protocols, like the switch's) get a frame before this filter. The rest of
+//!   the host comes after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not.
 //!   The host's addresses, routes, multicast memberships and `rp_filter` do not matter.
-//! * Egress: all frames that the host would send meet the filter. The switch's own frames go round traffic control
-//!   (PACKET_QDISC_BYPASS). Where they have to meet the interface's qdisc, they carry a mark of this interface alone
-//!   ([`send_mark`]), which the filter lets pass. Setting a mark takes CAP_NET_ADMIN or CAP_NET_RAW.
+//! * Egress: all frames that the host would send go through the filter. The switch's own frames bypass traffic control
+//!   (PACKET_QDISC_BYPASS). Where they must go through the interface's qdisc, they carry a mark that is unique to this
+//!   interface ([`send_mark`]), which the filter lets pass. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.
 //!
-//! Why tc and not nftables: since Linux 5.16 the egress hook of nftables sees frames of PACKET_QDISC_BYPASS too, so it
-//! cannot tell the switch from the host; and a reload of the host's rules (`nft flush ruleset`) would open every port. A
-//! tc filter also outlives a switch that was killed: its interfaces stay closed until the next one takes them over.
+//! Why tc and not nftables: since Linux 5.16 the egress hook of nftables also sees frames of PACKET_QDISC_BYPASS, so it
+//! cannot tell the switch from the host. Besides, a reload of the host's rules (`nft flush ruleset`) would open every
+//! port. A tc filter also survives a switch that was killed: its interfaces stay closed until the next switch takes
+//! them over.
 //!
-//! The filters are classic BPF with a direct action, which needs `sch_ingress` and `cls_bpf` of the kernel, CAP_NET_ADMIN
-//! of the process, and nothing else. They have preference 1, so that no other filter decides before them. Filters of
-//! others on the interface's `clsact` stay as they are; a `clsact` of ours is removed with our filters if nothing else is
-//! in it. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not looked at.
+//! The filters are classic BPF with a direct action. They require only `sch_ingress` and `cls_bpf` in the kernel, and
+//! CAP_NET_ADMIN of the process. They have preference 1, so that no other filter decides before them. Foreign filters
+//! on the interface's `clsact` are left alone. A `clsact` that this created is removed with the filters if it is empty
+//! then. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
 
 use std::io;
 
@@ -25,7 +26,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Says whose the filter is, to `tc filter show` and to us.
+/// Handle that marks the filter as the switch's, for `tc filter show` and for this module.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -37,10 +38,11 @@ const TCA_BPF_OPS: u16 = 5;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_FLAGS_GEN: u16 = 9;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
-/// The processor must see every frame, so none may be dropped by the network card.
+/// The filter must run on the processor for every frame, so the network card must not drop any.
 const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
 
-/// The first instruction loads this and means nothing but "ours". The lowest bit: the `clsact` is ours too.
+/// Loaded by the first instruction, only to mark the filter as the switch's. Lowest bit: the switch created the
+/// `clsact` too.
 const MARK: u32 = 0x51_1ce0;
 const MARK_OWN_QDISC: u32 = 1;
 const BPF_LD_IMM: u16 = 0x00;
@@ -55,13 +57,14 @@ const TC_ACT_SHOT: u32 = 2;
 const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
      (`tc filter show dev IFACE ingress`, and egress)";
 
-/// The mark of frames that the switch sends through the qdisc of the interface with this index. Another interface's
-/// filter drops it: a frame that the host receives on a veth's other end and forwards keeps its mark.
+/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. Another
+/// interface's filter drops that mark: a frame keeps its mark when the host receives it on a veth's other end and
+/// forwards it.
 pub(crate) fn send_mark(index: i32) -> u32 {
     0x5100_0000 | index as u32 & 0x00ff_ffff
 }
 
-/// A direction, named by the parent of its filters.
+/// A direction, given by the parent of its filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Direction {
@@ -74,9 +77,9 @@ const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
-    /// Nothing was missing.
+    /// Both filters were in place.
     Intact,
-    /// Something was missing; the interface is closed again.
+    /// A filter was missing; the interface is closed again.
     Restored,
 }
 
@@ -89,22 +92,22 @@ pub struct HostFilter {
 }
 
 impl HostFilter {
-    /// Closes the interface with this index. Filters that a killed switch left are taken over.
+    /// Closes the interface with this index. Takes over filters that a killed switch left.
     ///
     /// # Errors
-    /// Says which step failed and what to do; the interface then is as it was before.
+    /// Names the failed step and what to do; the interface is then unchanged.
     pub fn put(index: i32) -> io::Result<Self> {
         let mut this = Self {
             index,
             own_qdisc: false,
             forgotten: false,
         };
-        // Dropped on failure, which removes what was put.
+        // On failure `this` is dropped, which removes the filters.
         this.check()?;
         Ok(this)
     }
 
-    /// Puts back what is missing.
+    /// Restores missing filters.
     ///
     /// # Errors
     /// The interface is open to the host, or may be, and cannot be closed.
@@ -117,7 +120,7 @@ impl HostFilter {
         self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
         for direction in DIRECTIONS {
             let body = filter(self.index, direction, Some(self.own_qdisc));
-            // Without NLM_F_EXCL: a filter of ours that is there is replaced.
+            // Without NLM_F_EXCL: replaces a filter of the switch that exists already.
             let flags = libc::NLM_F_CREATE as u16;
             let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
             put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;
@@ -130,7 +133,7 @@ impl HostFilter {
         ))
     }
 
-    /// Removes nothing: the interface is gone.
+    /// Drops this without removing filters: the interface is gone.
     pub fn forget(mut self) {
         self.forgotten = true;
     }
@@ -161,13 +164,13 @@ impl Drop for HostFilter {
             return;
         }
         if let Err(error) = self.remove() {
-            // Gone meanwhile, as when a topology is torn down: nothing to remove.
+            // The interface is gone, as when a topology is torn down: there is nothing to remove.
             tracing::debug!(index = self.index, %error, "the filters to the host were not removed");
         }
     }
 }
 
-/// Whether both filters are there.
+/// Whether both filters are in place.
 ///
 /// # Errors
 /// Another filter decides before one of them.
@@ -188,7 +191,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
     Ok(intact)
 }
 
-/// Makes sure that there is a `clsact`; returns whether it is ours.
+/// Creates a `clsact` if there is none; returns whether the switch created it.
 fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     match socket.request(libc::RTM_NEWQDISC, flags, &clsact(index)) {
@@ -226,19 +229,19 @@ fn explain(step: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {step}: {error}: {hint}"))
 }
 
-/// A filter that is there.
+/// An installed filter.
 #[derive(Debug)]
 struct Filter {
     preference: u32,
     chain: u32,
-    /// Set if the filter is a switch's: whether the qdisc is too.
+    /// Set if the filter belongs to a switch: whether that switch created the `clsact` too.
     own_qdisc: Option<bool>,
-    /// Whether it has the program that this version of the switch puts there.
+    /// Whether its program is the one that this version of the switch installs.
     is_current: bool,
 }
 
 impl Filter {
-    /// Whether no filter of a later preference can decide before this one.
+    /// Whether no filter can decide before this one.
     fn is_first(&self) -> bool {
         self.preference <= PREFERENCE && self.chain == 0
     }
@@ -256,7 +259,7 @@ fn filters(socket: &mut Socket, index: i32, direction: Direction) -> io::Result<
 
 fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
     let (handle, info) = (word(&message.body, 8)?, word(&message.body, 16)?);
-    // The head of a list of filters has none.
+    // The head of a list of filters has no options.
     let options = attribute_of(message, TCA_OPTIONS)?;
     let chain = attribute_of(message, TCA_CHAIN).and_then(|value| word(value, 0));
     let value = |kind| netlink::find_attribute(options, kind);
@@ -266,7 +269,7 @@ fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
         && info == filter_info()
         && kind(message) == Some(b"bpf\0")
         && direct == Some(TCA_BPF_FLAG_ACT_DIRECT);
-    // The first instruction says whose it is, also where another version of the switch wrote the others.
+    // The first instruction identifies a switch's filter, even if another version of the switch wrote the rest.
     let first = found.first_chunk::<8>().filter(|_| is_switch);
     let own_qdisc = [false, true]
         .into_iter()
@@ -292,7 +295,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The interface that a message about a qdisc or a filter is about.
+/// Returns the index of the interface in a message about a qdisc or a filter.
 pub(crate) fn tc_index(message: &Message) -> Option<i32> {
     Some(word(&message.body, 4)? as i32)
 }
@@ -312,12 +315,12 @@ fn clsact(index: i32) -> Vec<u8> {
     body
 }
 
-/// Preference, and all protocols.
+/// Encodes the preference, and "all protocols".
 fn filter_info() -> u32 {
     PREFERENCE << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
 }
 
-/// The filter with its program, or, to delete it, without.
+/// Encodes the filter: with its program to install it, without one to delete it.
 fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> {
     let mut body = tcmsg(index, HANDLE, direction as u32, filter_info());
     body.extend(attribute(TCA_KIND, b"bpf\0"));
@@ -335,7 +338,7 @@ fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> 
     body
 }
 
-/// What the first instruction loads.
+/// Returns the value that the first instruction loads.
 fn mark(own_qdisc: bool) -> u32 {
     MARK | if own_qdisc { MARK_OWN_QDISC } else { 0 }
 }
@@ -348,7 +351,7 @@ fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Drops whatever it sees; on the way out, unless it has the mark of what the switch sends by this interface.
+/// Returns the program of a filter. It drops every frame; on egress it lets frames with this interface's mark pass.
 fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
     let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
     let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking an interface over from the kernel, and giving it back.
+//! Takes an interface over from the kernel, and releases it.
 //!
-//! An interface belongs to one switch or engine at a time. It must be silent: nothing that arrives on it may also be delivered or forwarded by the host, and the
-//! host must send nothing on it. [`HostFilter`] sees to both before anything else is done to the interface, and before a
-//! packet socket is opened; that it cannot is an error. The rest keeps the host from wanting to, and holds for the moments
-//! until a filter that somebody removed is put back: NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict
-//! reverse-path filtering (with neither addresses nor routes, that refuses IPv4 unicast). What of this the host does not let
-//! us change is warned about. Generic receive offload is switched off, so that frames arrive as they were sent. What was
-//! changed is restored in reverse order when the guard is dropped. An interface that does not exist or cannot be brought up
-//! is an error.
+//! An interface belongs to one switch or engine at a time. It must be silent: the host must neither deliver nor forward
+//! anything that arrives on it, and must send nothing on it. [`HostFilter`] ensures both, before anything else is done
+//! to the interface and before a packet socket is opened. If it cannot, taking the interface fails.
+//!
+//! Further settings keep the host from trying, and protect while a removed filter is not restored yet: NOARP, no
+//! addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast when there are
+//! neither addresses nor routes). A setting that the host does not allow is logged as a warning. Generic receive
+//! offload is switched off, so that frames arrive as they were sent.
+//!
+//! Changes are undone in reverse order when the guard is dropped. An interface that does not exist or cannot be brought
+//! up is an error.
 
 use std::ffi::c_char;
 use std::fs;
@@ -22,21 +25,21 @@ use crate::netlink::{self, Message, Socket};
 use crate::privilege::Raised;
 use crate::sys;
 
-/// An interface that belongs to this process until this is dropped.
+/// An interface that belongs to this process until this value is dropped.
 #[derive(Debug)]
 pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
-    /// Removed after everything else is undone, so that the host gets nothing meanwhile.
+    /// Order: removed after everything else is undone, so that the host gets no frame meanwhile.
     filter: Option<HostFilter>,
     /// Set while the interface is down because it could not be closed to the host.
     shut: bool,
-    /// Let go of at the very end; none once the interface is gone.
+    /// Released last; `None` once the interface is gone.
     lock: Option<InterfaceLock>,
 }
 
-/// One thing to put back.
+/// One change to undo.
 #[derive(Debug)]
 enum Undo {
     Flags(libc::c_short),
@@ -49,7 +52,7 @@ impl SilentInterface {
     /// Closes the interface to the host, takes it over and brings it up.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another switch or engine has it; the kernel's.
+    /// [`io::ErrorKind::AddrInUse`] if another switch or engine has it; errors from the kernel.
     pub fn take(name: &str) -> io::Result<Self> {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
@@ -86,17 +89,17 @@ impl SilentInterface {
         Ok(this)
     }
 
-    /// Its number, which another interface of the same name does not have.
+    /// Returns the interface's index, which another interface of the same name does not have.
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// The interface is gone, and may come back with the same index, for whoever takes it first.
+    /// Releases the lock: the interface is gone, and may return with the same index for any switch that takes it first.
     pub fn release(&mut self) {
         self.lock = None;
     }
 
-    /// The interface is gone: what there was to restore must not be done to another of its name.
+    /// Drops this without undoing changes: the interface is gone, and another one of its name must not be changed.
     pub fn abandon(mut self) {
         self.undo.clear();
         if let Some(filter) = self.filter.take() {
@@ -104,17 +107,18 @@ impl SilentInterface {
         }
     }
 
-    /// Makes sure that the interface is closed to the host. One that cannot be closed again is set down, until it can.
+    /// Ensures that the interface is closed to the host. An interface that cannot be closed is set down until it can
+    /// be.
     ///
     /// # Errors
-    /// The interface is down now, for the reason given.
+    /// The interface is down now, for the given reason.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let Some(filter) = &mut self.filter else {
             return Ok(Checked::Intact);
         };
         let checked = filter.check();
-        // Without a name it is gone, which the link monitor tells.
+        // Without a name the interface is gone; the link monitor reports that.
         let Some(name) = sys::interface_name(self.index) else {
             return Ok(Checked::Intact);
         };
@@ -133,7 +137,7 @@ impl SilentInterface {
         }
     }
 
-    /// Does what makes it more silent; that it could not be done is told, but no reason not to run.
+    /// Performs an optional step of silencing; a failure is logged, and not an error.
     fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = action(self) {
             tracing::warn!(interface = self.name, what, %error, "interface not fully silent");
@@ -201,7 +205,7 @@ impl Drop for SilentInterface {
                 }),
             };
             if let Err(error) = result {
-                // Gone meanwhile, as when a topology is torn down: nothing to restore.
+                // The interface is gone, as when a topology is torn down: there is nothing to restore.
                 tracing::debug!(interface = self.name, %error, "interface not restored");
             }
         }
@@ -239,7 +243,7 @@ fn ioctl(operation: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> 
     Ok(())
 }
 
-/// The interface's MTU in bytes.
+/// Returns the interface's MTU in bytes.
 pub fn mtu(name: &str) -> io::Result<usize> {
     let mut request = request(name)?;
     ioctl(libc::SIOCGIFMTU as _, &mut request)?;
@@ -267,7 +271,7 @@ fn set_flags(name: &str, flags: libc::c_short) -> io::Result<()> {
     ioctl(libc::SIOCSIFFLAGS as _, &mut request)
 }
 
-/// Reads (or sets) generic receive offload.
+/// Reads generic receive offload, or sets it if `set` is given.
 fn receive_offload(name: &str, set: Option<bool>) -> io::Result<bool> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GGRO: u32 = 0x2b;

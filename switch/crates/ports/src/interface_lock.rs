@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One switch or engine for each interface: a second one on it would process every packet a second time.
+//! Locks an interface for one switch or engine: a second one on it would process every packet again.
 //!
-//! The lock is an abstract Unix socket named after the interface's index. Such a name is of one network namespace, as
-//! the interface is, and is free again when its process is gone, however it ended. Any user of the namespace may take a
-//! name, so a holder counts only if it is of root or of this process's own user: nobody else can keep one from
-//! starting.
+//! The lock is an abstract Unix socket named after the interface's index. The name is local to a network namespace,
+//! like the interface, and is freed when its process ends for any reason. Any user of the namespace can bind a name, so
+//! a holder counts only if it runs as root or as this process's own user. Thus other users cannot prevent a start.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -12,10 +11,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::sockopt::socket_peercred;
 
-/// An interface that is this process's until this is dropped.
+/// A lock on an interface, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InterfaceLock {
-    /// Nobody connects to it but who looks whose it is. None: another user has taken the name.
+    /// Other processes connect to it only to read the holder's credentials. `None`: another user has bound the name.
     _listener: Option<UnixListener>,
 }
 
@@ -23,7 +22,7 @@ impl InterfaceLock {
     /// Takes an interface's lock.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], with the other process's number, if a switch or engine has it.
+    /// [`io::ErrorKind::AddrInUse`], with the other process's id, if a switch or engine has it.
     pub(crate) fn take(index: i32) -> io::Result<Self> {
         let name = format!("sluice-switch/interface/{index}");
         let address = SocketAddr::from_abstract_name(name)?;
@@ -49,10 +48,10 @@ impl InterfaceLock {
     }
 }
 
-/// The process that has taken a name, if it may.
+/// Returns the process that holds a name, if it counts as a holder.
 fn holder(address: &SocketAddr) -> io::Result<Option<i32>> {
     let Ok(stream) = UnixStream::connect_addr(address) else {
-        // It does not listen, or is gone by now.
+        // The other socket does not listen, or is gone by now.
         return Ok(None);
     };
     let peer = socket_peercred(&stream)?;
@@ -64,7 +63,7 @@ fn holder(address: &SocketAddr) -> io::Result<Option<i32>> {
 mod tests {
     use super::*;
 
-    /// No interface has such an index.
+    /// No interface has this index.
     const INDEX: i32 = i32::MAX - 7;
 
     #[test]

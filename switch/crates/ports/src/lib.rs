@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where frames enter and leave the switch: AF_PACKET, pcap files and memory, behind two traits.
+//! The switch's ports: AF_PACKET, pcap files and memory, behind two traits.
 //!
-//! A port has a receiving half ([`Receiver`]) and a sending half ([`Transmitter`]), so that a worker can hand a
-//! frame that still lies in a receive ring to the pipeline while it queues others for transmission. Every worker
-//! owns its own halves; nothing here is shared between threads but counters.
+//! A port has a receiving half ([`Receiver`]) and a sending half ([`Transmitter`]). So a worker can pass a frame that
+//! still lies in a receive ring to the pipeline while it queues others for transmission. Every worker owns its halves;
+//! threads share only counters.
 //!
 //! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
 //! * [`interface`]: takes an interface over (silent in the kernel) and gives it back; one switch or engine at a time
 //! * [`host_filter`]: closes an interface to the host's network stack
-//! * [`privilege`]: the capabilities that this takes, raised only meanwhile
-//! * [`qdisc`]: which queueing discipline somebody has put on an interface
+//! * [`privilege`]: the capabilities for that, raised only while needed
+//! * [`qdisc`]: the queueing discipline that a user has set on an interface
 //! * [`link_monitor`]: carrier changes, as they happen
 //! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
 //! * [`memory`]: in-process ports for tests
-//! * [`replay`]: frames that lie in memory, for measuring
-//! * [`recorder`]: writes what another port receives and sends into pcap files
+//! * [`replay`]: frames in memory, for measurements
+//! * [`recorder`]: writes the frames that another port receives and sends into pcap files
 //! * [`poller`]: waiting for any of many receivers, and for other threads
 //!
-//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; a full queue drops and
-//! counts, or says so to who sends, it never blocks; loaded ports make no system call per packet, idle ones none but the link monitor's check every few
-//! seconds; nothing of what arrives on a taken interface reaches the host's network stack.
+//! Depends on nothing else of the switch. Promises:
+//!
+//! * Bytes from the wire never cause a panic.
+//! * A full queue never blocks: it drops and counts, or reports to the sender.
+//! * Loaded ports make no system call per packet. Idle ones make none but the link monitor's check every few seconds.
+//! * Nothing that arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
 pub mod checksum;
@@ -52,12 +55,12 @@ pub type PortId = u16;
 /// The longest frame that any port accepts or sends: 64 KiB of payload, link-layer header and one tag.
 pub const MAX_FRAME: usize = 65_536 + 18;
 
-/// A frame that came in.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Frame<'b, 'f> {
-    /// It stays where it is until its receiver is used again.
+    /// The frame stays in place until its receiver is used again.
     Kept(&'b [u8]),
-    /// It lies in a buffer that the next frame is put into.
+    /// The frame lies in a buffer that the next frame overwrites.
     Passing(&'f [u8]),
 }
 
@@ -73,23 +76,24 @@ impl Deref for Frame<'_, '_> {
     }
 }
 
-/// Is given frames, each with the port that it came in by.
+/// Receives frames, each with its ingress port.
 pub type Deliver<'d, 'b> = dyn FnMut(PortId, Frame<'b, '_>) + 'd;
 
 /// The receiving half of one or more ports.
 pub trait Receiver: Send {
-    /// Delivers up to `budget` waiting frames in order of arrival, and returns how many there were. Never blocks.
-    /// Frames are kept as far as they can be, so that who processes several at a time need not copy them. A link
-    /// that is down has no frames; that is not an error.
+    /// Delivers up to `budget` waiting frames in order of arrival, and returns their number. Never blocks. Frames are
+    /// [`Kept`](Frame::Kept) where possible, so that a caller can process several at a time without copying them. A
+    /// link that is down has no frames; that is not an error.
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize;
 
-    /// A descriptor that becomes readable when frames wait (level triggered), if this receiver can ever have some.
+    /// Returns a descriptor that becomes readable when frames wait (level-triggered); `None` if this receiver never has
+    /// any.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
-    /// To be called when the descriptor reported an error, so that it does not report it for ever.
+    /// Clears an error that the descriptor has reported; otherwise it would be reported for ever.
     fn clear_error(&mut self) {}
 
-    /// True when no frame will ever come again (the end of a pcap file).
+    /// Whether no further frame can arrive (the end of a pcap file).
     fn finished(&self) -> bool {
         false
     }
@@ -97,30 +101,30 @@ pub trait Receiver: Send {
 
 /// The sending half of one port.
 pub trait Transmitter: Send {
-    /// Queues a copy of a frame, which is given in two parts; sends when its batch is full. What cannot be sent is
-    /// dropped and counted. False if the port takes no more: the caller should wait ([`retry`](Self::retry)) and flush.
-    /// A batch or so that is pushed nevertheless is kept.
+    /// Queues a copy of a frame, which is given in two parts; sends when its batch is full. Frames that cannot be sent
+    /// are dropped and counted. False if the port takes no more: the caller should wait ([`retry`](Self::retry)) and
+    /// flush. About one batch that is pushed nevertheless is kept.
     fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool;
 
-    /// Likewise, a frame in one part.
+    /// As [`push_parts`](Self::push_parts), for a frame in one part.
     fn push(&mut self, frame: &[u8]) -> bool {
         self.push_parts(frame, &[])
     }
 
-    /// Sends what is queued. False if frames remain because the port takes no more.
+    /// Sends the queued frames. False if frames remain because the port takes no more.
     fn flush(&mut self) -> bool;
 
-    /// When to flush a port that takes no more; none if it takes.
+    /// Returns when to flush a port that takes no more; `None` if it takes frames.
     fn retry(&self) -> Option<Retry<'_>> {
         None
     }
 }
 
-/// When a port may take frames again.
+/// The condition under which a port may take frames again.
 #[derive(Clone, Copy, Debug)]
 pub enum Retry<'a> {
-    /// When this descriptor is writable.
+    /// This descriptor becomes writable.
     Writable(BorrowedFd<'a>),
-    /// At this time: nothing tells.
+    /// This time has come; no event reports it.
     At(Instant),
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of the switch's interfaces, told as it happens (rtnetlink).
+//! Reports state changes of the switch's interfaces as they happen (rtnetlink).
 //!
-//! A link is up when its interface is administratively up and has carrier. Every link's state is told once at the start;
-//! afterwards only changes are. An interface that disappears is a link that is down; another that appears by its name is
-//! told until the observer could make use of it. Lost notifications are made good by reading all links again.
+//! A link is up when its interface is administratively up and has carrier. Every link's state is reported once at the
+//! start; afterwards only changes are. An interface that disappears counts as a link that is down. A new interface of
+//! its name is reported until the observer could use it. After lost notifications all links are read again.
 //!
-//! The observer is also asked to check that an interface is still closed to the host: whenever its traffic control (tc)
-//! changes, and every few seconds.
+//! The monitor also makes the observer check that an interface is still closed to the host: whenever its traffic
+//! control (tc) changes, and every few seconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,34 +18,34 @@ use crate::host_filter::tc_index;
 use crate::netlink::{self, Message, Socket};
 use crate::poller::{Poller, Waker};
 
-/// The multicast group of qdiscs and filters.
+/// The multicast group for qdiscs and filters.
 const RTMGRP_TC: u32 = 0x8;
 
-/// A change that no notification told of is found after this.
+/// Interval of the checks, which find changes that were not notified.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
 
-/// An interface to be watched.
+/// An interface to watch.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// The port that it is.
+    /// Its port.
     pub port: PortId,
     /// Its name.
     pub name: String,
-    /// Its index, as [`crate::interface::SilentInterface::index`] has it.
+    /// Its index, from [`crate::interface::SilentInterface::index`].
     pub index: i32,
 }
 
-/// Who is told. Called on a thread of the monitor's own.
+/// Receives the reports. Called on the monitor's own thread.
 pub trait LinkObserver: Send + 'static {
-    /// A port's link is up, or down.
+    /// A port's link went up or down.
     fn state(&mut self, port: PortId, up: bool);
 
-    /// The port's interface was gone and there is another by its name; an error if it cannot be used (yet).
+    /// The port's interface was gone, and there is another one of its name. An error if that cannot be used (yet).
     fn appeared(&mut self, port: PortId) -> io::Result<()>;
 
-    /// Somebody may have opened the port's interface to the host.
+    /// The port's interface may have been opened to the host.
     fn check(&mut self, port: PortId);
 }
 
@@ -57,7 +57,7 @@ pub struct LinkMonitor {
 }
 
 impl LinkMonitor {
-    /// Watches these interfaces; the observer is told the initial states before this function returns.
+    /// Starts to watch these interfaces. The observer has received the initial states when this returns.
     pub fn start(links: Vec<Link>, mut observer: impl LinkObserver) -> io::Result<Self> {
         let watched = |link| Watched {
             link,
@@ -65,7 +65,7 @@ impl LinkMonitor {
             up: None,
         };
         let mut links = Links(links.into_iter().map(watched).collect());
-        // Subscribed before the first reading, so that no change falls between.
+        // Order: subscribe before the first reading, so that no change is missed.
         let socket = Socket::open(libc::RTMGRP_LINK as u32 | RTMGRP_TC)?;
         links.read_all(&mut observer)?;
         links.check_all(&mut observer);
@@ -93,19 +93,19 @@ impl Drop for LinkMonitor {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported already; there is nothing to add when stopping.
+            // A panic of that thread was reported already; nothing is left to do on stopping.
             let _ = thread.join();
         }
     }
 }
 
-/// What is known of an interface.
+/// State of a watched interface.
 #[derive(Debug)]
 struct Watched {
     link: Link,
     /// Whether the interface with this index exists.
     there: bool,
-    /// What was told last.
+    /// The state that was reported last.
     up: Option<bool>,
 }
 
@@ -121,12 +121,12 @@ impl Watched {
         self.tell(false, observer);
     }
 
-    /// There is an interface by this name; whether it is the port's now.
+    /// Handles an interface of this name; returns whether the port uses it now.
     fn found(&mut self, index: i32, observer: &mut impl LinkObserver) -> bool {
         if self.there && self.link.index == index {
             return true;
         }
-        // A message may have been lost in between.
+        // The notification of its removal may have been lost.
         self.gone(observer);
         match observer.appeared(self.link.port) {
             Ok(()) => {
@@ -178,7 +178,7 @@ impl Links {
         match message.kind {
             libc::RTM_NEWLINK => {
                 let known = self.0.iter().position(|w| w.there && w.link.index == index);
-                // One that was renamed is still the same.
+                // A renamed interface is still the same.
                 let position = known.or_else(|| {
                     let name = netlink::link_name(&message.body)?;
                     self.0.iter().position(|watched| watched.link.name == name)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports in memory: what a test sends into the handle comes out of the receiver, and the reverse.
+//! Ports in memory: frames sent to the handle arrive at the receiver, and frames of the transmitter at the handle.
 //!
-//! Both directions are bounded; what finds them full is dropped and counted, as on a wire.
+//! Both directions are bounded; frames that find them full are dropped and counted, as on a wire.
 
 use std::collections::VecDeque;
 use std::io;
@@ -55,7 +55,7 @@ impl FrameQueue {
         true
     }
 
-    /// Adds a frame, waiting for room; false when nobody will make any.
+    /// Adds a frame, waiting for room; false when the receiver is gone.
     pub(crate) fn put(&self, port: PortId, frame: Vec<u8>) -> bool {
         let mut state = self.state.lock();
         while state.frames.len() >= self.capacity && !state.closed {
@@ -105,7 +105,7 @@ impl FrameQueue {
 pub struct MemoryReceiver {
     queue: Arc<FrameQueue>,
     counters: Option<Arc<PortCounters>>,
-    /// What was delivered last.
+    /// Frames of the last delivery.
     taken: Vec<(PortId, Vec<u8>)>,
 }
 
@@ -184,12 +184,12 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Puts a frame on the wire towards the switch; false when the queue is full.
+    /// Sends a frame to the switch; false when the queue is full.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.to_switch.offer(self.port, frame.to_vec())
     }
 
-    /// The next frame that the switch sent, waiting for it at most `timeout`.
+    /// Returns the next frame that the switch sent; waits for it for at most `timeout`.
     pub fn receive(&self, timeout: Duration) -> Option<Vec<u8>> {
         self.from_switch.take_before(Instant::now() + timeout)
     }
@@ -198,15 +198,15 @@ impl MemoryHandle {
 /// A memory port with room for `capacity` frames in each direction.
 #[derive(Debug)]
 pub struct MemoryPort {
-    /// What the switch reads.
+    /// The switch's receiver.
     pub receiver: MemoryReceiver,
-    /// What the switch writes; clone it for further workers.
+    /// The switch's transmitter; clone it for further workers.
     pub transmitter: MemoryTransmitter,
-    /// What the test holds.
+    /// The other end of the wire, for tests.
     pub handle: MemoryHandle,
 }
 
-/// Makes a memory port.
+/// Creates a memory port.
 pub fn port(port: PortId, capacity: usize, counters: &Arc<PortCounters>) -> io::Result<MemoryPort> {
     let to_switch = FrameQueue::new(capacity)?;
     let from_switch = FrameQueue::new(capacity)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Just enough rtnetlink: requests with an acknowledgement, dumps, and link notifications.
+//! The parts of rtnetlink that the switch needs: requests with an acknowledgement, dumps, and link notifications.
 
 use std::io;
 use std::mem;
@@ -9,10 +9,10 @@ use crate::sys;
 
 const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// An attribute's type without the flags "nested" and "network byte order".
+/// Mask of an attribute's type, without the flags "nested" and "network byte order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// A netlink message taken apart: its type and what follows the header.
+/// A decoded netlink message: its type and the bytes after the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) kind: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket, subscribed to the multicast groups of the mask (`RTMGRP_*`).
+    /// Opens a socket, and subscribes to the multicast groups in the mask (`RTMGRP_*`).
     pub(crate) fn open(groups: u32) -> io::Result<Self> {
         let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
@@ -69,7 +69,7 @@ impl Socket {
         }
     }
 
-    /// Receives one datagram of messages. ENOBUFS says that notifications were lost.
+    /// Receives one datagram of messages. ENOBUFS means that notifications were lost (overrun).
     pub(crate) fn receive(&mut self) -> io::Result<Vec<Message>> {
         let mut buffer = vec![0u8; 1 << 16];
         // SAFETY: the buffer is writable for the length given.
@@ -87,7 +87,7 @@ impl Socket {
         Ok(split(&buffer[..length as usize]))
     }
 
-    /// Sends a request and waits for the kernel's verdict.
+    /// Sends a request and waits for its acknowledgement.
     pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, flags | libc::NLM_F_ACK as u16, body)?;
         loop {
@@ -132,7 +132,7 @@ fn verdict(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Splits a datagram into messages; stops at the first that does not fit.
+/// Splits a datagram into messages; stops at the first malformed one.
 fn split(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some(header) = bytes.first_chunk::<HEADER>() {
@@ -150,14 +150,14 @@ fn split(mut bytes: &[u8]) -> Vec<Message> {
     messages
 }
 
-/// A link's index and flags (`IFF_*`) from an RTM_NEWLINK or RTM_DELLINK body.
+/// Returns a link's index and flags (`IFF_*`) from an RTM_NEWLINK or RTM_DELLINK body.
 pub(crate) fn link(body: &[u8]) -> Option<(i32, u32)> {
     let index = i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?);
     let flags = u32::from_ne_bytes(body.get(8..12)?.try_into().ok()?);
     Some((index, flags))
 }
 
-/// A link's name from an RTM_NEWLINK body.
+/// Returns a link's name from an RTM_NEWLINK body.
 pub(crate) fn link_name(body: &[u8]) -> Option<&str> {
     const IFINFOMSG: usize = 16;
     let value = find_attribute(body.get(IFINFOMSG..)?, libc::IFLA_IFNAME)?;
@@ -165,7 +165,7 @@ pub(crate) fn link_name(body: &[u8]) -> Option<&str> {
     std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 pub(crate) fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some(header) = attributes.first_chunk::<4>() {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -179,7 +179,7 @@ pub(crate) fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]
     None
 }
 
-/// An attribute, padded to where the next may begin. A nested one has attributes for value.
+/// Encodes an attribute, padded for the next one. The value of a nested attribute is a list of attributes.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = ATTRIBUTE_HEADER + value.len();
     let mut attribute = Vec::with_capacity(length.next_multiple_of(4));
@@ -190,7 +190,7 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute
 }
 
-/// The interface that an RTM_NEWADDR body is about.
+/// Returns the index of the interface in an RTM_NEWADDR body.
 pub(crate) fn address_index(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?))
 }

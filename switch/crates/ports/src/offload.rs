@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Undoing what the kernel left to hardware, so that a frame reads as it would on a wire.
+//! Undoes what the kernel left to hardware, so that a frame reads as it would on a wire.
 //!
-//! A packet socket hands over frames whose 802.1Q tag was taken out, whose transport checksum was never filled in, or
-//! which are still one large TCP or UDP message (GSO) because a neighbour behind a veth has its offloads on. A switch
-//! that forwards those as they are makes bad packets. [`Restorer`] puts the tag back, completes the checksum and cuts
-//! large messages into segments. Other large messages (tunnels) are passed on whole; the pipeline's MTU check sees them.
+//! A packet socket delivers frames whose 802.1Q tag was removed, or whose transport checksum was never filled in. Some
+//! are still one large TCP or UDP message (GSO), because a neighbour behind a veth has its offloads on. A switch that
+//! forwards them unchanged sends bad packets. [`Restorer`] inserts the tag, completes the checksum and cuts large
+//! messages into segments. Other large messages (tunnels) are passed on whole; the pipeline's MTU check handles them.
 
 use crate::checksum;
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 
-/// What came with a frame besides its bytes: the kernel's `virtio_net_hdr` and the tag that it removed.
+/// Metadata of a frame: the kernel's `virtio_net_hdr` and the tag that the kernel removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// Checksum from this offset to the end, stored `checksum_offset` further; absent when the checksum is complete.
     pub partial_checksum: Option<PartialChecksum>,
-    /// Payload bytes for each segment, and of which protocol; absent for an ordinary frame.
+    /// Payload bytes of each segment, and the protocol; absent for an ordinary frame.
     pub segmentation: Option<Segmentation>,
     /// Tag protocol identifier and tag control information.
     pub vlan: Option<(u16, u16)>,
@@ -25,16 +25,16 @@ pub struct Metadata {
 /// A transport checksum whose field holds only the pseudo-header's sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// Where the transport header starts, from the start of the frame.
+    /// Offset of the transport header, from the start of the frame.
     pub start: usize,
-    /// Where its checksum field is, from there.
+    /// Offset of its checksum field, from there.
     pub offset: usize,
 }
 
-/// A message that is to be cut into segments.
+/// A message to cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Transport payload bytes of each segment but the last.
+    /// Transport payload bytes of each segment; the last one may be shorter.
     pub size: usize,
     /// The transport protocol.
     pub transport: Transport,
@@ -53,7 +53,7 @@ pub enum Transport {
 pub const VNET_HEADER: usize = 10;
 
 impl Metadata {
-    /// Reads a `struct virtio_net_hdr` in the machine's byte order, as packet sockets give it.
+    /// Reads a `struct virtio_net_hdr` in the machine's byte order, as packet sockets deliver it.
     pub fn from_vnet_header(header: &[u8; VNET_HEADER]) -> Self {
         const NEEDS_CHECKSUM: u8 = 1;
         let word = |at: usize| usize::from(u16::from_ne_bytes([header[at], header[at + 1]]));
@@ -75,7 +75,7 @@ impl Metadata {
         }
     }
 
-    /// True when the frame's bytes are already what a wire would carry.
+    /// Whether the frame's bytes are already those on a wire.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
@@ -89,8 +89,8 @@ pub struct Restorer {
 }
 
 impl Restorer {
-    /// Delivers the frame, or the segments of it, as a wire would carry them. False when the metadata does not fit
-    /// the bytes; then nothing is delivered.
+    /// Delivers the frame, or its segments, as a wire would carry them. False when the metadata does not fit the bytes;
+    /// then nothing is delivered.
     pub fn restore(
         &mut self,
         bytes: &[u8],
@@ -139,13 +139,13 @@ fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> bool {
         return false;
     }
     let value = checksum::finish(checksum::sum(&frame[start..], 0));
-    // Zero means "no checksum" in UDP, and its complement is the same number.
+    // Zero means "no checksum" in UDP; 0xffff is the same number in one's complement.
     let value = if value == 0 { 0xffff } else { value };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
     true
 }
 
-/// Offsets within a frame to be cut.
+/// Offsets within a frame that is cut.
 struct Layout {
     network: usize,
     ipv6: bool,
@@ -185,7 +185,7 @@ impl Layout {
         })
     }
 
-    /// The sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
+    /// Returns the sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
     fn pseudo_header(&self, segment: &[u8]) -> u64 {
         let addresses = if self.ipv6 {
             &segment[self.network + 8..self.network + 40]
@@ -255,7 +255,7 @@ fn cut(
                 6
             }
         };
-        // What complete_checksum expects in the field is the folded pseudo-header sum, not its complement.
+        // complete_checksum expects the folded pseudo-header sum in the field, not its complement.
         let pseudo = !checksum::finish(layout.pseudo_header(segment));
         segment[transport + field..transport + field + 2].copy_from_slice(&pseudo.to_be_bytes());
         if !complete_checksum(segment, transport, field) {
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ethernet, IPv4, TCP with 20 bytes of header each and `payload` bytes.
+    /// Builds a frame of Ethernet, IPv4 and TCP with 20 bytes each of IPv4 and TCP header, and `payload` bytes.
     fn tcp(payload: usize) -> Vec<u8> {
         let mut frame = vec![0; ETHERNET + 40 + payload];
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -295,7 +295,7 @@ mod tests {
             .then_some(out)
     }
 
-    /// Over a correct TCP segment and its pseudo-header the sum is all ones.
+    /// Whether the checksum is right: over a correct TCP segment and its pseudo-header the sum is all ones.
     fn transport_checksum_is_right(frame: &[u8]) -> bool {
         let transport = &frame[34..];
         let pseudo = checksum::sum(&frame[26..34], transport.len() as u64 + 6);

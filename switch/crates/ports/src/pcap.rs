@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classic pcap file format, as libpcap writes it: both byte orders, microsecond and nanosecond stamps.
+//! The classic pcap file format, as libpcap writes it: both byte orders, microsecond and nanosecond timestamps.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ const ETHERNET: u32 = 1;
 /// One record of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Since the Unix epoch.
+    /// Time since the Unix epoch.
     pub time: Duration,
     /// The captured bytes.
     pub data: Vec<u8>,
@@ -65,7 +65,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next record, or none at the end of the file. A record cut short is an error.
+    /// Returns the next record, or `None` at the end of the file. A truncated record is an error.
     pub fn next_record(&mut self) -> io::Result<Option<Record>> {
         let mut header = [0; 16];
         let mut filled = 0;
@@ -96,7 +96,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Writes an Ethernet capture with microsecond stamps, which every reader knows.
+/// Writes an Ethernet capture with microsecond timestamps, which every reader supports.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     output: W,
@@ -117,12 +117,12 @@ impl<W: Write> Writer<W> {
         Ok(Self { output })
     }
 
-    /// Writes one frame, stamped with the present time.
+    /// Writes one frame with the current time.
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         self.write_parts(frame, &[])
     }
 
-    /// Likewise, one that is given in two parts.
+    /// Writes one frame, given in two parts, with the current time.
     pub fn write_parts(&mut self, headers: &[u8], payload: &[u8]) -> io::Result<()> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -147,7 +147,7 @@ impl<W: Write> Writer<W> {
         self.output.write_all(payload)
     }
 
-    /// Hands buffered bytes to the operating system.
+    /// Flushes buffered bytes to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }

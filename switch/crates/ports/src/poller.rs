@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for any of many descriptors (epoll, level triggered), and waking a waiting thread from another.
+//! Waits for any of many descriptors (epoll, level-triggered), and wakes a waiting thread from another.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// What a descriptor reported.
+/// An event of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// The token that the descriptor was added with.
@@ -27,7 +27,7 @@ pub struct Poller {
 const MAX_EVENTS: usize = 64;
 
 impl Poller {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
         let epoll =
@@ -56,7 +56,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Adds a descriptor that is waited for until it can be written to, once: after that it has to be added again.
+    /// Adds a descriptor to report once when it is writable (one-shot); after that it must be added again.
     pub fn add_writable(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let events = (libc::EPOLLOUT | libc::EPOLLONESHOT) as u32;
         let control = |operation| {
@@ -75,7 +75,7 @@ impl Poller {
         }
     }
 
-    /// Takes a descriptor out that lives on.
+    /// Removes a descriptor that stays open.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both descriptors are open; the kernel reads no event for this operation.
         unsafe {
@@ -89,7 +89,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits until something is ready or the time has passed, to the microsecond or so.
+    /// Waits until a descriptor is ready or the time has passed, to about a microsecond.
     fn wait_precisely(&self, timeout: Duration) -> io::Result<()> {
         if timeout.is_zero() {
             return Ok(());
@@ -111,13 +111,13 @@ impl Poller {
         }
     }
 
-    /// Waits until something is ready or the time has passed (`None`: for ever), and reports what is ready.
+    /// Waits until a descriptor is ready or the time has passed (`None`: for ever), and returns the ready descriptors.
     /// An interrupting signal is reported as nothing ready.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // epoll waits for whole milliseconds.
+        // epoll_wait takes whole milliseconds.
         let milliseconds = match timeout {
             None => -1,
             Some(timeout) => {
@@ -147,12 +147,12 @@ impl Poller {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`]. Cheap to clone; signals before the wait are not lost.
+/// Wakes a thread that waits in a [`Poller`]. Cheap to clone; wake-ups before the wait are not lost.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker that has not been signalled.
+    /// Creates a waker in the unsignalled state.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(sys::eventfd()?)))
     }
@@ -162,8 +162,8 @@ impl Waker {
         sys::eventfd_signal(self.0.as_raw_fd());
     }
 
-    /// Makes the descriptor unreadable again; to be called before looking at what the waker announces. True if it was
-    /// readable.
+    /// Makes the descriptor unreadable again. Call it before reading the state that the waker announces. True if the
+    /// descriptor was readable.
     pub fn reset(&self) -> bool {
         sys::eventfd_drain(self.0.as_raw_fd())
     }

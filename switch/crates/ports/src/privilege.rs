@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Capabilities of the calling thread: raised only while an interface is taken over, checked or given back.
+//! Capabilities of the calling thread: raised only while an interface is taken over, checked or released.
 //!
-//! A process may run with no effective capability at all, as sluice-switch does: CAP_NET_ADMIN and CAP_NET_RAW that are
-//! permitted become effective here for as long as they are needed.
+//! A process may run without any effective capability, as sluice-switch does. Permitted CAP_NET_ADMIN and CAP_NET_RAW
+//! are made effective here for as long as they are needed.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -13,7 +13,7 @@ use rustix::thread::{
 /// The capabilities that ports need.
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Effective while this lives.
+/// Keeps capabilities effective until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Raised(CapabilitySet);
 
@@ -48,20 +48,20 @@ impl Drop for Raised {
     }
 }
 
-/// Gives up all capabilities but those, of which only these stay effective. None is inheritable, ambient or in the bounding
-/// set any more, and no program that the process might start gains any.
+/// Drops all capabilities but `permitted`, of which only `effective` stay effective. Clears the inheritable, ambient
+/// and bounding sets, so that no program that the process might start gains any.
 ///
-/// Call it with one thread: threads have capabilities of their own.
+/// Call it while the process has one thread, because threads have capabilities of their own.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors from the kernel.
 pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(), Errno> {
     clear_ambient_capability_set()?;
     let sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
             match remove_capability_from_bounding_set(capability) {
-                // A kernel that does not know it has not got it.
+                // A kernel that does not know a capability has not granted it.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +78,7 @@ pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(
     )
 }
 
-/// Gives up all capabilities of the calling thread for good. Threads that only move frames need none.
+/// Drops all capabilities of the calling thread permanently. Threads that only move frames need none.
 pub fn renounce() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which queueing discipline (qdisc) an interface sends through.
+//! Finds the queueing discipline (qdisc) that an interface sends through.
 //!
-//! The qdiscs that the kernel attaches by itself (noqueue, pfifo_fast, mq, or whatever `net.core.default_qdisc` says) have
-//! handle 0. One that somebody put there, tc or mininet's TCLink, has another: its limits are wanted, and the switch's
-//! frames have to go through it.
+//! The qdiscs that the kernel attaches by itself (noqueue, pfifo_fast, mq, or `net.core.default_qdisc`) have handle 0.
+//! A qdisc set by a user (tc, mininet's TCLink) has another handle. Its limits are intended, so the switch's frames
+//! must go through it.
 
 use std::io;
 
 use crate::host_filter::{kind, tc_index, tcmsg, word};
 use crate::netlink::{Message, Socket};
 
-/// The parent of the qdisc that all frames go through first.
+/// The parent of a root qdisc.
 const ROOT: u32 = 0xffff_ffff;
 
-/// The kind ("htb", "tbf", ...) of the root qdisc that somebody put on the interface with this index; none if it has the
-/// kernel's own.
+/// Returns the kind ("htb", "tbf", ...) of the user's root qdisc on the interface with this index; `None` if the
+/// interface has the kernel's own.
 ///
 /// # Errors
-/// As netlink has them.
+/// Errors from netlink.
 pub fn of(index: i32) -> io::Result<Option<String>> {
     let request = tcmsg(index, 0, 0, 0);
     let qdiscs = Socket::open(0)?.dump(libc::RTM_GETQDISC, &request)?;
@@ -27,7 +27,7 @@ pub fn of(index: i32) -> io::Result<Option<String>> {
     Ok(of_interface.filter_map(chosen_root).next())
 }
 
-/// The kind of a qdisc, if it is a root one and not the kernel's own.
+/// Returns the kind of a qdisc, if it is a root qdisc and not the kernel's own.
 fn chosen_root(message: &Message) -> Option<String> {
     let (handle, parent) = (word(&message.body, 8)?, word(&message.body, 12)?);
     let name = kind(message)?.strip_suffix(b"\0")?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Middleware that writes what a port receives and sends into pcap files (`--pcap DIR`), without its knowing.
+//! Middleware that writes the frames that a port receives and sends into pcap files (`--pcap DIR`), transparently.
 //!
 //! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. Files are flushed with every batch, so
-//! that a reader following them sees whole records. A file that can no longer be written is given up with a warning.
+//! that a reader following them sees whole records. When a file cannot be written any more, its recording ends with a
+//! warning.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -44,14 +45,14 @@ impl Capture {
     }
 }
 
-/// Records what a receiver delivers.
+/// Records the frames that a receiver delivers.
 pub struct RecordedReceiver {
     inner: Box<dyn Receiver>,
     capture: Capture,
 }
 
 impl RecordedReceiver {
-    /// Puts a recorder before `inner`.
+    /// Wraps `inner` in a recorder.
     pub fn new(inner: Box<dyn Receiver>, capture: Capture) -> Self {
         Self { inner, capture }
     }
@@ -83,14 +84,14 @@ impl Receiver for RecordedReceiver {
     }
 }
 
-/// Records what is given to a transmitter.
+/// Records the frames that are pushed to a transmitter.
 pub struct RecordedTransmitter {
     inner: Box<dyn Transmitter>,
     capture: Capture,
 }
 
 impl RecordedTransmitter {
-    /// Puts a recorder before `inner`.
+    /// Wraps `inner` in a recorder.
     pub fn new(inner: Box<dyn Transmitter>, capture: Capture) -> Self {
         Self { inner, capture }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that cost next to nothing: frames that lie in memory come in, one after the other and again from the first,
-//! and what leaves is copied into a ring that nobody reads. For measuring what lies between ports.
+//! Ports with almost no cost, to measure what lies between ports. Received frames come from memory, in a loop. Sent
+//! frames are copied into a ring that nobody reads.
 //!
-//! A frame comes as a network card leaves it, in memory that the switch has not touched; a frame that leaves is
-//! written once, as into a card's ring. Both are in huge pages, as such rings are.
+//! A frame arrives as from a network card: in memory that the switch has not touched. A sent frame is written once, as
+//! into a card's ring. Both are in huge pages, as such rings are.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -18,12 +18,12 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Slots of the ring that frames leave to, each as long as most frames ever are; a line more, lest all frames begin in
-/// the same few sets of the caches.
+/// Slots of the ring for sent frames. Each is as long as most frames ever are, plus one cache line, so that frames do
+/// not all start in the same few cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 
-/// Frames one behind the other.
+/// Frames, concatenated.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     bytes: Items<u8>,
@@ -44,12 +44,12 @@ impl Frames {
         self.ends.resize(count, end);
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -60,17 +60,17 @@ impl Frames {
     }
 }
 
-/// Makes sure that there is room for so many items; if there is not, for twice as many as before at least.
+/// Ensures capacity for `count` items; grows to at least twice the old capacity.
 fn make_room<T: Copy>(items: &mut Items<T>, count: usize) {
     if count > items.capacity() {
         items.reserve(count.max(2 * items.capacity()));
     }
 }
 
-/// The frames of a pcap file.
+/// Reads the frames of a pcap file.
 ///
 /// # Errors
-/// As the file has them.
+/// Errors of the file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Frames> {
     let mut reader = Reader::new(BufReader::new(File::open(path)?))?;
     let mut frames = Frames::default();
@@ -80,31 +80,31 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Frames> {
     Ok(frames)
 }
 
-/// What the two ends of a replaying port share.
+/// State that the two ends of a replaying port share.
 #[derive(Debug)]
 struct Credit {
-    /// Frames that may still come in.
+    /// Frames that may still arrive.
     left: AtomicU64,
     waker: Waker,
 }
 
-/// Says how many frames come in.
+/// Controls how many frames arrive.
 #[derive(Debug, Clone)]
 pub struct ReplayHandle(Arc<Credit>);
 
 impl ReplayHandle {
-    /// Lets so many further frames come in.
+    /// Lets this number of further frames arrive.
     pub fn offer(&self, frames: u64) {
         self.0.left.fetch_add(frames, Ordering::Release);
         self.0.waker.wake();
     }
 
-    /// Lets no further frame come in; a batch that has begun is delivered.
+    /// Lets no further frame arrive; a batch that has begun is delivered.
     pub fn stop(&self) {
         self.0.left.store(0, Ordering::Release);
     }
 
-    /// Frames that have been offered and have not come in yet.
+    /// Returns the number of offered frames that have not arrived yet.
     pub fn left(&self) -> u64 {
         self.0.left.load(Ordering::Acquire)
     }
@@ -121,7 +121,7 @@ pub struct ReplayReceiver {
 }
 
 impl ReplayReceiver {
-    /// A receiver of these frames, of which there must be some, and what says how many come in.
+    /// Creates a receiver of these frames (at least one), and the handle that controls how many arrive.
     pub fn new(
         port: PortId,
         frames: Arc<Frames>,
@@ -148,7 +148,7 @@ impl ReplayReceiver {
         Ok((receiver, handle))
     }
 
-    /// Takes up to so many of the frames that may come in.
+    /// Takes up to `budget` of the frames that may arrive.
     fn take(&self, budget: usize) -> u64 {
         let mut taken = 0;
         let take = |left: u64| {
@@ -158,7 +158,7 @@ impl ReplayReceiver {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.credit.left.fetch_update(order.0, order.1, take);
         if before == Ok(0) {
-            // Reset first: an offer that comes in between wakes once more.
+            // Order: reset first, so that an offer in between wakes the poller again.
             self.credit.waker.reset();
             if self.credit.left.load(Ordering::Acquire) != 0 {
                 self.credit.waker.wake();
@@ -203,7 +203,7 @@ pub struct DiscardTransmitter {
 }
 
 impl DiscardTransmitter {
-    /// A half whose frames nobody reads.
+    /// Creates a transmitter that discards frames.
     pub fn new(counters: Arc<PortCounters>) -> Self {
         let mut ring = Items::new();
         ring.resize(SLOTS * SLOT, 0);

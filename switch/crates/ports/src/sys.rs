@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The few system calls of this crate that the standard library does not wrap, each made safe here.
+//! The few system calls of this crate that the standard library does not wrap, with safe interfaces.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,7 +15,7 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// A new socket, closed on exec.
+/// Creates a socket that is closed on exec.
 pub(crate) fn socket(
     domain: libc::c_int,
     kind: libc::c_int,
@@ -75,7 +75,7 @@ pub(crate) unsafe fn get_option<T: Copy + Default>(
     Ok(value)
 }
 
-/// The index of an interface in this network namespace.
+/// Returns the index of an interface in this network namespace.
 pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: a valid NUL-terminated string that outlives the call.
@@ -87,10 +87,10 @@ pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
     }
 }
 
-/// The name of an interface in this network namespace, if it exists.
+/// Returns the name of an interface in this network namespace, if it exists.
 pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
     let mut name = [0u8; libc::IF_NAMESIZE];
-    // SAFETY: room for the longest name with its final zero.
+    // SAFETY: the buffer has room for the longest name with its final zero.
     let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };
     if found.is_null() {
         return None;
@@ -99,7 +99,7 @@ pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
-/// An `eventfd` that never blocks.
+/// Creates a non-blocking `eventfd`.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
     unsafe {

@@ -86,7 +86,7 @@ fn what_the_kernel_left_to_hardware_is_completed() {
     with_veth(|| {
         let _silent = SilentInterface::take("sw").unwrap();
         let mut switch = open("sw");
-        // Offloads are on: the kernel leaves the UDP checksum of what it sends to the (virtual) hardware.
+        // Offloads are on: the kernel leaves the UDP checksum of sent packets to the (virtual) hardware.
         sh("ip address add 10.0.0.1/24 dev peer &&
             ip neighbor add 10.0.0.2 lladdr 02:00:00:00:00:02 dev peer");
         let socket = std::net::UdpSocket::bind("10.0.0.1:0").unwrap();
@@ -137,14 +137,14 @@ fn the_host_answers_nothing_on_a_taken_interface() {
         let mut switch = open("sw");
         peer.send(&[request]);
         switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
-        // Delivery to the host's ARP would have answered within the same system call.
+        // The host's ARP would have replied within the same system call.
         peer.receiver.receive(64, &mut |_, frame| {
             assert_ne!(frame[12..14], [0x08, 0x06], "an answer: {frame:02x?}");
         });
     });
 }
 
-/// Passes on what a link monitor tells: the port, and `Some(up)`, or `None` for a new interface.
+/// Forwards the reports of a link monitor: the port, and `Some(up)`, or `None` for a new interface.
 struct Teller {
     sender: mpsc::Sender<(u16, Option<bool>)>,
     /// Whether new interfaces can be used.

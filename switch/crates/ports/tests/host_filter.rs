@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing passes between a taken interface and the host's network stack. The witnesses are real sockets of the host, and
-//! what the interface's other end receives. Needs root, as the ports do.
+//! Nothing passes between a taken interface and the host's network stack. This is checked with real sockets of the
+//! host, and with the frames at the interface's other end. Needs root, as the ports do.
 
 mod support;
 
@@ -16,7 +16,7 @@ use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 const PORT: u16 = 7000;
-/// Lets the host take everything that it could take: the worst that an operator's settings may be.
+/// Makes the host accept everything that it can: the worst possible settings of an operator.
 const WILLING: &str = "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
     echo 0 > /proc/sys/net/ipv6/conf/sw/disable_ipv6 &&
     ip -6 address add 2001:db8::1/64 dev sw nodad &&
@@ -72,7 +72,7 @@ fn ipv6(mac: [u8; 6], to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     [&mac[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], &header, &udp].concat()
 }
 
-/// A datagram for each way by which the host could be reached, with the way's name before the payload.
+/// Returns a datagram for each path by which the host could be reached; its payload starts with the path's name.
 fn datagrams(payload: &str) -> Vec<Vec<u8>> {
     let own = mac("sw");
     let text = |way: &str| format!("{way} {payload}").into_bytes();
@@ -104,7 +104,7 @@ fn expected(payload: &str) -> Vec<String> {
     ways.map(|way| format!("{way} {payload}")).to_vec()
 }
 
-/// Sockets of the host that take datagrams to any address, one for each version of IP.
+/// Sockets of the host that accept datagrams to any address, one for each IP version.
 struct Witness([UdpSocket; 2]);
 
 impl Witness {
@@ -120,7 +120,7 @@ impl Witness {
         }))
     }
 
-    /// What the next datagrams say: of three over IPv4 and two over IPv6.
+    /// Returns the payloads of the next datagrams: three over IPv4 and two over IPv6.
     fn next(&self) -> Vec<String> {
         let sockets = self.0.iter().zip([3, 2]);
         let sockets = sockets.flat_map(|(socket, count)| std::iter::repeat_n(socket, count));
@@ -157,7 +157,7 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         peer.send(&datagrams("before"));
         assert_eq!(host.next(), expected("before"), "the witness works");
         let silent = SilentInterface::take("sw").unwrap();
-        // As the host was, and worse: only the filter stands between.
+        // The host's settings are as bad as possible again: only the filter still protects.
         sh(WILLING);
         let mut switch = open("sw");
         peer.send(&datagrams("meanwhile"));
@@ -178,7 +178,7 @@ fn the_host_sends_nothing_and_the_switch_does() {
         sh("ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw");
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // Whether the kernel tells of the drop is its own affair.
+        // The kernel may or may not report the drop.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         sh("ip neighbor add proxy 10.1.0.8 dev sw; ip link set sw multicast on");
         switch.send(&[frame(1, 60)]);
@@ -218,7 +218,7 @@ fn what_others_put_on_the_interface_stays() {
 #[test]
 fn filters_of_a_killed_switch_are_taken_over_and_removed_in_the_end() {
     with_veth(|| {
-        // As after SIGKILL: they stay.
+        // As after SIGKILL: the filters stay.
         HostFilter::put(index_of("sw")).unwrap().forget();
         let left = filters();
         let filter = HostFilter::put(index_of("sw")).unwrap();
@@ -252,7 +252,7 @@ fn an_interface_that_cannot_be_closed_is_not_taken() {
     });
 }
 
-/// Checks the interface when it is told to.
+/// Checks the interface when the link monitor requests it.
 struct Keeper(Arc<Mutex<SilentInterface>>, Arc<Mutex<Vec<bool>>>);
 
 impl LinkObserver for Keeper {
@@ -265,7 +265,7 @@ impl LinkObserver for Keeper {
     }
 
     fn check(&mut self, _: u16) {
-        // A refusal shows as a link that is down.
+        // A failed check shows as a link that is down.
         drop(self.0.lock().unwrap().check());
     }
 }

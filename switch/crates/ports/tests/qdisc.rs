@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port sends through the qdisc that somebody put on its interface, and the host still sends nothing. Needs root, as
-//! the ports do.
+//! A port sends through the qdisc that a user has set on its interface, and the host still sends nothing. Needs root,
+//! as the ports do.
 
 mod support;
 
@@ -15,14 +15,14 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{Retry, Transmitter, qdisc};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
-/// Frames that the root qdisc of `sw` has let pass and dropped, as `tc -s` tells.
+/// Returns the frames that the root qdisc of `sw` has passed and dropped, from `tc -s`.
 fn passed() -> String {
     sh(
         "tc -s qdisc show dev sw root | sed -n 's/.* \\([0-9]*\\) pkt (dropped \\([0-9]*\\).*/\\1 \\2/p'",
     )
 }
 
-/// Puts a qdisc on `sw`; false where this kernel has none of that kind.
+/// Sets a qdisc on `sw`; false if this kernel lacks that kind.
 fn put(arguments: &str) -> bool {
     let output = std::process::Command::new("sh")
         .args(["-c", &format!("tc qdisc replace dev sw root {arguments}")])
@@ -57,7 +57,7 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
         switch.send(&sent);
         assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
         let counted = switch.counters.read();
-        // Two left, two wait, and the qdisc refused the others.
+        // Two frames left, two wait, and the qdisc refused the others.
         assert_eq!(
             (counted.tx_packets, counted.tx_queue_full),
             (14, 6),
@@ -72,7 +72,7 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
     });
 }
 
-/// The end `sw`, which keeps what the interface does not take, and sends through the qdisc.
+/// Opens the end `sw` as a holding port that sends through the qdisc.
 fn holding() -> support::Port {
     let mut switch = open("sw");
     let transmitter = BatchTransmitter::open("sw", switch.counters.clone()).unwrap();
@@ -96,12 +96,12 @@ fn what_a_full_qdisc_refuses_is_kept_in_order_until_it_has_room() {
         assert!(!switch.transmitter.flush());
         let counted = switch.counters.read();
         assert_eq!((counted.tx_packets, counted.tx_dropped), (4, 0));
-        // As many are kept as two batches have.
+        // The port keeps at most two batches of frames.
         switch.send(&sent[100..]);
         let counted = switch.counters.read();
         let refused = 200 - 4 - 128;
         assert_eq!((counted.tx_packets, counted.tx_queue_full), (4, refused));
-        // With the two that waited in it.
+        // This also drops the two frames that waited in the qdisc.
         sh("tc qdisc del dev sw root");
         assert!(switch.transmitter.flush());
         assert!(switch.transmitter.retry().is_none());
@@ -138,7 +138,7 @@ fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
         assert_eq!(tokens(&mut poller), [7]);
         assert!(switch.transmitter.flush());
         assert_eq!(peer.receive(100 - went, is_ours), sent[went..]);
-        // Told once.
+        // Reported only once.
         assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
     });
 }
@@ -147,7 +147,7 @@ fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
 fn a_frame_that_is_refused_for_ever_does_not_block_the_others() {
     with_veth(|| {
         let _silent = SilentInterface::take("sw").unwrap();
-        // It never takes a frame that is longer than the burst.
+        // This qdisc never takes a frame that is longer than the burst.
         if !put("handle 5: tbf rate 1gbit burst 500 limit 1000000") {
             return;
         }
@@ -180,7 +180,7 @@ fn the_host_sends_nothing_through_a_qdisc_either() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // Whether the kernel tells of the drop is its own affair.
+        // The kernel may or may not report the drop.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         switch.send(&[frame(1, 60)]);
         let first = peer.receive(1, |_| true);
@@ -199,7 +199,7 @@ fn the_mark_of_another_port_does_not_open_an_interface() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // As a frame has it that came from another port and that the host forwards, and then as the port's own have it.
+        // First the mark of a frame from another port that the host forwards, then the mark of the port's own frames.
         for index in [silent.index() + 1, silent.index()] {
             mark(&host, 0x5100_0000 | index as u32);
             drop(host.send_to(&index.to_be_bytes(), "10.1.0.9:9"));

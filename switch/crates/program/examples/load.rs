@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads BMv2 JSON files and says what is in them, or why one cannot be loaded.
+//! Loads BMv2 JSON files and prints a summary of each, or the reason why it cannot be loaded.
 
 use sluice_program::Program;
 

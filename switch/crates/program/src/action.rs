@@ -10,8 +10,8 @@ use crate::ids::{
 };
 use crate::layout::Slot;
 
-/// Where an action parameter lies in an entry's parameter words: 64-bit words, a parameter wider
-/// than 64 bits takes several, most significant first.
+/// Position of an action parameter in an entry's parameter words. Words have 64 bits; a wider parameter takes several,
+/// most significant first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamSlot {
     /// First word.
@@ -27,12 +27,12 @@ impl ParamSlot {
     }
 }
 
-/// A parameter that the control plane gives.
+/// A parameter that the control plane sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Name in the P4 program.
     pub name: String,
-    /// Where its value lies.
+    /// Position of its value.
     pub slot: ParamSlot,
 }
 
@@ -45,15 +45,15 @@ pub struct Action {
     pub params: Vec<Param>,
     /// 64-bit words that hold the parameters of one call.
     pub param_words: usize,
-    /// What it does.
+    /// Its operations.
     pub ops: Vec<Op>,
-    /// Registers that it reads or writes, in ascending order: those it must have for itself.
+    /// Registers that it reads or writes, in ascending order: those that it must lock.
     pub registers: Box<[RegisterId]>,
-    /// Where each of `ops` comes from.
+    /// Source location of each of `ops`.
     pub sources: Vec<Option<SourceInfo>>,
 }
 
-/// The registers that operations read or write, in ascending order.
+/// Returns the registers that operations read or write, in ascending order.
 pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
     let used = ops.iter().filter_map(|op| match op {
         Op::RegisterRead(_, id, _) | Op::RegisterWrite(id, _, _) => Some(*id),
@@ -63,22 +63,22 @@ pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
     used.into_iter().collect()
 }
 
-/// What can be assigned to.
+/// The target of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LValue {
-    /// A field at a fixed place.
+    /// A field at a fixed position.
     Field(Slot),
-    /// A field, relative to a header found at run time.
+    /// A field, relative to a header that is found at run time.
     HeaderField(HeaderRef, Slot),
 }
 
-/// A `varbit` field: the header that has it.
+/// The header of a `varbit` field.
 pub type VarbitRef = HeaderRef;
 
 /// A part of a log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogPart {
-    /// Printed as it is.
+    /// Literal text.
     Text(String),
     /// The value of the n-th argument, in decimal.
     Argument(usize),
@@ -92,9 +92,9 @@ pub enum Op {
     Assign(LValue, Arith),
     /// Copies bits between two slots of equal width.
     Move {
-        /// Written.
+        /// Destination.
         to: Slot,
-        /// Read.
+        /// Source.
         from: Slot,
     },
     /// Copies a `varbit` field with its current length.
@@ -125,8 +125,8 @@ pub enum Op {
     Jump(usize),
     /// `exit`: ends the action and the pipeline.
     Exit,
-    /// `mark_to_drop`: egress_spec becomes the drop port, the multicast group 0. In a copy of the standard metadata (p4c
-    /// makes one for an action with an `inout` parameter) where there are slots, else in the standard metadata itself.
+    /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. With slots, in a copy of the
+    /// standard metadata (p4c makes one for an action with an `inout` parameter); else in the standard metadata itself.
     MarkToDrop(Option<(Slot, Option<Slot>)>),
     /// Counts the packet in a cell of an indirect counter.
     Count(CounterId, Arith),
@@ -138,11 +138,11 @@ pub enum Op {
     RegisterWrite(RegisterId, Arith, Arith),
     /// `target = base + hash mod max`.
     Hash {
-        /// Written.
+        /// Destination.
         target: LValue,
         /// Added to the result.
         base: Arith,
-        /// What is hashed and how.
+        /// The input and the algorithm.
         calculation: CalculationId,
         /// Modulus; 0 counts as 1.
         max: Arith,
@@ -151,22 +151,22 @@ pub enum Op {
     Random(LValue, Arith, Arith),
     /// Sends a digest at the end of ingress; the last call wins.
     Digest(DigestId),
-    /// Clones to a session; the last call wins. Which clone (ingress or egress) follows from the
-    /// pipeline the action runs in.
+    /// Clones to a session; the last call wins. The pipeline that the action runs in determines the kind of clone
+    /// (ingress or egress).
     Clone {
         /// The clone session.
         session: Arith,
         /// Metadata that the copy keeps.
         preserve: Option<FieldListId>,
     },
-    /// Starts over at the parser with the packet as it came in.
+    /// Sends the packet back to the parser in its original form.
     Resubmit(Option<FieldListId>),
-    /// Starts over at the parser with the packet as it leaves.
+    /// Sends the packet back to the parser in its deparsed form.
     Recirculate(Option<FieldListId>),
-    /// Cuts the packet to so many bytes.
+    /// Truncates the packet to this number of bytes.
     Truncate(Arith),
     /// Logs a message.
     Log(Vec<LogPart>, Vec<Arith>),
-    /// `assert` or `assume`: counted and logged when false.
+    /// `assert` or `assume`: a false condition is counted and logged.
     Assert(Bool),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: tables, conditions, and how control flows between them.
+//! Pipelines: tables, conditions, and the control flow between them.
 
 use crate::error::SourceInfo;
 use crate::expr::Bool;
@@ -7,7 +7,7 @@ use crate::externs::HashAlgorithm;
 use crate::ids::{ActionId, ConditionalId, CounterId, HeaderId, MeterId, ProfileId, TableId};
 use crate::layout::Slot;
 
-/// What comes next; `None` ends the pipeline.
+/// The next step; `None` ends the pipeline.
 pub type Next = Option<Node>;
 
 /// A step of a pipeline.
@@ -31,17 +31,17 @@ pub struct Pipeline {
 pub struct Conditional {
     /// Name given by p4c.
     pub name: String,
-    /// What is tested.
+    /// The condition.
     pub condition: Bool,
     /// Next step when true.
     pub if_true: Next,
     /// Next step when false.
     pub if_false: Next,
-    /// Where it is in the P4 source.
+    /// Location in the P4 source.
     pub source: Option<SourceInfo>,
 }
 
-/// How a key field is matched.
+/// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
     /// Equal.
@@ -57,7 +57,7 @@ pub enum MatchKind {
 }
 
 impl MatchKind {
-    /// Whether entries with such a field need a priority (P4Runtime 1.5, section 9.1.1).
+    /// Whether entries with such a field require a priority (P4Runtime 1.5, section 9.1.1).
     pub fn needs_priority(self) -> bool {
         matches!(self, Self::Ternary | Self::Range | Self::Optional)
     }
@@ -68,26 +68,26 @@ impl MatchKind {
 pub struct Key {
     /// Name, as in P4Info's match field.
     pub name: String,
-    /// How it is matched.
+    /// Match kind.
     pub kind: MatchKind,
     /// Width in bits.
     pub width: u16,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: KeySource,
     /// A constant mask applied to the packet's value, of (width + 7) / 8 bytes.
     pub mask: Option<Vec<u8>>,
-    /// First byte in the look-up key; every field is padded to whole bytes.
+    /// Offset of the first byte in the lookup key; every field is padded to whole bytes.
     pub offset: usize,
 }
 
 impl Key {
-    /// Bytes in the look-up key.
+    /// Returns the number of bytes in the lookup key.
     pub fn bytes(&self) -> usize {
         usize::from(self.width).div_ceil(8)
     }
 }
 
-/// Where a key field's value comes from.
+/// Source of a key field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// A field; 0 when its header is not valid.
@@ -98,16 +98,16 @@ pub enum KeySource {
     Valid(HeaderId),
 }
 
-/// A table's default: what runs on a miss.
+/// A table's default entry, which runs on a miss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableDefault {
     /// The action.
     pub action: ActionId,
     /// Its parameters, big-endian bytes of (width + 7) / 8 each.
     pub params: Vec<Vec<u8>>,
-    /// The control plane cannot choose another action.
+    /// The control plane cannot set another action.
     pub const_action: bool,
-    /// The control plane cannot change parameters either.
+    /// The control plane cannot change the parameters either.
     pub const_entry: bool,
 }
 
@@ -126,7 +126,7 @@ pub enum TableKeyValue {
     Optional(Option<Vec<u8>>),
 }
 
-/// An entry given in the program.
+/// An entry of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry {
     /// One value for each key field.
@@ -146,18 +146,18 @@ pub struct Table {
     pub name: String,
     /// Key fields; none for a table that only has a default action.
     pub key: Vec<Key>,
-    /// Bytes of the look-up key.
+    /// Bytes of the lookup key.
     pub key_bytes: usize,
-    /// How the whole key is matched.
+    /// Match kind of the whole key.
     pub kind: MatchKind,
     /// Actions that entries may have.
     pub actions: Vec<ActionId>,
-    /// Actions of tables that share its action profile, and which of its own each stands for: p4c makes
-    /// a copy of an action for every table that uses it, and a member names one of the copies.
+    /// For actions of other tables that share its action profile: the copy of this table. p4c makes a copy of an action
+    /// for every table that uses it, and a member names one of the copies.
     pub copies: Vec<(ActionId, ActionId)>,
     /// The implementation, if entries refer to members or groups.
     pub profile: Option<ProfileId>,
-    /// Number of entries it was declared with.
+    /// Declared number of entries.
     pub max_size: usize,
     /// Whether it has a direct counter.
     pub counter: Option<CounterId>,
@@ -165,37 +165,37 @@ pub struct Table {
     pub with_counters: bool,
     /// Whether entries may have idle timeouts.
     pub support_timeout: bool,
-    /// Its direct meter and the field that receives the colour.
+    /// Its direct meter, and the field that receives the colour.
     pub meter: Option<(MeterId, Slot)>,
-    /// What runs on a miss, if the program says so.
+    /// The default entry, if the program defines one.
     pub default: Option<TableDefault>,
-    /// Entries given in the program.
+    /// Entries of the program.
     pub entries: Vec<TableEntry>,
     /// The control plane cannot change the entries.
     pub const_entries: bool,
-    /// What follows, by action, when neither `on_hit` nor `on_miss` says otherwise.
+    /// Next step by action, if neither `on_hit` nor `on_miss` is set.
     pub next: Vec<(ActionId, Next)>,
-    /// What follows any action, if that is the same for all.
+    /// Next step after any action, if it is the same for all.
     pub next_any: Option<Next>,
-    /// What follows a hit, whatever the action.
+    /// Next step after a hit, whatever the action.
     pub on_hit: Option<Next>,
-    /// What follows a miss, whatever the action.
+    /// Next step after a miss, whatever the action.
     pub on_miss: Option<Next>,
-    /// What follows a miss when there is no default action.
+    /// Next step after a miss when there is no default action.
     pub base_default: Next,
     /// Whether it belongs to the ingress pipeline.
     pub ingress: bool,
-    /// Where it is in the P4 source.
+    /// Location in the P4 source.
     pub source: Option<SourceInfo>,
 }
 
 impl Table {
-    /// Whether entries carry a priority.
+    /// Whether entries have a priority.
     pub fn needs_priority(&self) -> bool {
         self.key.iter().any(|key| key.kind.needs_priority())
     }
 
-    /// The action to run for one that a member names: its own copy of it.
+    /// Returns the table's own copy of the action that a member names.
     #[inline]
     pub fn own_copy(&self, action: ActionId) -> ActionId {
         let mut copies = self.copies.iter();
@@ -204,7 +204,7 @@ impl Table {
             .map_or(action, |(_, own)| *own)
     }
 
-    /// What follows when `action` ran on a hit or a miss.
+    /// Returns the next step after `action` on a hit or a miss.
     #[inline]
     pub fn next_after(&self, action: Option<ActionId>, hit: bool) -> Next {
         match (hit, self.on_hit, self.on_miss) {
@@ -221,12 +221,12 @@ impl Table {
     }
 }
 
-/// How a group's member is chosen.
+/// Selection of a group's member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// The hash.
     pub algorithm: HashAlgorithm,
-    /// What is hashed.
+    /// The input of the hash.
     pub input: Vec<crate::externs::CalculationInput>,
 }
 
@@ -235,7 +235,7 @@ pub struct Selector {
 pub struct Profile {
     /// Name, as in P4Info.
     pub name: String,
-    /// Number of members (or, for a selector, of member slots) it was declared with.
+    /// Declared number of members (or, for a selector, of member slots).
     pub max_size: usize,
     /// Present in a selector.
     pub selector: Option<Selector>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a program was refused: what, where in the JSON, where in the P4 source.
+//! The error of a refused program: the reason, and its location in the JSON and in the P4 source.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in the P4 source, as p4c recorded it.
+/// A location in the P4 source, as p4c recorded it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
     /// File name as given to p4c.
@@ -13,7 +13,7 @@ pub struct SourceInfo {
     pub line: u32,
     /// Column, from 1; 0 where p4c gave none.
     pub column: u32,
-    /// The text at that place.
+    /// The text at that location.
     pub fragment: Arc<str>,
 }
 
@@ -40,17 +40,17 @@ impl LoadError {
         }
     }
 
-    /// What is wrong, naming the construct.
+    /// Returns the reason, naming the construct.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Where in the JSON, e.g. `pipelines[0].tables[3].key[1]`.
+    /// Returns the location in the JSON, e.g. `pipelines[0].tables[3].key[1]`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Where in the P4 source, when p4c said so.
+    /// Returns the location in the P4 source, if p4c recorded it.
     pub fn source_info(&self) -> Option<&SourceInfo> {
         self.source.as_ref()
     }

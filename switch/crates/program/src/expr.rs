@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Expressions over unbounded integers, booleans and header references.
 //!
-//! BMv2's arithmetic has infinite precision; p4c adds the masks and casts that P4's fixed widths
-//! need. Evaluating everything in big integers would be right and slow, so every arithmetic
-//! expression carries the narrowest [`NumberClass`] in which no intermediate value can overflow,
-//! found by bounding each node (see [`Data::bounds`]). The engine evaluates the same tree in that
-//! class: same result, no allocation for anything up to 255 bits.
+//! BMv2's arithmetic has infinite precision; p4c adds the masks and casts that P4's fixed widths require. Evaluation in
+//! big integers would be right but slow. So every arithmetic expression has the narrowest [`NumberClass`] in which no
+//! intermediate value can overflow, found by bounding each node (see [`Data::bounds`]). The engine evaluates the same
+//! tree in that class: the result is the same, and up to 255 bits nothing is allocated.
 
 pub mod simplify;
 
@@ -16,11 +15,11 @@ use crate::action::ParamSlot;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
 use crate::layout::Slot;
 
-/// Shift counts from this size on are treated as "everything shifted out": to 0, or to -1 for a
-/// right shift of a negative number. No field is this wide, so the result is exact modulo 2^width.
+/// Shift counts from this size on shift everything out: to 0, or to -1 for a right shift of a negative number. No field
+/// is this wide, so the result is exact modulo 2^width.
 pub const MAX_SHIFT: u32 = 1 << 16;
 
-/// The machine representation an expression can be evaluated in without overflow.
+/// A machine representation in which an expression cannot overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NumberClass {
     /// Every intermediate value fits `i64`.
@@ -52,7 +51,7 @@ impl From<BigInt> for Constant {
 }
 
 impl Constant {
-    /// The value as a big integer.
+    /// Returns the value as a big integer.
     pub fn to_big(&self) -> BigInt {
         match self {
             Self::Small(value) => BigInt::from(*value),
@@ -72,7 +71,7 @@ impl Constant {
             .flatten()
     }
 
-    /// The value, if it is between 0 and `u32::MAX`.
+    /// Returns the value if it is between 0 and `u32::MAX`.
     pub fn to_u32(&self) -> Option<u32> {
         match self {
             Self::Small(value) => u32::try_from(*value).ok(),
@@ -117,7 +116,7 @@ pub enum CastOp {
     SaturateSigned,
 }
 
-/// Comparison of two integers.
+/// A comparison of two integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CmpOp {
     /// `==`
@@ -134,20 +133,20 @@ pub enum CmpOp {
     Ge,
 }
 
-/// An expression that gives an integer.
+/// An expression with an integer value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// A constant.
     Const(Constant),
-    /// A field at a fixed place of the PHV.
+    /// A field at a fixed position in the PHV.
     Field(Slot),
-    /// A field of a header found at run time; the slot is relative to the header.
+    /// A field of a header that is found at run time; the slot is relative to the header.
     HeaderField(HeaderRef, Slot),
     /// An action's parameter.
     Param(ParamSlot),
     /// A cell of a register, with its width.
     Register(RegisterId, Box<Arith>, u16),
-    /// Index of the last element a parser put into the stack, -1 if none.
+    /// Index of the last element that a parser extracted into the stack, -1 if none.
     LastIndex(StackId),
     /// Number of elements in the stack.
     StackSize(StackId),
@@ -155,7 +154,7 @@ pub enum Data {
     Complement(Box<Data>),
     /// Two-operand arithmetic.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`: p4c's masked left shift, which needs no wide intermediate.
+    /// `(left << right) mod 2^width`: p4c's masked left shift, which requires no wide intermediate value.
     ShlMod(Box<(Data, Arith)>, u32),
     /// A cast to a width.
     Cast(CastOp, Box<Data>, u32),
@@ -165,7 +164,7 @@ pub enum Data {
     Choose(Box<(Bool, Data, Data)>),
 }
 
-/// An expression that gives a boolean.
+/// An expression with a boolean value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bool {
     /// A constant.
@@ -176,31 +175,31 @@ pub enum Bool {
     ValidUnion(UnionRef),
     /// A comparison, with the class that holds both sides.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
-    /// Headers equal: both valid, all fields equal; or both invalid.
+    /// Equality of headers: both valid and all fields equal, or both invalid.
     HeaderEq(Box<(HeaderRef, HeaderRef)>),
-    /// Unions equal: the same member valid and equal, or none.
+    /// Equality of unions: the same member valid and equal, or none valid.
     UnionEq(Box<(UnionRef, UnionRef)>),
-    /// The `varbit` fields of two headers equal, in length and content.
+    /// Equality of the `varbit` fields of two headers, in length and content.
     VarbitEq(HeaderId, HeaderId),
-    /// Booleans equal.
+    /// Equality of booleans.
     BoolEq(Box<(Bool, Bool)>),
     /// An integer is not 0.
     NonZero(Box<Arith>),
-    /// Both; the right side is not evaluated when the left is false.
+    /// Conjunction; the right side is not evaluated when the left is false.
     And(Box<(Bool, Bool)>),
-    /// Either.
+    /// Disjunction.
     Or(Box<(Bool, Bool)>),
-    /// Not.
+    /// Negation.
     Not(Box<Bool>),
     /// `condition ? left : right`.
     Choose(Box<(Bool, Bool, Bool)>),
 }
 
-/// Which header, possibly decided at run time. Reading through an index that is out of range gives
-/// an invalid header; writing there has no effect (P4_16 section 8.18).
+/// A header, fixed or selected at run time. Reading through an index that is out of range gives an invalid header;
+/// writing there has no effect (P4_16 section 8.18).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderRef {
-    /// This one.
+    /// A fixed header.
     Fixed(HeaderId),
     /// The element at an index.
     Element(StackId, Box<Arith>),
@@ -210,10 +209,10 @@ pub enum HeaderRef {
     Member(UnionRef, usize),
 }
 
-/// Which union, possibly decided at run time.
+/// A union, fixed or selected at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnionRef {
-    /// This one.
+    /// A fixed union.
     Fixed(UnionId),
     /// The element at an index.
     Element(UnionStackId, Box<Arith>),
@@ -221,7 +220,7 @@ pub enum UnionRef {
     Last(UnionStackId),
 }
 
-/// An integer expression with the class it is evaluated in.
+/// An integer expression with its class of evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arith {
     /// The narrowest class without overflow.
@@ -242,9 +241,9 @@ impl From<Data> for Arith {
 /// Bounds of a value: -2^`below` <= value < 2^`above`; `below` is `None` for "never negative".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// See the type.
+    /// Number of bits below zero; see [`Bounds`].
     pub below: Option<u32>,
-    /// See the type.
+    /// Number of bits above zero; see [`Bounds`].
     pub above: u32,
 }
 
@@ -270,7 +269,7 @@ impl Bounds {
         }
     }
 
-    /// Bits of the magnitude on either side of zero.
+    /// Returns the bits of the magnitude on either side of zero.
     fn magnitude(self) -> u32 {
         self.above.max(self.below.unwrap_or(0))
     }
@@ -298,17 +297,17 @@ impl Bounds {
 }
 
 impl Data {
-    /// A constant from a machine integer.
+    /// Makes a constant from a machine integer.
     pub fn constant(value: i128) -> Self {
         Self::Const(Constant::Small(value))
     }
 
-    /// The narrowest class in which neither this node nor any below it overflows.
+    /// Returns the narrowest class in which neither this node nor any below it overflows.
     pub fn class(&self) -> NumberClass {
         self.analyse().1
     }
 
-    /// Bounds of this expression's value.
+    /// Returns the bounds of this expression's value.
     pub fn bounds(&self) -> Bounds {
         self.analyse().0
     }
@@ -342,7 +341,7 @@ impl Data {
                     left_class.max(right_class),
                 )
             }
-            // What would be shifted out is masked off before the shift.
+            // The bits that would be shifted out are masked off before the shift.
             Self::ShlMod(operands, width) => {
                 let (_, class) = operands.0.analyse();
                 (Bounds::unsigned(*width), class)
@@ -391,7 +390,7 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
-        // A mask that is not negative bounds the result, whatever the other side is.
+        // A mask that is not negative bounds the result, whatever the other side.
         ArithOp::And if right.below.is_none() && left.below.is_none() => {
             Bounds::unsigned(left.above.min(right.above))
         }

@@ -16,12 +16,12 @@ pub struct Counter {
     pub table: Option<TableId>,
 }
 
-/// What a meter counts.
+/// The unit of a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeterUnit {
     /// Packets.
     Packets,
-    /// Bytes of the packet as it came in.
+    /// Bytes of the packet as it arrived.
     Bytes,
 }
 
@@ -30,7 +30,7 @@ pub enum MeterUnit {
 pub struct Meter {
     /// Name, as in P4Info.
     pub name: String,
-    /// What it counts.
+    /// Its unit.
     pub unit: MeterUnit,
     /// Number of cells; 0 for a direct meter.
     pub size: usize,
@@ -76,13 +76,13 @@ pub enum HashAlgorithm {
     Identity,
     /// xxHash, 64 bits, seed 0.
     Xxh64,
-    /// Any number, whatever the input: a selector that spreads packet by packet.
+    /// A random number, independent of the input: a selector then spreads packet by packet.
     Random,
 }
 
 impl HashAlgorithm {
-    /// Whether it promises nothing but that flows are spread evenly: a CRC or xxHash. Exclusive or, sums and
-    /// identity treat some flows alike (the two directions of a connection), which one may want.
+    /// Whether the algorithm only promises to spread flows evenly: a CRC or xxHash. Exclusive or, sums and identity
+    /// treat some flows alike (the two directions of a connection), which a program may rely on.
     pub fn only_spreads(self) -> bool {
         match self {
             Self::Crc8Custom
@@ -105,11 +105,11 @@ pub enum CalculationInput {
     Field(HeaderId, Slot),
     /// A `varbit` field with its current length.
     Varbit(HeaderId),
-    /// A constant of so many bits, right-aligned in its bytes.
+    /// A constant of this number of bits, right-aligned in its bytes.
     Constant(Vec<u8>, u16),
     /// A whole header; skipped when not valid.
     Header(HeaderId),
-    /// What follows the parsed headers.
+    /// The bytes after the parsed headers.
     Payload,
 }
 
@@ -120,9 +120,9 @@ pub struct Calculation {
     pub name: String,
     /// The algorithm.
     pub algorithm: HashAlgorithm,
-    /// What is hashed, in order.
+    /// Its input, in order.
     pub input: Vec<CalculationInput>,
-    /// Nothing depends on its value but which member of a group a selector chooses, and the algorithm only spreads.
+    /// The value only selects a group's member, and the algorithm only spreads: any such hash may replace it.
     pub unseen: bool,
 }
 
@@ -135,9 +135,9 @@ pub struct Checksum {
     pub header: HeaderId,
     /// The checksum field.
     pub target: Slot,
-    /// How it is computed.
+    /// The calculation of its value.
     pub calculation: CalculationId,
-    /// Only if this holds.
+    /// Condition under which it applies.
     pub condition: Option<Bool>,
     /// Verified after the parser.
     pub verify: bool,
@@ -145,16 +145,16 @@ pub struct Checksum {
     pub update: bool,
 }
 
-/// A digest: what `digest()` sends to the control plane.
+/// A digest that `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, as in P4Info. p4c makes one list for each call of `digest()`, so several may share it.
+    /// Name, as in P4Info. p4c makes one list for each call of `digest()`, so several lists may share a name.
     pub name: String,
     /// Its fields in order: name and slot.
     pub fields: Vec<(String, Slot)>,
 }
 
-/// Fields whose values a cloned, resubmitted or recirculated packet keeps.
+/// Fields that a cloned, resubmitted or recirculated packet keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldList {
     /// Name in the JSON.
@@ -172,8 +172,8 @@ pub struct ValueSet {
     pub name: String,
     /// Width of a value, without padding.
     pub width: u32,
-    /// Number of members it was declared with.
+    /// Declared number of members.
     pub max_size: usize,
-    /// Widths of the key's components where the set is used; empty if it is not.
+    /// Widths of the components of the key that uses the set; empty if no key does.
     pub components: Vec<u16>,
 }

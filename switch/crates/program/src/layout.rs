@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where headers and fields live in the packet's header vector (PHV).
+//! Layout of headers and fields in the packet header vector (PHV).
 //!
-//! The PHV is one byte buffer. A packet header occupies the bytes it has on the wire, so that
-//! extracting and emitting it are plain copies; a field of it is a run of bits. Metadata is never
-//! on the wire, so each of its fields starts at a byte of its own. A header with a `varbit` field
-//! reserves the field's maximum.
+//! The PHV is one byte buffer. A packet header has the same bytes as on the wire, so that extracting and emitting it
+//! are plain copies; each of its fields is a run of bits. Metadata is never on the wire, so each of its fields starts
+//! at a byte boundary. A header with a `varbit` field reserves the field's maximum length.
 
 use crate::ids::{HeaderId, HeaderTypeId, UnionId};
 
 /// Bytes after the last header, so that a field can always be read with one wide load.
 pub const SLACK: usize = 32;
 
-/// The widest field a program may have. Wider ones are refused at load.
+/// The widest field that a program may have, in bits. Wider ones are refused at load.
 pub const MAX_FIELD_BITS: u32 = 1 << 15;
 
-/// A run of bits in the PHV (or, for a field reached through a stack index, relative to the start
-/// of its header), most significant bit first.
+/// A run of bits in the PHV, most significant bit first. For a field reached through a stack index, relative to the
+/// start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// The byte holding the first bit.
     pub byte: u32,
     /// Bits of that byte before the first bit: 0 to 7.
     pub lead: u8,
-    /// Two's complement when set.
+    /// Whether the value is in two's complement.
     pub signed: bool,
     /// Width in bits.
     pub width: u16,
 }
 
 impl Slot {
-    /// The slot of `width` bits that starts `bit` bits into a buffer.
+    /// Returns the slot of `width` bits that starts `bit` bits into a buffer.
     pub fn at(bit: usize, width: u16, signed: bool) -> Self {
         let byte = u32::try_from(bit / 8).expect("PHV sizes are checked at load");
         Self {
@@ -40,17 +39,17 @@ impl Slot {
         }
     }
 
-    /// First bit, counted from the start of the buffer.
+    /// Returns the first bit, counted from the start of the buffer.
     pub fn bit(&self) -> usize {
         self.byte as usize * 8 + self.lead as usize
     }
 
-    /// Bytes the value needs on its own: (width + 7) / 8.
+    /// Returns the number of bytes of the value on its own: (width + 7) / 8.
     pub fn bytes(&self) -> usize {
         usize::from(self.width).div_ceil(8)
     }
 
-    /// The same bits in a header that starts `bytes` further on.
+    /// Returns the same slot in a header that starts `bytes` further on.
     #[must_use]
     pub fn moved(&self, bytes: u32) -> Self {
         Self {
@@ -59,8 +58,8 @@ impl Slot {
         }
     }
 
-    /// The `width` bits that end `low` bits above the least significant one, as an unsigned slot;
-    /// `None` if they do not lie inside.
+    /// Returns the `width` bits that end `low` bits above the least significant one, as an unsigned slot. `None` if
+    /// they do not lie inside.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {
@@ -70,7 +69,7 @@ impl Slot {
         Some(Self::at(first, width as u16, false))
     }
 
-    /// Whether the slot is whole bytes.
+    /// Whether the slot consists of whole bytes.
     pub fn is_bytes(&self) -> bool {
         self.lead == 0 && self.width.is_multiple_of(8)
     }
@@ -103,7 +102,7 @@ pub struct HeaderType {
 }
 
 impl HeaderType {
-    /// A field by name.
+    /// Returns a field by its name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
@@ -124,7 +123,7 @@ pub struct Header {
     pub bytes: u32,
     /// For metadata, its fields relative to `offset`; a packet header uses its type's.
     pub metadata_slots: Vec<Slot>,
-    /// The union it belongs to, and its position there.
+    /// The union that it is a member of.
     pub union: Option<UnionId>,
 }
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From p4c's BMv2 JSON to a typed, checked program.
+//! Loads p4c's BMv2 JSON into a typed, checked program.
 //!
-//! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype
-//! ([`TableId`], [`ActionId`], ...), knows the width of everything, and refuses by name and source
-//! location what the switch cannot run. Nothing that comes later looks at JSON or at a string.
+//! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype ([`TableId`],
+//! [`ActionId`], ...), and determines all widths. It refuses what the switch cannot run, by name and source location.
+//! Later stages use neither JSON nor names.
 //!
-//! * [`layout`]: where each header and field lives in the packet's header vector (PHV);
-//! * [`expr`]: expressions of unbounded integers, with the number class each one needs;
+//! * [`layout`]: layout of headers and fields in the packet header vector (PHV);
+//! * [`expr`]: expressions of unbounded integers, each with its number class;
 //! * [`action`], [`parser`], [`control`], [`externs`]: the program's parts;
-//! * `load`: one module per part, reading JSON through a cursor that remembers where it is.
+//! * `load`: one module per part, reading JSON through a cursor that tracks its path.
 //!
-//! Depends on no other crate of the switch. Promises: a `Program` that exists can be run; every
-//! index in it is in range; control flow has no cycle except inside parsers and actions, whose
-//! steps the engine bounds.
+//! Depends on no other crate of the switch. Invariants: a `Program` can be run; every index in it is in range; control
+//! flow has no cycle except inside parsers and actions, whose steps the engine bounds.
 //!
 //! The format: p4lang/behavioral-model, docs/JSON_format.md, major version 2, minor up to 24.
 

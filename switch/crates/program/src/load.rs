@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads BMv2 JSON. Each module reads one part; [`Loader`] holds what later parts refer to.
+//! Reads BMv2 JSON. Each module reads one part; [`Loader`] holds the objects that later parts refer to.
 
 mod actions;
 mod cursor;
@@ -27,13 +27,13 @@ use headers::Headers;
 const MAJOR_VERSION: u32 = 2;
 const MAX_MINOR_VERSION: u32 = 24;
 
-/// Deepest nesting of JSON values that is read.
+/// Largest nesting depth of JSON values.
 const MAX_NESTING: usize = 800;
 
-/// Errors have smaller values than this; p4c counts them from 0.
+/// Error values must be smaller than this; p4c counts them from 0.
 const MAX_ERROR: u32 = 1 << 16;
 
-/// What has been read so far, by the names and ids that JSON uses.
+/// The objects read so far, by their names and ids in the JSON.
 struct Loader {
     headers: Headers,
     counters: HashMap<String, CounterId>,
@@ -120,8 +120,9 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     Ok(program)
 }
 
-/// Refuses programs of architectures other than v1model, before anything else of them makes no sense here: by their
-/// intrinsic metadata, which some versions of p4c leave out where it is not used, and by the names of their parsers.
+/// Refuses programs of architectures other than v1model, before other parts fail with less clear errors. They are
+/// recognized by their intrinsic metadata, which some versions of p4c leave out where it is not used, and by the names
+/// of their parsers.
 fn refuse_architectures(root: &Cursor<'_>) -> Result<()> {
     for part in ["headers", "header_types"] {
         for header in root.list(part)? {
@@ -155,8 +156,8 @@ fn other_architecture(place: &Cursor<'_>, architecture: &str, name: &str) -> Loa
     ))
 }
 
-/// serde_json's own limit of 128 levels is less than a long expression needs; ours still bounds the
-/// stack that reading takes.
+/// Parses JSON with its own nesting limit. serde_json's limit of 128 levels is too low for a long expression; this one
+/// still bounds the stack depth of parsing.
 fn parse(json: &[u8]) -> std::result::Result<Value, String> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in json {
@@ -220,8 +221,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// The core library's errors have the values the program gives them; one that it does not declare
-/// cannot be seen by it, and gets a value no declared error has.
+/// Returns the values of the core library's errors in the program. The program cannot see an error that it does not
+/// declare; such an error gets a value that no declared one has.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()
@@ -248,7 +249,7 @@ fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     }
 }
 
-/// v1model has no extern objects besides those with JSON arrays of their own.
+/// Refuses extern objects: v1model has none besides those with JSON arrays of their own.
 fn refuse_externs(root: &Cursor<'_>) -> Result<()> {
     match root.list("extern_instances")?.first() {
         Some(instance) => {

@@ -12,7 +12,7 @@ use crate::layout::Slot;
 pub struct Parser {
     /// Name in the JSON.
     pub name: String,
-    /// Where it starts.
+    /// Its first state.
     pub start: Target,
 }
 
@@ -21,52 +21,52 @@ pub struct Parser {
 pub struct State {
     /// Name in the P4 program.
     pub name: String,
-    /// What it does, in order.
+    /// Its operations, in order.
     pub ops: Vec<ParserOp>,
-    /// What is compared: components, each padded to whole bytes.
+    /// The transition key: components, each padded to whole bytes.
     pub key: Vec<KeyPart>,
     /// Bytes of the key.
     pub key_bytes: usize,
-    /// Tried in order.
+    /// The cases, tried in order.
     pub transitions: Vec<Transition>,
-    /// Taken when none matches; without it that is `error.NoMatch` (P4_16 section 13.6).
+    /// Taken when no case matches; without it that is `error.NoMatch` (P4_16 section 13.6).
     pub default: Option<Target>,
-    /// Where it is in the P4 source.
+    /// Location in the P4 source.
     pub source: Option<SourceInfo>,
 }
 
-/// Where an extract puts the header.
+/// The destination of an extract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtractTo {
-    /// Into this header.
+    /// This header.
     Header(HeaderId),
-    /// Into the next element of a stack.
+    /// The next element of a stack.
     Stack(StackId),
-    /// Into a member of the next element of a union stack.
+    /// A member of the next element of a union stack.
     UnionStack(UnionStackId, usize),
 }
 
 /// One operation of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParserOp {
-    /// Takes a header off the packet.
+    /// Extracts a header.
     Extract(ExtractTo),
-    /// Takes a header whose `varbit` field has so many bits.
+    /// Extracts a header with a `varbit` field of this number of bits.
     ExtractVarbit(ExtractTo, Arith),
     /// Runs one action operation: an assignment, `setValid`, ...
     Run(Box<Op>),
-    /// Assigns bits that lie ahead, starting so many bits after the current position.
+    /// Assigns bits ahead of the current position, from `offset` on, without extracting them.
     Lookahead {
-        /// Written.
+        /// Destination.
         target: Slot,
         /// First bit, from the current position.
         offset: u32,
         /// Number of bits.
         width: u32,
     },
-    /// Skips so many bits.
+    /// Skips this number of bits.
     Advance(Arith),
-    /// Ends parsing with the error code unless the condition holds.
+    /// Ends parsing with the error code if the condition is false.
     Verify(Bool, Arith),
 }
 
@@ -86,13 +86,13 @@ pub enum KeyPart {
 /// A case of a `select`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// What must match.
+    /// The values that match.
     pub matches: TransitionMatch,
-    /// Where it leads.
+    /// Its target.
     pub next: Target,
 }
 
-/// Where a transition leads.
+/// The target of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The packet is accepted.
@@ -101,10 +101,10 @@ pub enum Target {
     State(StateId),
 }
 
-/// What a transition compares the key with.
+/// The comparison of a transition with the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionMatch {
-    /// `key & mask == value`, of the state's `key_bytes`.
+    /// `key & mask == value`, each of the state's `key_bytes`.
     Value {
         /// Already masked.
         value: Vec<u8>,
@@ -115,10 +115,10 @@ pub enum TransitionMatch {
     ValueSet(ValueSetId, Option<Vec<u8>>),
 }
 
-/// The deparser: which headers it emits, in order, if valid.
+/// The deparser: the headers that it emits if they are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deparser {
-    /// Emitted in this order.
+    /// The headers, in order of emission.
     pub order: Vec<HeaderId>,
     /// Extern calls made before emitting.
     pub ops: Vec<Op>,

@@ -12,23 +12,23 @@ use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
 use crate::load;
 use crate::parser::{Deparser, Parser, State};
 
-/// The fields of `standard_metadata` that the architecture reads or writes. Optional where a
-/// program need not have them.
+/// The fields of `standard_metadata` that the architecture reads or writes. A field that a program may lack is
+/// optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandardMetadata {
-    /// Port the packet came in by.
+    /// Port that the packet arrived on.
     pub ingress_port: Slot,
-    /// Where ingress wants it to go.
+    /// Destination port that ingress chooses.
     pub egress_spec: Slot,
-    /// Where it goes; set before egress.
+    /// Egress port; set before egress.
     pub egress_port: Slot,
     /// Bytes on the wire.
     pub packet_length: Slot,
-    /// Why this packet is being processed: normal, clone, recirculated, ...
+    /// Reason for processing the packet: normal, clone, recirculated, ...
     pub instance_type: Slot,
     /// Multicast group.
     pub mcast_grp: Option<Slot>,
-    /// Instance of the replica.
+    /// Instance of the replica (`rid`).
     pub egress_rid: Option<Slot>,
     /// Error that ended parsing.
     pub parser_error: Option<Slot>,
@@ -36,19 +36,19 @@ pub struct StandardMetadata {
     pub checksum_error: Option<Slot>,
     /// Microseconds since the switch started.
     pub ingress_global_timestamp: Option<Slot>,
-    /// Likewise, at egress.
+    /// Microseconds since the switch started, at egress.
     pub egress_global_timestamp: Option<Slot>,
-    /// When it was queued, in microseconds.
+    /// Time of enqueueing, in microseconds.
     pub enq_timestamp: Option<Slot>,
-    /// Queue length then.
+    /// Queue length at enqueueing.
     pub enq_qdepth: Option<Slot>,
     /// Time in the queue, in microseconds.
     pub deq_timedelta: Option<Slot>,
-    /// Queue length at the end.
+    /// Queue length at dequeueing.
     pub deq_qdepth: Option<Slot>,
     /// The queue that it went through.
     pub qid: Option<Slot>,
-    /// Priority for the queue. None also where the program never writes it: it is 0 then.
+    /// Priority for the queue. Also `None` if the program never writes it: it is 0 then.
     pub priority: Option<Slot>,
 }
 
@@ -74,7 +74,7 @@ pub struct CoreErrors {
 /// A program that can be run. Every id in it is an index into the vector of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// File that p4c compiled, for messages.
+    /// File that p4c compiled, for log and error messages.
     pub name: String,
     /// Header types.
     pub header_types: Vec<HeaderType>,
@@ -128,19 +128,19 @@ pub struct Program {
     pub digests: Vec<Digest>,
     /// Field lists.
     pub field_lists: Vec<FieldList>,
-    /// The fields that the architecture knows.
+    /// The fields that the architecture uses.
     pub standard_metadata: StandardMetadata,
 }
 
 macro_rules! accessors {
     ($($get:ident, $by_name:ident, $vec:ident, $id:ident, $ty:ty;)*) => {$(
-        /// The object with this id.
+        /// Returns the object with this id.
         #[inline]
         pub fn $get(&self, id: $id) -> &$ty {
             &self.$vec[id.index()]
         }
 
-        /// The id of the object with this name.
+        /// Returns the id of the object with this name.
         pub fn $by_name(&self, name: &str) -> Option<$id> {
             self.$vec.iter().position(|object| object.name == name).map($id::new)
         }
@@ -151,8 +151,8 @@ impl Program {
     /// Reads p4c's BMv2 JSON.
     ///
     /// # Errors
-    /// Names the construct that is malformed or not supported, where it is in the JSON and, if p4c
-    /// recorded it, where it is in the P4 source.
+    /// Names the construct that is malformed or not supported, with its location in the JSON and, if p4c recorded it,
+    /// in the P4 source.
     pub fn from_json(json: &[u8]) -> Result<Self, LoadError> {
         load::program(json)
     }
@@ -177,8 +177,8 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
-    /// The table's own copy of an action, which may be given as the copy of another table: p4c makes
-    /// one for each table that uses the action, all with the same name.
+    /// Returns the table's own copy of an action, which may be given as the copy of another table: p4c makes one for
+    /// each table that uses the action, all with the same name.
     pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
         if table.actions.contains(&action) {
             return Some(action);
@@ -191,7 +191,7 @@ impl Program {
             .find(|own| self.action(*own).name == *name)
     }
 
-    /// The absolute slot of a field of an instance.
+    /// Returns the absolute slot of a field of an instance.
     pub fn slot(&self, header: HeaderId, field: usize) -> Slot {
         let header = self.header(header);
         let relative = match header.metadata_slots.get(field) {
@@ -201,7 +201,7 @@ impl Program {
         relative.moved(header.offset)
     }
 
-    /// The absolute slot of a field by the names of instance and field.
+    /// Returns the absolute slot of a field, by the names of instance and field.
     pub fn slot_by_name(&self, header: &str, field: &str) -> Option<Slot> {
         let id = self.header_by_name(header)?;
         let ty = self.header_type(self.header(id).ty);

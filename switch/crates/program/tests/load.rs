@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the loader reads, and what it refuses: with the construct's name, its place in the JSON and
-//! in the P4 source.
+//! Programs that the loader accepts, and those that it refuses with the construct's name and its location in the JSON
+//! and in the P4 source.
 
 use serde_json::{Value, json};
 use sluice_program::action::LValue;
 use sluice_program::expr::{Arith, ArithOp, Bool, Data, NumberClass};
 use sluice_program::{LoadError, Op, Program, Slot};
 
-/// The smallest v1model program: one header, one action, one table.
+/// Returns the smallest v1model program: one header, one action, one table.
 fn minimal() -> Value {
     json!({
         "__meta__": {"version": [2, 23]},
@@ -47,7 +47,7 @@ fn refused(json: &Value) -> LoadError {
     load(json).expect_err("this must not load")
 }
 
-/// The operations of an action made of these primitives.
+/// Loads an action of these primitives; returns its operations.
 fn ops(primitives: Value) -> Result<Vec<Op>, LoadError> {
     let mut json = minimal();
     json["actions"][0]["primitives"] = primitives;
@@ -66,7 +66,7 @@ fn binary(op: &str, left: Value, right: Value) -> Value {
     json!({"type": "expression", "value": {"op": op, "left": left, "right": right}})
 }
 
-/// What `h.c = value` becomes.
+/// Loads the assignment `h.c = value`; returns its expression.
 fn assigned(value: Value) -> Arith {
     let ops = ops(json!([{"op": "assign", "parameters": [field("c"), value]}])).unwrap();
     match &ops[0] {
@@ -362,7 +362,7 @@ fn a_log_message_may_have_no_arguments() {
     assert!(log(json!({"type": "field"})).is_err());
 }
 
-// What fuzzing found: programs that loaded, and then made the switch panic.
+// Found by fuzzing: programs that loaded, and then caused a panic of the switch.
 
 #[test]
 fn fuzz_a_field_of_the_architecture_is_no_wider_than_it_can_set() {
@@ -398,7 +398,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     ] {
         let header = json!({"name": name, "id": 2, "header_type": name, "metadata": true});
         let ty = json!({"name": name, "id": 2, "fields": [["ingress_port", 32, false]]});
-        // With and without the header: p4c leaves out what is not used. Without standard_metadata, as it is.
+        // With and without the header, because p4c omits unused ones; and the program without standard_metadata as it
+        // is.
         for with_header in [true, false] {
             let mut json = minimal();
             json["header_types"].as_array_mut().unwrap()[0] = ty.clone();
@@ -416,7 +417,7 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     }
 }
 
-/// p4c of 2019 left all intrinsic metadata out of a program that reads none of it.
+/// p4c of 2019 omitted all intrinsic metadata from a program that does not read it.
 #[test]
 fn programs_of_other_architectures_are_known_by_their_parsers() {
     for (name, architecture) in [

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which hashes nobody sees: one that a selector alone chooses by, and none that can be told from outside.
+//! Hashes whose value cannot be observed: those that only a selector uses, and none that is visible from outside.
 
 use serde_json::{Value, json};
 use sluice_program::Program;
 
-/// A hash of a packet's field into metadata, to which a number is then added; a selector chooses by the sum.
+/// Returns a program that hashes a packet's field into metadata and adds a number; a selector uses the sum.
 fn balanced() -> Value {
     json!({
         "__meta__": {"version": [2, 23]},
@@ -74,7 +74,7 @@ fn assign(header: &str, name: &str, value: Value) -> Value {
     json!({"op": "assign", "parameters": [field(header, name), value]})
 }
 
-/// Whether the program's calculation is seen by nobody, after a change of the program.
+/// Whether the program's calculation is marked as unseen after a change of the program.
 fn unseen(change: impl FnOnce(&mut Value)) -> bool {
     let mut json = balanced();
     change(&mut json);
@@ -118,7 +118,7 @@ fn what_operations_take_from_the_field_is_seen() {
         json!({"op": "truncate", "parameters": [field("m", "hash")]}),
         json!({"op": "log_msg", "parameters": [
             {"type": "string", "value": "{}"}, {"type": "parameters_vector", "value": [field("m", "hash")]}]}),
-        // The same calculation, to where a packet carries it.
+        // The same calculation, but into a field that a packet carries.
         hash_to("h", "mark"),
         hash_to("m", "copy"),
     ];

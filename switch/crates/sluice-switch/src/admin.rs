@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's service beside P4Runtime.
+//! The admin service, which runs beside P4Runtime.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 
 use crate::options::{Admin, Options};
 
-/// The running service, if there is one.
+/// The running admin service, if there is one.
 pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-/// Returns what the switch says of itself.
+/// Returns the facts about the switch that the device does not know.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
         version: crate::VERSION,
@@ -23,8 +23,8 @@ pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     }
 }
 
-/// Serves the operator where the options say. A default socket that cannot be made is warned about; what was asked
-/// for by name must work.
+/// Serves the admin service at the address of the options. If the default socket cannot be created, that is logged as a
+/// warning; an address that was given must work.
 pub(crate) async fn start(
     options: &Options,
     device: Arc<Device>,
@@ -54,7 +54,7 @@ pub(crate) async fn start(
     tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        // Told to stop, or the switch has failed: either way it ends.
+        // Stopped, or the switch has failed: the service ends in both cases.
         if let Err(error) = server.serve(async { drop(stopped.await) }).await {
             tracing::error!(%error, "`sluice-switch ctl` is no longer served");
         }
@@ -62,7 +62,7 @@ pub(crate) async fn start(
     Ok(Running(Some((stop, task))))
 }
 
-/// How interfaces are attached, at the start and later.
+/// Returns the options for attaching interfaces, at the start and later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,
@@ -71,10 +71,10 @@ pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
 }
 
 impl Running {
-    /// Ends the service. Clients that still read a trace are not waited for.
+    /// Ends the service, without waiting for clients that still read a trace.
     pub(crate) fn stop(self) {
         if let Some((stop, task)) = self.0 {
-            // It may have ended by itself.
+            // The service may have ended already.
             let _ = stop.send(());
             task.abort();
         }

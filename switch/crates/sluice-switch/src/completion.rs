@@ -19,7 +19,7 @@ struct Options {
     shell: Shell,
 }
 
-/// Prints the script that the arguments after `completion` ask for.
+/// Prints the script that the arguments after `completion` request.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
     let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
@@ -35,7 +35,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns the script, for the whole program: the two that are read apart as sub-commands of the switch's own options.
+/// Returns the script for the whole program. The two commands with parsers of their own are added as sub-commands of
+/// the switch's options.
 fn script(shell: Shell) -> Vec<u8> {
     let mut whole = Command::new("sluice-switch")
         .version(crate::VERSION)
@@ -49,7 +50,7 @@ fn script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The options that help shows: clap_complete would offer hidden ones too.
+/// Returns the options that help shows: clap_complete would offer hidden ones too.
 fn shown(command: &Command) -> impl Iterator<Item = Arg> {
     let shown = command.get_arguments().filter(|one| !one.is_hide_set());
     shown.cloned()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `--engine-port`: ESP engines as ports of the switch, each with an admin socket of its own.
 //!
-//! Keys are in the memory of the whole process then, so it writes no core file and cannot be traced, whatever thread has
-//! them. Without the option nothing of this happens.
+//! The memory of the whole process then holds keys. So the process writes no core file and cannot be traced, whichever
+//! thread has the keys. Without the option none of this applies.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use sluice_unix_socket::SocketFile;
 
 use crate::options::Options;
 
-/// Names of engine ports begin with this: no interface has a colon in its name.
+/// Prefix of the names of engine ports: no interface has a colon in its name.
 const ENGINE: &str = "engine:";
 
-/// An engine port as it is asked for: its number, and the path of its admin socket if one is named.
+/// A requested engine port: its number, and the path of its admin socket if one was given.
 pub(crate) type Asked = (PortId, Option<PathBuf>);
 
-/// Reads PORT or PORT@SOCKET.
+/// Parses PORT or PORT@SOCKET.
 pub(crate) fn asked(argument: &str) -> Result<Asked, String> {
     let (port, socket) = match argument.split_once('@') {
         Some((port, socket)) => (port, Some(socket)),
@@ -40,19 +40,19 @@ pub(crate) fn asked(argument: &str) -> Result<Asked, String> {
     Ok((number, socket.transpose()?))
 }
 
-/// The admin socket of an engine port, by the port's name; none if it is another port.
+/// Returns the admin socket of an engine port, given the port's name; `None` if it is another port.
 pub(crate) fn socket_of(name: &str) -> Option<&Path> {
     name.strip_prefix(ENGINE).map(Path::new)
 }
 
-/// Sockets that are listened on, before capabilities are given up.
+/// Listening sockets, opened before capabilities are dropped.
 pub(crate) struct Sockets(Vec<(PortId, UnixListener, SocketFile)>);
 
 impl Sockets {
-    /// Listens for those who administer the engines, and closes the process to others.
+    /// Listens for the admin clients of the engines, and protects the process's memory from other processes.
     ///
     /// # Errors
-    /// Says what stands in the way, and where.
+    /// Names the obstacle and its path.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
         if options.engine_ports.is_empty() {
             return Ok(Self(Vec::new()));
@@ -75,7 +75,7 @@ impl Sockets {
     }
 }
 
-/// Beside the socket of `ctl`, under a name that is not a process's.
+/// Returns the default path: beside the socket of `ctl`, under a name that is not a process id.
 fn default_socket(number: PortId) -> PathBuf {
     let process = std::process::id();
     find::directory().join(format!("{process}-engine-{number}.sock"))
@@ -89,17 +89,18 @@ struct Prepared {
     listener: UnixListener,
 }
 
-/// The engines of a switch. Their sockets' files are removed with this.
+/// The engines of a switch. Dropping this removes their socket files.
 pub(crate) struct EnginePorts {
     prepared: Vec<Prepared>,
     _files: Vec<SocketFile>,
 }
 
 impl EnginePorts {
-    /// Makes engines without SAs. Engines of one process share the sequence numbers on disk, so that no two have one key.
+    /// Creates engines without SAs. The engines of a process share the sequence numbers on disk, so that no two engines
+    /// use the same key.
     ///
     /// # Errors
-    /// The state directory cannot be used; the kernel's.
+    /// The state directory cannot be used; errors from the kernel.
     pub(crate) fn prepare(sockets: Sockets, options: &Options) -> anyhow::Result<Self> {
         let (mut prepared, mut files) = (Vec::new(), Vec::new());
         if sockets.0.is_empty() {
@@ -142,16 +143,16 @@ impl EnginePorts {
         })
     }
 
-    /// Returns the way to each engine, for metrics.
+    /// Returns a handle to each engine, for metrics.
     pub(crate) fn engines(&self) -> Engines {
         let engine = |one: &Prepared| (one.number, one.admin.engine.clone());
         self.prepared.iter().map(engine).collect()
     }
 
-    /// Attaches the ports and serves their sockets. Should an engine end, its port's link is down.
+    /// Attaches the ports and serves their sockets. When an engine ends, the link of its port goes down.
     ///
     /// # Errors
-    /// A port's number is in use; the kernel's.
+    /// A port's number is in use; errors from the kernel.
     pub(crate) fn attach(&mut self, device: &Arc<Device>) -> anyhow::Result<()> {
         for Prepared {
             number,

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A log file that is put aside when it is large, with BMv2's names: NAME.txt becomes NAME.1.txt, NAME.1.txt becomes
-//! NAME.2.txt, and the oldest goes.
+//! A rotated log file with BMv2's names: when it is full, NAME.txt becomes NAME.1.txt, NAME.1.txt becomes NAME.2.txt,
+//! and the oldest file is deleted.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// How large a log may become, as BMv2's options say it.
+/// Limits of a log, as in BMv2's options.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotation {
-    /// Bytes after which a file is put aside; a line is never cut.
+    /// Size in bytes after which a file is rotated; a line is never split.
     pub(crate) max_size: u64,
-    /// Files that are kept besides.
+    /// Number of rotated files that are kept.
     pub(crate) max_files: u32,
 }
 
-/// Writes lines; each goes to the file at once.
+/// Writes lines, unbuffered.
 pub(crate) struct LogFile {
-    /// Without `.txt`.
+    /// Path without `.txt`.
     name: PathBuf,
     rotation: Rotation,
     file: File,
@@ -49,7 +49,7 @@ impl LogFile {
     }
 }
 
-/// The current file, or one that has been put aside.
+/// Returns the path of the current file, or of a rotated one.
 pub(crate) fn path(name: &Path, number: u32) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
     if number > 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where log lines go: standard output, a file, or, without being asked, warnings to standard error. Where standard
-//! error is the journal, it gets what is worth knowing too, each value as a field `SLUICE_NAME`.
+//! Selects the log's destination: standard output or a file; by default warnings go to standard error. If standard
+//! error is the journal, it also gets informational records, each value as a field `SLUICE_NAME`.
 
 use std::sync::Mutex;
 
@@ -20,7 +20,7 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         Level::Error => LevelFilter::ERROR,
         Level::Off => LevelFilter::OFF,
     };
-    // Only this project's crates, whose names begin so: libraries trace every frame of every connection.
+    // Only this project's crates, whose names have this prefix: libraries trace every frame of every connection.
     let ours = |level: LevelFilter| EnvFilter::new(format!("off,sluice={level}"));
     if options.log_console {
         sluice_logging::to_standard_output(ours(level));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `sluice-switch`: reads the command line, starts the device and its servers, stops them on a signal.
 //!
-//! `sluice-switch ctl ...` is a client instead: it asks a switch that runs ([`ctl`]). `sluice-switch completion SHELL`
-//! prints what a shell needs to complete both ([`completion`]).
+//! `sluice-switch ctl ...` is a client of a running switch instead ([`ctl`]). `sluice-switch completion SHELL` prints a
+//! shell's completion script for both ([`completion`]).
 
 mod admin;
 mod completion;
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use options::Options;
 
-/// The version, and what it was built from (build.rs).
+/// The version, and the commit that it was built from (build.rs).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
@@ -34,7 +34,7 @@ const VERSION: &str = concat!(
 /// The newest version of p4c's BMv2 JSON that can be loaded.
 const JSON_VERSION: &str = "2.24";
 
-/// Exit code for a command line that cannot be used, as clap has it.
+/// Exit code for an invalid command line, the same as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn start(options: &Options) -> anyhow::Result<()> {
-    // With all capabilities: ports below 1024, a socket's group, files of other users.
+    // Order: opened with all capabilities, for ports below 1024, a socket's group, and files of other users.
     let inputs = run::Inputs::open(options)?;
     logging::start(options)?;
     privileges::give_up(options.use_files.is_none()).context("giving up capabilities")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GET /metrics`, where the options ask for it.
+//! Serves `GET /metrics`, if the options request it.
 
 use anyhow::Context;
 use sluice_metrics::{Server, Source};
@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use crate::options::Options;
 
-/// The running server, if there is one. It ends with this.
+/// The running server, if there is one. Dropping this stops it.
 pub(crate) struct Running(#[expect(dead_code, reason = "held")] Option<oneshot::Sender<()>>);
 
-/// Serves metrics where the options say.
+/// Serves metrics at the address of the options.
 pub(crate) async fn start(options: &Options, source: Source) -> anyhow::Result<Running> {
     let Some(address) = &options.metrics_address else {
         return Ok(Running(None));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: the flags of simple_switch_grpc, and a few of our own.
 //!
-//! What BMv2 has and this switch has not is either harmless and ignored with a warning, or refused with a reason.
+//! An option of BMv2 that this switch lacks is either harmless and ignored with a warning, or refused with a reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -193,7 +193,7 @@ pub(crate) struct Options {
     pub(crate) foreign: Foreign,
 }
 
-/// Levels, by BMv2's names.
+/// Log levels, with BMv2's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
     Trace,
@@ -204,7 +204,7 @@ pub(crate) enum Level {
     Off,
 }
 
-/// Options of BMv2 that mean nothing here.
+/// Options of BMv2 without effect here.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Foreign {
     #[arg(long, hide = true)]
@@ -235,7 +235,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Why the switch must not start: leaving these out would not give what was asked for.
+    /// Returns why the switch must not start: an option that cannot be ignored without changing the result.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (
@@ -265,7 +265,7 @@ impl Foreign {
             .find_map(|(given, reason)| given.then_some(reason))
     }
 
-    /// Options that were given and have no effect.
+    /// Returns the given options that have no effect.
     pub(crate) fn ignored(&self) -> impl Iterator<Item = &'static str> {
         [
             (self.thrift_port.is_some(), "--thrift-port"),
@@ -292,12 +292,12 @@ pub(crate) fn interface(argument: &str) -> Result<(PortId, String), String> {
     Ok((port, name.into()))
 }
 
-/// Where the switch is administered.
+/// The address of the admin service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admin {
-    /// Nowhere.
+    /// Do not serve it.
     None,
-    /// Here.
+    /// Serve it here.
     At(Address),
 }
 
@@ -316,12 +316,12 @@ fn admin(argument: &str) -> Result<Admin, String> {
 }
 
 impl Options {
-    /// What is logged, where a log is asked for.
+    /// Returns the level of the log, where one is requested.
     pub(crate) fn log_level(&self) -> Level {
         self.log_level.unwrap_or(Level::Trace)
     }
 
-    /// How large a log file may become.
+    /// Returns the limits of log files.
     pub(crate) fn rotation(&self) -> Rotation {
         let (max_size, max_files) = (self.log_file_max_size, self.log_file_max_files);
         Rotation {
@@ -330,7 +330,7 @@ impl Options {
         }
     }
 
-    /// How much the state of programs may grow.
+    /// Returns the limits on the growth of programs' state.
     pub(crate) fn limits(&self) -> Limits {
         let usual = Limits::default();
         let or = |given: Option<u32>, usual: usize| given.map_or(usual, |given| given as usize);
@@ -342,7 +342,7 @@ impl Options {
         }
     }
 
-    /// Reads arguments as BMv2 does: options of the target may come after `--`.
+    /// Parses arguments as BMv2 does: options of the target may come after `--`.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut separated = false;
         let joined = arguments.into_iter().filter(|argument| {
@@ -353,7 +353,7 @@ impl Options {
         Self::try_parse_from(joined)
     }
 
-    /// What clap cannot check: that options fit each other.
+    /// Checks what clap cannot: that options fit each other.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_program()?;
         self.check_ports()?;
@@ -418,7 +418,7 @@ impl Options {
         Ok(())
     }
 
-    /// Who may open a Unix socket that P4Runtime is served on.
+    /// Returns who may open the Unix socket of P4Runtime.
     pub(crate) fn socket_access(&self) -> Access {
         Access {
             mode: self.grpc_socket_mode,
@@ -426,7 +426,8 @@ impl Options {
         }
     }
 
-    /// Refuses to be controlled by everybody who reaches an address that is not loopback.
+    /// Refuses an address beyond loopback without mutual TLS, where any client that reaches it would control the
+    /// switch.
     pub(crate) fn check_reach(&self, local: bool) -> Result<(), String> {
         if local || self.tls.is_mutual() || self.grpc_insecure_any_address {
             return Ok(());
@@ -563,7 +564,7 @@ mod tests {
             options.foreign.ignored().collect::<Vec<_>>(),
             ["--thrift-port", "--notifications-addr"]
         );
-        // Exact names that other names begin with.
+        // Exact names that are prefixes of other names.
         let exact = read("x.json --pcap . --log-file x --debugger-addr ipc:///x").unwrap();
         assert_eq!(exact.log_file, Some("x".into()));
         for ambiguous in ["--log x", "--grpc-server x", "--max 3"] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From options to a running switch, and back.
+//! Starts a switch with the given options, and stops it.
 
 use std::fs;
 use std::io::Write;
@@ -23,10 +23,10 @@ use crate::options::Options;
 use crate::service_manager::keep_informed;
 use crate::{admin, metrics, privileges, trace_log};
 
-/// How long connections may take to end when the switch stops.
+/// Time limit for connections to end when the switch stops.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What is opened before capabilities are given up.
+/// Sockets and files that are opened before capabilities are dropped.
 pub(crate) struct Inputs {
     listener: Listener,
     tls: Option<Tls>,
@@ -36,7 +36,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Listens where P4Runtime shall be served, and reads the files.
+    /// Listens for P4Runtime, and reads the files.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
         let address = &options.grpc_server_addr;
         let flag = || format!("--grpc-server-addr {address}");
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Before ports, so that the first packet meets the program.
+        // Order: before ports, so that the first packet is processed by the program.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;
@@ -166,7 +166,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
-            // Asked first, so that an interface in use is not opened, and closed, again.
+            // Check first, so that an interface in use is not opened and closed again.
             device.check_port(*number, name)?;
             let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
@@ -175,7 +175,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
             if options.strict_ports || !is_survived(&error) {
                 return Err(error);
             }
-            // Also where nothing is logged: whoever started the switch counts on this port.
+            // Printed even if nothing is logged: the operator expects this port.
             let said = format!("sluice-switch: no port: {error:#}");
             tracing::error!("{said}");
             if options.log_console || options.log_file.is_some() {
@@ -186,8 +186,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether BMv2 would start without this port, and it is no fault of the machine: there is no such interface, or the port
-/// or the interface is given twice. An interface that cannot be closed to the host ends the switch.
+/// Whether to start without this port, as BMv2 does, because the machine is not at fault: the interface does not exist,
+/// or the port or the interface is given twice. An interface that cannot be closed to the host ends the switch.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(
@@ -213,17 +213,17 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     let stop = async {
         stop.await;
         manager.tell("STOPPING=1");
-        // The receiver waits for this below.
+        // The receiver is awaited below.
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
-    // Nobody may be reading; that is no reason to fail.
+    // The reader may be gone; that must not be a failure.
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let address = server.address()?;
     manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));
     tokio::spawn(keep_informed(Arc::clone(&manager), Arc::clone(device)));
     let overdue = async {
-        // Never sent: then the server has failed, and says so.
+        // If nothing was sent, the server has failed and reports it.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -235,7 +235,7 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     }
 }
 
-/// Ends tasks that remain, then the device: interfaces are given back whatever still holds on to it.
+/// Ends the remaining tasks, then the device: interfaces are released even if something still refers to the device.
 fn stop(runtime: Runtime, device: &Device) {
     device.stop();
     runtime.shutdown_timeout(GRACE);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch's signs of life for the service manager.
+//! Sends the switch's keepalives to the service manager.
 
 use std::sync::Arc;
 
 use sluice_device::Device;
 use sluice_service_manager::ServiceManager;
 
-/// Gives signs of life for as long as every worker answers; ends when one has died.
+/// Sends keepalives for as long as every worker responds; ends when a worker has died.
 ///
-/// Runs on the server's runtime: a server that hangs gives none either.
+/// Runs on the server's runtime, so that a server that hangs sends none either.
 pub(crate) async fn keep_informed(manager: Arc<ServiceManager>, device: Arc<Device>) {
     let Some(interval) = manager.interval() else {
         return;

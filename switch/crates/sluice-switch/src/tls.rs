@@ -32,7 +32,7 @@ pub(crate) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// What clap cannot check: a half of TLS must not become none.
+    /// Checks what clap cannot: an incomplete TLS configuration must not silently disable TLS.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !self.grpc_server_ssl {
             let given = [
@@ -58,17 +58,17 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Whether clients must prove who they are.
+    /// Whether clients must have a certificate.
     pub(crate) fn is_mutual(&self) -> bool {
         self.grpc_server_ssl && self.grpc_server_with_client_auth
     }
 
-    /// Whether it was asked for.
+    /// Whether TLS was requested.
     pub(crate) fn is_on(&self) -> bool {
         self.grpc_server_ssl
     }
 
-    /// Reads the files; none where TLS is not wanted.
+    /// Reads the files; `None` without TLS.
     pub(crate) fn load(&self) -> anyhow::Result<Option<Tls>> {
         let (Some(certificate), Some(key)) = (&self.grpc_server_cert, &self.grpc_server_key) else {
             return Ok(None);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets in the log, as simple_switch's users know it: every step of every packet at level `trace`.
+//! Writes packets to the log in the form of simple_switch: every step of every packet at level `trace`.
 //!
-//! A thread of its own writes them, from a bounded queue: a log that is slow loses packets of the
-//! trace, says how many, and slows nobody.
+//! A thread of its own writes them, from a bounded queue. A slow log loses packets of the trace, reports how many, and
+//! delays nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use sluice_device::Device;
 use sluice_device::trace::{Filter, PacketTrace, TraceHandle, TraceSink};
 
-/// Packets that may wait to be written.
+/// Length of the queue, in packets.
 const QUEUE: usize = 1024;
 
 struct Queue {
@@ -34,7 +34,7 @@ impl TraceSink for Queue {
     }
 }
 
-/// Logs every packet until the handle is dropped; nothing if the log leaves traces out.
+/// Logs every packet until the handle is dropped; `None` if the log does not include traces.
 pub(crate) fn start(device: &Device) -> std::io::Result<Option<TraceHandle>> {
     if !tracing::enabled!(tracing::Level::TRACE) {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(crate) fn start(device: &Device) -> std::io::Result<Option<TraceHandle>> {
         sender,
         lost: lost.clone(),
     };
-    // It ends when the last sender is gone.
+    // The thread ends when the last sender is dropped.
     thread::Builder::new()
         .name("trace-log".into())
         .spawn(move || write(&receiver, &lost))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queues of ports as an operator sees and sets them.
+//! The queues of ports, as an operator reads and sets them.
 
 use sluice_ports::PortId;
 
@@ -14,26 +14,26 @@ pub struct QueueInfo {
     pub port: PortId,
     /// Its priority: the highest goes first.
     pub priority: u32,
-    /// Packets that wait in it.
+    /// Packets in the queue.
     pub packets: u32,
-    /// Packets that it holds.
+    /// Its depth: the most packets that it holds.
     pub depth: u32,
-    /// Packets that leave it in a second at most; 0 for no limit.
+    /// Its rate: the most packets that leave it in a second; 0 for no limit.
     pub rate: u64,
-    /// Packets that found no room in it, since the port was added.
+    /// Packets that were dropped because the queue was full, since the port was added.
     pub dropped: u64,
 }
 
-/// What is to be set for queues.
+/// A change of queue settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueChange {
-    /// Of this port; none for all ports, those to come included.
+    /// The port; `None` for all ports, including those added later.
     pub port: Option<PortId>,
-    /// Of this priority; none for all.
+    /// The priority; `None` for all.
     pub priority: Option<u32>,
-    /// Packets that they hold.
+    /// New depth, in packets.
     pub depth: Option<u32>,
-    /// Packets that leave them in a second at most; 0 for no limit.
+    /// New rate, in packets per second; 0 for no limit.
     pub rate: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl QueueChange {
 }
 
 impl Device {
-    /// All queues, in the order of ports and priorities.
+    /// Returns all queues, in the order of ports and priorities.
     pub fn queues(&self) -> Vec<QueueInfo> {
         let control = self.control.lock();
         let ports = control.ports.iter();
@@ -72,8 +72,8 @@ impl Device {
         queues.collect()
     }
 
-    /// Sets the depth or the rate of queues. Packets that come after this has returned meet them; those that wait keep
-    /// the times that they were given.
+    /// Sets the depth or the rate of queues. The change applies to packets that arrive after this has returned; packets
+    /// that wait already keep their times.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchPort`], [`DeviceError::NoSuchQueue`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A worker's ports when they take no more: with a program that puts into packets what it sees of their queue.
+//! Congested ports of a worker. The test program writes the queue metadata into the packets.
 
 use parking_lot::Mutex;
 use sluice_engine::EngineKind;
@@ -33,7 +33,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A port that takes so many frames, keeps what more is pushed, and sends in no time.
+/// A port that takes a limited number of frames, keeps any that are pushed beyond that, and sends without delay.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<GateState>>);
 
@@ -58,7 +58,7 @@ impl Gate {
         self.0.lock().room += room;
     }
 
-    /// The numbers at the ends of frames that were sent, with enq_qdepth and deq_qdepth.
+    /// Returns the numbers at the ends of the sent frames, with enq_qdepth and deq_qdepth.
     fn sent(&self) -> Vec<(u8, u32, u32)> {
         let depth = |bytes: &[u8]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
         let sent = std::mem::take(&mut self.0.lock().sent);
@@ -131,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// A packet of this priority and number comes in, and what can leave leaves.
+    /// Processes an arriving packet of this priority and number, then sends what can leave.
     fn process(&mut self, priority: u8, number: u8) {
         let mut frame = vec![priority];
         frame.resize(15, 0xff);
@@ -148,7 +148,7 @@ impl Bench {
         }
     }
 
-    /// The port takes so many more.
+    /// Lets the port take this number of further frames.
     fn give_room(&mut self, room: usize) {
         self.gate.give_room(room);
         self.running.drain(&mut self.outputs);
@@ -161,7 +161,7 @@ impl Bench {
     }
 }
 
-/// By both engines.
+/// Runs a test with both engines.
 fn each(test: impl Fn(EngineKind)) {
     [EngineKind::Interpreter, EngineKind::Native]
         .into_iter()
@@ -175,12 +175,12 @@ fn packets_wait_for_a_port_that_takes_no_more_and_go_in_order() {
         for number in 0..6 {
             bench.process(0, number);
         }
-        // The third is in the port, the others wait.
+        // The third packet is in the port, the others wait.
         assert_eq!(bench.gate.sent(), [(0, 0, 0), (1, 0, 0)]);
         assert_eq!(bench.levels.all()[0].size(), 3);
         bench.give_room(1);
         assert_eq!(bench.gate.sent(), [(2, 0, 0)]);
-        // The fourth is in the port now.
+        // The fourth packet is in the port now.
         assert_eq!(bench.levels.all()[0].size(), 2);
         bench.process(0, 6);
         bench.give_room(10);
@@ -202,7 +202,7 @@ fn the_highest_priority_goes_first_and_each_has_room_of_its_own() {
             bench.process(priority, number);
         }
         bench.give_room(1);
-        // Each is chosen when the port takes it, so what comes now can still overtake.
+        // A packet is chosen when the port takes it, so a later one can still overtake.
         bench.process(3, 7);
         bench.give_room(9);
         let order: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
@@ -218,7 +218,7 @@ fn what_finds_a_queue_full_is_dropped_and_counted() {
         for number in 0..70 {
             bench.process(1, number);
         }
-        // One is in the port, 64 wait.
+        // One packet is in the port, 64 wait.
         assert_eq!(bench.counted()["dropped_queue_full"], 5);
         let dropped = |level: usize, bench: &Bench| bench.levels.all()[level].dropped();
         assert_eq!((dropped(0, &bench), dropped(1, &bench)), (0, 5));
@@ -237,7 +237,7 @@ fn another_port_is_not_held_up() {
         let other = Gate::new(0);
         let levels = Arc::new(PortLevels::new(&[QueueSetting::default(); QUEUES as usize]));
         bench.outputs.add(9, Box::new(other), levels);
-        // Something for the other port has been refused.
+        // The other port (9) has refused a frame.
         bench.outputs.transmit(9, &[0]);
         bench.outputs.flush();
         assert!(bench.outputs.are_congested());
@@ -270,7 +270,7 @@ fn a_rate_makes_packets_wait_though_the_port_takes_them() {
         let (_, until) = bench.outputs.waited_for();
         let due = far_ns + 1_000_000_000;
         assert_eq!(until, Some(bench.outputs.shared.clock.at_ns(due)));
-        // Without a rate nothing waits that comes, but behind what does.
+        // Without a rate, an arriving packet waits only behind others.
         bench.levels.all()[1].set(setting(0));
         bench.levels.all()[0].set(setting(0));
         bench.outputs.look_at_queues();
@@ -314,7 +314,7 @@ fn what_waits_survives_an_interface_that_comes_back() {
         bench.outputs.add(OUT, Box::new(bench.gate.clone()), levels);
         bench.running.drain(&mut bench.outputs);
         let sent: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
-        // The first was in the old one.
+        // The first packet was in the old port.
         assert_eq!(sent, [1, 2, 3]);
         assert!(!bench.outputs.are_congested());
     });

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets are traced.
+//! Filters of traced packets.
 
 use std::str::FromStr;
 
 use super::packet::{self, Flow, Prefix};
 
-/// What is said of a condition that is none.
+/// Part of the error for an unknown condition.
 const KNOWN: &str = "conditions are port=N (of the switch), ethertype=0xNNNN, src=PREFIX, dst=PREFIX, ip=PREFIX (either), \
     protocol=NAME or N, sport=N, dport=N, l4port=N (either) and data=OFFSET:HEX";
 
-/// What a packet must have, as it comes in; everything unset is allowed to be anything.
+/// The conditions on an arriving packet; an unset one matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The port that it came in by.
+    /// The ingress port.
     pub port: Option<u32>,
-    /// Its EtherType, in bytes 12 and 13.
+    /// EtherType, in bytes 12 and 13.
     pub ether_type: Option<u16>,
-    /// These bytes at this offset.
+    /// An offset in bytes, and the bytes there.
     pub data: Option<(usize, Vec<u8>)>,
-    /// Its IP source is in this prefix.
+    /// Prefix of the IP source address.
     pub source: Option<Prefix>,
-    /// Its IP destination is.
+    /// Prefix of the IP destination address.
     pub destination: Option<Prefix>,
-    /// One of the two is.
+    /// Prefix of the IP source or destination address.
     pub either: Option<Prefix>,
-    /// Its protocol: of IPv6 the one behind the extension headers.
+    /// IP protocol; for IPv6 the one after the extension headers.
     pub protocol: Option<u8>,
-    /// Its source port.
+    /// Source port of the transport header.
     pub source_port: Option<u16>,
-    /// Its destination port.
+    /// Destination port of the transport header.
     pub destination_port: Option<u16>,
-    /// One of the two.
+    /// Source or destination port of the transport header.
     pub either_port: Option<u16>,
 }
 
 impl Filter {
-    /// Whether a packet is one of those.
+    /// Whether a packet fulfils all conditions.
     pub fn admits(&self, port: u32, packet: &[u8]) -> bool {
         let data = |(offset, bytes): &(usize, Vec<u8>)| {
             let there = offset
@@ -81,7 +81,7 @@ impl Filter {
     /// in decimal, bytes in hexadecimal).
     ///
     /// # Errors
-    /// What is wrong with it, and what there is.
+    /// A message with the mistake and the known conditions.
     pub fn add(&mut self, condition: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("{condition:?}: {what}; {KNOWN}");
         let prefix = |text| Prefix::parse(text).ok_or_else(|| wrong("not an address or prefix"));
@@ -126,7 +126,7 @@ impl Filter {
 impl FromStr for Filter {
     type Err = String;
 
-    /// Conditions separated by commas, all of which must hold.
+    /// Parses conditions separated by commas, all of which must hold.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut filter = Self::default();
         for condition in text.split(',').filter(|condition| !condition.is_empty()) {

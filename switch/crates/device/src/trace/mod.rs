@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tracing packets of a running switch: who watches, and what they are told.
+//! Tracing packets of a running switch: the watchers, and the traces that they receive.
 //!
-//! Watchers come and go while packets flow. Without any, a worker looks at one flag for each packet
-//! and runs the interpreter that cannot be watched. With some, packets that a filter admits go
-//! through a second interpreter that records every step; all others stay with the first. A watcher
-//! that has no room for another packet loses it, and the packet is not even recorded for it: nobody
-//! slows the switch by reading slowly.
+//! Watchers may be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
+//! runs the interpreter without tracing. With watchers, packets that a filter admits go through a second interpreter
+//! that records every step; all other packets stay with the first. A watcher without room for another packet loses it,
+//! and no trace is recorded for it: a slow reader never slows the switch.
 
 mod filter;
 mod packet;
@@ -23,24 +22,24 @@ pub(crate) use recorder::{KnownPorts, Recorder};
 
 /// Takes traces. Called on worker threads: must not block.
 pub trait TraceSink: Send + Sync {
-    /// Whether there is room for another packet. If not, it counts as lost.
+    /// Whether the sink has room for another packet. If not, the packet counts as lost.
     fn ready(&self) -> bool;
 
     /// Takes a packet's trace; false if there was no room after all.
     fn take(&self, trace: &Arc<PacketTrace>) -> bool;
 }
 
-/// Somebody who watches.
+/// A client that watches packets.
 pub(crate) struct Watcher {
     id: u64,
     filter: Filter,
-    /// Packets that are still wanted.
+    /// Packets that the watcher still wants.
     remaining: AtomicU64,
     sink: Arc<dyn TraceSink>,
 }
 
 impl Watcher {
-    /// Takes one of the packets that are still wanted.
+    /// Reserves one of the packets that the watcher still wants.
     fn reserve(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
         self.remaining
@@ -49,18 +48,18 @@ impl Watcher {
     }
 }
 
-/// Those who watched when a worker last looked.
+/// A worker's copy of the list of watchers.
 #[derive(Default)]
 pub(crate) struct Watchers {
     changes: u64,
     pub(crate) list: Vec<Arc<Watcher>>,
 }
 
-/// All who watch.
+/// All watchers.
 #[derive(Default)]
 pub(crate) struct Tracing {
     active: AtomicBool,
-    /// How often `watchers` has changed.
+    /// Counts changes of `watchers`.
     changes: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
     last_id: AtomicU64,
@@ -68,14 +67,14 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Whether anybody watches: what a worker asks before each packet, so that whoever watches sees what comes in
-    /// afterwards.
+    /// Whether there are watchers. A worker checks this before each packet, so that a new watcher gets all packets that
+    /// arrive after it was added.
     #[inline]
     pub(crate) fn active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Brings a list of those who watch up to date.
+    /// Updates a worker's copy of the list, if the list has changed.
     pub(crate) fn refresh(&self, known: &mut Watchers) {
         let changes = self.changes.load(Ordering::Relaxed);
         if changes != known.changes {
@@ -92,12 +91,12 @@ impl Tracing {
         self.active.store(!watchers.is_empty(), Ordering::Relaxed);
     }
 
-    /// A number for the next packet traced.
+    /// Returns the number of the next traced packet.
     pub(crate) fn next_packet(&self) -> u64 {
         self.packets.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Gives a trace to those who wanted the packet; who has all that was asked for, leaves.
+    /// Delivers a trace to the watchers that reserved the packet. Removes a watcher that has received all its packets.
     pub(crate) fn deliver(&self, wanted: &[Arc<Watcher>], trace: &Arc<PacketTrace>) {
         for watcher in wanted {
             if !watcher.sink.take(trace) {
@@ -112,7 +111,7 @@ impl Tracing {
         self.change(|watchers| watchers.retain(|watcher| watcher.id != id));
     }
 
-    /// Watches until the handle is dropped or `count` packets have been taken.
+    /// Adds a watcher until the handle is dropped or `count` packets were taken.
     pub(crate) fn watch(
         self: &Arc<Self>,
         filter: Filter,
@@ -137,7 +136,7 @@ impl Tracing {
     }
 }
 
-/// Those of `watchers` who want this packet and have room for it.
+/// Returns those of `watchers` that want this packet and have room for it.
 pub(crate) fn who_wants(watchers: &[Arc<Watcher>], port: u32, packet: &[u8]) -> Vec<Arc<Watcher>> {
     let wants = |watcher: &&Arc<Watcher>| {
         watcher.filter.admits(port, packet) && watcher.sink.ready() && watcher.reserve()
@@ -145,7 +144,7 @@ pub(crate) fn who_wants(watchers: &[Arc<Watcher>], port: u32, packet: &[u8]) -> 
     watchers.iter().filter(wants).cloned().collect()
 }
 
-/// Watching ends when this is dropped.
+/// Removes its watcher when it is dropped.
 pub struct TraceHandle {
     tracing: Arc<Tracing>,
     id: u64,

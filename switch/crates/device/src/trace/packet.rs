@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a filter looks at in an Ethernet frame: addresses, protocol and ports of IPv4 and IPv6.
+//! Reads the fields of an Ethernet frame that filters use: addresses, protocol and ports of IPv4 and IPv6.
 //!
-//! The bytes are those of the wire, so every access is checked; what is cut short or makes no sense has none of what a
-//! filter asks for.
+//! The bytes come from the wire, so every access is checked. A truncated or invalid packet has none of these fields.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,10 +10,10 @@ const MOST_TAGS: usize = 2;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const MOST_EXTENSION_HEADERS: usize = 8;
-/// TCP, UDP, DCCP, SCTP and UDP-Lite.
+/// Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// An IP packet's flow; `ports` are source and destination, `None` where there are none to be read.
+/// An IP packet's flow; `ports` are source and destination, `None` where the packet has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
@@ -24,7 +23,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Reads a frame; `None` if it is not a whole IP header behind Ethernet and at most two VLAN tags.
+    /// Reads a frame; `None` unless it has a whole IP header behind Ethernet and at most two VLAN tags.
     pub(super) fn read(frame: &[u8]) -> Option<Self> {
         let mut at = 12;
         let mut kind = word(frame, at)?;
@@ -141,12 +140,12 @@ impl Prefix {
             _ => return false,
         };
         let below = width - u32::from(self.length);
-        // A shift by all bits is none that there is.
+        // A shift by all bits returns `None`.
         (own ^ other).checked_shr(below).unwrap_or(0) == 0
     }
 }
 
-/// A protocol's number, by the name that most people know it by, or as a number.
+/// Returns a protocol's number, given its common name or its number.
 pub(super) fn protocol(text: &str) -> Option<u8> {
     let known = match text.to_ascii_lowercase().as_str() {
         "icmp" => 1,
@@ -169,7 +168,7 @@ pub(super) fn protocol(text: &str) -> Option<u8> {
 mod tests {
     use super::*;
 
-    /// An Ethernet frame with this type and content.
+    /// Builds an Ethernet frame with this type and content.
     fn frame(kind: u16, content: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend(kind.to_be_bytes());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened to one packet, in words: a line for each step.
+//! The trace of one packet in text form: a line for each step.
 
 use std::fmt::{self, Write};
 
-/// What kind of step a line tells.
+/// Kind of the step in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The packet came in; a copy of it enters a pipeline.
+    /// The packet arrived; a copy of it enters a pipeline.
     Enter,
     /// A parser state, with the headers it filled; the end of parsing with an error.
     Parser,
@@ -18,12 +18,12 @@ pub enum Kind {
     Extern,
     /// `log_msg` and `assert`.
     Log,
-    /// What became of the packet or copy.
+    /// The fate of the packet or copy.
     Fate,
 }
 
 impl Kind {
-    /// As it is printed.
+    /// Returns the kind's name in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Enter => "enter",
@@ -42,9 +42,9 @@ impl Kind {
 pub struct TraceLine {
     /// Its kind.
     pub kind: Kind,
-    /// What it is about: a state, a table, an extern, a fate.
+    /// The object of the step: a state, a table, an extern, a fate.
     pub name: String,
-    /// Particulars by name, in order. Numbers of the program are in hexadecimal.
+    /// Details by name, in order. Numbers of the program are in hexadecimal.
     pub details: Vec<(String, String)>,
 }
 
@@ -68,13 +68,13 @@ impl TraceLine {
 pub struct PacketTrace {
     /// Counts the packets traced since the switch started.
     pub number: u64,
-    /// When it came in, in microseconds since the switch started.
+    /// Its time of arrival, in microseconds since the switch started.
     pub time_us: u64,
     /// The steps.
     pub lines: Vec<TraceLine>,
 }
 
-/// A step as one line of text: `#NUMBER SECONDS KIND NAME detail=value ...`.
+/// Formats a step as one line of text: `#NUMBER SECONDS KIND NAME detail=value ...`.
 pub fn format_line<'a>(
     number: u64,
     time_us: u64,
@@ -97,7 +97,7 @@ pub fn format_line<'a>(
 }
 
 impl PacketTrace {
-    /// The steps as text, one line each.
+    /// Returns the steps as text, one line each.
     pub fn text(&self) -> impl Iterator<Item = String> + '_ {
         self.lines.iter().map(|line| {
             let details = line.details.iter().map(|(name, value)| (&**name, &**value));

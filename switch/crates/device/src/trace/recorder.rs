@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts the engine's steps into words, by the names of the program.
+//! Translates the engine's steps into text, with the names of the program.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use super::record::{Kind, PacketTrace, TraceLine};
 /// Bytes of the packet that a trace shows.
 const SHOWN: usize = 64;
 
-/// Where a packet can go.
+/// The ports that a packet can go to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KnownPorts {
     /// Ports that are attached.
@@ -23,7 +23,7 @@ pub(crate) struct KnownPorts {
     pub(crate) cpu: Option<u32>,
 }
 
-/// Records one packet after the other.
+/// Records packets, one after the other.
 pub(crate) struct Recorder {
     program: Arc<Program>,
     ports: KnownPorts,
@@ -39,7 +39,7 @@ impl Recorder {
         }
     }
 
-    /// Begins with a packet that came in.
+    /// Begins a record with an arriving packet.
     pub(crate) fn begin(&mut self, port: u32, packet: &[u8], ports: KnownPorts) {
         self.ports = ports;
         self.lines.clear();
@@ -52,7 +52,7 @@ impl Recorder {
         self.lines.push(line);
     }
 
-    /// What was recorded since.
+    /// Ends the record and returns it.
     pub(crate) fn end(&mut self, number: u64, time_us: u64) -> PacketTrace {
         PacketTrace {
             number,
@@ -301,7 +301,7 @@ fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// A big-endian number in hexadecimal.
+/// Formats a big-endian number in hexadecimal.
 fn number(bytes: &[u8]) -> String {
     let digits = hex(bytes);
     let digits = digits.trim_start_matches('0');
@@ -313,7 +313,7 @@ fn number_of_words(words: &[u64]) -> String {
     number(&bytes)
 }
 
-/// A field of an entry's key.
+/// Formats a field of an entry's key.
 fn key_field(field: &KeyField) -> String {
     match field {
         KeyField::Exact(value) | KeyField::Optional(value) => number(value),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime client whose steps are expectations: here its stream and what arbitration says.
+//! A P4Runtime client whose steps are expectations; this file has its stream and the arbitration messages.
 
 mod expected;
 mod packets;
@@ -23,12 +23,12 @@ use crate::case::{Failure, Outcome, same};
 
 pub use expected::{Expected, Optional};
 
-/// What arbitration told a client.
+/// An arbitration message that a client received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told(pub MasterArbitrationUpdate);
 
 impl Told {
-    /// OK for the primary, ALREADY_EXISTS for a backup, NOT_FOUND where there is no primary.
+    /// Returns OK for the primary, ALREADY_EXISTS for a backup, NOT_FOUND without a primary.
     pub fn code(&self) -> Code {
         self.0
             .status
@@ -36,14 +36,14 @@ impl Told {
             .map_or(Code::Unknown, |status| Code::from(status.code))
     }
 
-    /// The highest election id.
+    /// Returns the highest election id.
     pub fn election_id(&self) -> Option<Uint128> {
         self.0.election_id
     }
 }
 
-/// The stream from the server. Some servers say nothing at all, not even that the stream is open, before they have
-/// something to say.
+/// The stream from the server. Some servers send nothing at all, not even the headers of the open stream, before their
+/// first message.
 enum Inbound {
     Opening(JoinHandle<Result<Streaming<StreamMessageResponse>, Status>>),
     Open(Box<Streaming<StreamMessageResponse>>),
@@ -53,13 +53,13 @@ enum Inbound {
 pub struct Client {
     /// Remote procedures.
     pub rpc: P4RuntimeClient<Channel>,
-    /// The device that requests name.
+    /// The device id in requests.
     pub device_id: u64,
-    /// The role that requests name.
+    /// The role in requests.
     pub role: String,
-    /// Its configuration, for arbitration.
+    /// The role's configuration, for arbitration.
     pub role_config: Option<prost_types::Any>,
-    /// The election id that requests carry.
+    /// The election id in requests.
     pub election_id: Option<Uint128>,
     first_id: u64,
     packet_io: bool,
@@ -93,7 +93,7 @@ impl Client {
     /// Sends a message.
     ///
     /// # Errors
-    /// If the stream has ended.
+    /// The stream has ended.
     pub async fn send(&self, update: Option<Request>) -> Outcome {
         let ended = || Failure::Failed("the stream has ended".into());
         let requests = self.requests.as_ref().ok_or_else(ended)?;
@@ -106,7 +106,7 @@ impl Client {
         self.requests = None;
     }
 
-    /// The next message, or the status that the stream ended with.
+    /// Returns the next message, or the status that ended the stream.
     async fn receive(&mut self) -> Result<Option<StreamMessageResponse>, Status> {
         if let Inbound::Opening(opening) = &mut self.inbound {
             let opened = opening
@@ -120,10 +120,10 @@ impl Client {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     ///
     /// # Errors
-    /// If the stream ends or nothing comes.
+    /// The stream ends, or no message comes in time.
     pub async fn next(&mut self) -> Outcome<Response> {
         match timeout(DEADLINE, self.receive()).await {
             Err(_) => Err(Failure::Failed("nothing came on the stream".into())),
@@ -136,10 +136,10 @@ impl Client {
         }
     }
 
-    /// The next message that is one of this kind; others are passed over.
+    /// Returns the next message that `pick` accepts; skips others.
     ///
     /// # Errors
-    /// As for [`next`](Self::next).
+    /// The errors of [`next`](Self::next).
     pub async fn next_of<T>(&mut self, pick: impl Fn(Response) -> Option<T>) -> Outcome<T> {
         loop {
             if let Some(message) = pick(self.next().await?) {
@@ -148,10 +148,10 @@ impl Client {
         }
     }
 
-    /// The code with which the server ends the stream; what comes before is passed over.
+    /// Returns the code with which the server ends the stream; skips messages before that.
     ///
     /// # Errors
-    /// If it does not end.
+    /// The stream does not end in time.
     pub async fn ended(&mut self) -> Outcome<Code> {
         let ending = async {
             loop {
@@ -169,7 +169,7 @@ impl Client {
     /// Fails if a message comes.
     ///
     /// # Errors
-    /// With that message.
+    /// A message came.
     pub async fn is_quiet(&mut self) -> Outcome {
         match timeout(QUIET, self.receive()).await {
             Err(_) => Ok(()),
@@ -182,7 +182,7 @@ impl Client {
     /// Sends an arbitration update with the case's n-th election id.
     ///
     /// # Errors
-    /// If the stream has ended.
+    /// The stream has ended.
     pub async fn send_arbitration(&mut self, n: impl Into<Option<u64>>) -> Outcome {
         self.election_id = n.into().map(|n| Uint128 {
             high: 0,
@@ -191,10 +191,10 @@ impl Client {
         self.send_election_id().await
     }
 
-    /// Sends an arbitration update with the election id as it is.
+    /// Sends an arbitration update with the current election id.
     ///
     /// # Errors
-    /// If the stream has ended.
+    /// The stream has ended.
     pub async fn send_election_id(&mut self) -> Outcome {
         let role = (!self.role.is_empty() || self.role_config.is_some()).then(|| Role {
             name: self.role.clone(),
@@ -210,10 +210,10 @@ impl Client {
         self.send(Some(Request::Arbitration(update))).await
     }
 
-    /// The next message, which must be arbitration's.
+    /// Returns the next message, which must be an arbitration message.
     ///
     /// # Errors
-    /// If it is not, or none comes.
+    /// Another message comes, or none in time.
     pub async fn told(&mut self) -> Outcome<Told> {
         match self.next().await? {
             Response::Arbitration(update) => Ok(Told(update)),
@@ -223,19 +223,19 @@ impl Client {
         }
     }
 
-    /// Sends an arbitration update; the answer must have this code.
+    /// Sends an arbitration update, and expects an answer with this code.
     ///
     /// # Errors
-    /// If it has another, or none comes.
+    /// The code differs, or no answer comes in time.
     pub async fn is_told(&mut self, n: impl Into<Option<u64>>, code: Code) -> Outcome<Told> {
         self.send_arbitration(n).await?;
         self.hears(code).await
     }
 
-    /// The next message must be arbitration's, with this code.
+    /// Expects that the next message is an arbitration message with this code.
     ///
     /// # Errors
-    /// If it is not.
+    /// The server responds otherwise.
     pub async fn hears(&mut self, code: Code) -> Outcome<Told> {
         let told = self.told().await?;
         same(told.code(), code, "the arbitration's status")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that walk through `program/suite.p4` and come back.
+//! Packets that run through `program/suite.p4` and come back.
 
 use sluice_p4runtime::proto::v1::{PacketIn, PacketMetadata, PacketOut};
 
@@ -31,12 +31,12 @@ pub enum Walk {
     Timeout = 15,
 }
 
-/// The frame that walks, and what the packet-out says besides.
+/// The frame to send, and further fields of the packet-out.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// Source address.
     pub src: u64,
-    /// EtherType: 0x88b5 where the key follows.
+    /// EtherType; with 0x88b5 the key follows.
     pub kind: u16,
     /// Key field.
     pub a: u32,
@@ -71,7 +71,7 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// The bytes.
+    /// Returns the frame's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![2, 0, 0, 0, 0, 2];
         bytes.extend_from_slice(&self.src.to_be_bytes()[2..]);
@@ -85,7 +85,7 @@ impl Frame {
         bytes
     }
 
-    /// The packet-out.
+    /// Builds the packet-out.
     pub fn out(&self, walk: Walk) -> PacketOut {
         let field = |(index, value): (usize, u128)| PacketMetadata {
             metadata_id: index as u32 + 1,
@@ -102,22 +102,22 @@ impl Frame {
 /// A packet that came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Where it came in.
+    /// Port that it arrived on.
     pub ingress_port: u128,
-    /// What the table's action said; 0 for a miss.
+    /// Value set by the table's action; 0 for a miss.
     pub mark: u128,
     /// The replica's instance.
     pub instance: u128,
     /// The meter's colour.
     pub color: u128,
-    /// It is a clone.
+    /// Whether it is a clone.
     pub is_clone: bool,
     /// The frame.
     pub payload: Vec<u8>,
 }
 
 impl Seen {
-    /// Reads a packet-in; fails where a metadata field is missing.
+    /// Reads a packet-in; fails if a metadata field is missing.
     pub(super) fn read(packet: &PacketIn) -> Outcome<Self> {
         let field = |id: u32| -> Outcome<u128> {
             let found = packet.metadata.iter().find(|field| field.metadata_id == id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is primary, who hears of it, and what ends a stream.
+//! The choice of the primary, the notifications about it, and the errors that end a stream.
 
 use super::prelude::*;
 
@@ -272,7 +272,7 @@ async fn a_backup_may_raise_its_id_above_the_primarys(t) {
 }
 
 async fn a_client_with_the_primarys_id_writes_without_a_stream_of_its_own(t) {
-    // The server trusts device, role and election id of a request: it need not know the connection.
+    // The server trusts device, role and election id of a request, and need not check the connection.
     let _primary = t.primary().await?;
     let mut c = t.client().await?;
     c.election_id = Some(t.id(100));

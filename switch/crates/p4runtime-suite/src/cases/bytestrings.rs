@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as bytes: any zero padding is taken, the shortest form is given, what does not fit is OUT_OF_RANGE.
+//! Numbers as bytes: any zero padding is accepted, the shortest form is returned, and a value that does not fit is
+//! OUT_OF_RANGE.
 
 use super::prelude::*;
 

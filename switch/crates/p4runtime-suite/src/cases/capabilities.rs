@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server says of itself; and the gRPC services that go with any server.
+//! The server's capabilities, and the gRPC services that every server should have.
 
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

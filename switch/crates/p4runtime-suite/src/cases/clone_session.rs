@@ -106,7 +106,7 @@ async fn an_entry_of_no_type_reads_groups_and_sessions(t) {
     let mut c = t.primary().await?;
     c.insert(session(7, vec![replica(1, 1)], 0), OK).await?;
     c.insert(multicast(7, vec![replica(1, 1)]), OK).await?;
-    // The specification does not say; a server that answers answers with both.
+    // The specification leaves this open; a server that supports it returns both kinds.
     let wanted = PacketReplicationEngineEntry { r#type: None }.into_entity();
     let (read, status) = c.try_read(vec![wanted]).await;
     holds(status.is_err() || read.len() == 2, format!("{read:?}"))?;

@@ -34,7 +34,7 @@ fn unset() -> DigestEntry {
     }
 }
 
-/// The source address that a message carries.
+/// Returns the source address in a message.
 fn source(data: &P4Data) -> Option<u128> {
     let Some(p4_data::Data::Struct(members)) = &data.data else {
         return None;
@@ -104,7 +104,7 @@ async fn a_message_is_repeated_after_its_acknowledgement(t) {
     let first = c.next_of(list).await?;
     let ack = DigestListAck { digest_id: first.digest_id, list_id: first.list_id };
     c.send(Some(Request::DigestAck(ack))).await?;
-    // What comes back of a later message shows that the acknowledgement has arrived.
+    // The answer to a later message shows that the acknowledgement has arrived.
     c.walks(Walk::Keyless, Frame::default()).await?;
     learn(&c, 1).await?;
     let again = c.next_of(list).await?;

@@ -69,7 +69,7 @@ async fn a_counter_counts_packets_and_bytes(t) {
     let read = c.entries(wants_counter()).await?;
     let data = read[0].counter_data.unwrap_or_default();
     same(data.packet_count, 3, "packets")?;
-    // With or without the packet-out's header, but the same for each.
+    // The size may include the packet-out's header, but is the same for each packet.
     let frame = Frame::default().bytes().len() as i64;
     holds(data.byte_count == 3 * frame || data.byte_count == 3 * (frame + 4), format!("{data:?}"))?;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is set is what is got, whole or in part.
+//! Get returns the pipeline that was set, whole or in part.
 
 use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 

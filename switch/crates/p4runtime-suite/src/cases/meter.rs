@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect meters: two rates, one rate, two colours, and what they count.
+//! Indirect meters: two rates, one rate, two colours, and the unit (packets or bytes).
 
 use super::prelude::*;
 use crate::bench::Client;
 use crate::case::Outcome;
 
-/// Which meter packets go through.
+/// Selects the meter that packets go through.
 const TWO_RATES: u16 = 0;
 const ONE_RATE: u16 = 1;
 const TWO_COLORS: u16 = 2;
 
-/// The colours of so many packets through cell 1, at once.
+/// Sends this number of packets through cell 1 at once; returns their colours.
 async fn colors(c: &mut Client, meter: u16, packets: usize) -> Outcome<Vec<u128>> {
     let mut colors = Vec::new();
     for _ in 0..packets {

@@ -50,7 +50,7 @@ mod write;
 
 use crate::case::Case;
 
-/// Every case. Those that need a server without pipeline come first.
+/// Returns every case. Those that need a server without pipeline come first.
 pub fn all() -> Vec<Case> {
     [
         get_pipeline::cases(),
@@ -87,7 +87,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// What cases use.
+/// Imports for the cases.
 mod prelude {
     pub(super) use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as Set;
     pub(super) use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;

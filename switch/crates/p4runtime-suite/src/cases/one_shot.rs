@@ -7,7 +7,7 @@ fn shot(action: Option<TableAction>) -> TableEntry {
     entry("selector_table", vec![exact(1, 1)], action)
 }
 
-/// A set with one thing changed.
+/// Returns a set with one change.
 fn altered(change: impl FnOnce(&mut ActionProfileActionSet)) -> TableEntry {
     let mut action = to_set(&[(5, 1)]);
     if let Some(table_action::Type::ActionProfileActionSet(set)) =
@@ -129,7 +129,7 @@ async fn members_beside_a_set_are_invalid(t) {
     c.insert(shot(to_set(&[(5, 1)])), OK).await?;
     let codes = c.codes(vec![insert(member("paths", 1, 5))]).await?;
     if codes == [OK] {
-        // The server may wait with the refusal until an entry names the member.
+        // The server may delay the refusal until an entry refers to the member.
         c.insert(entry("selector_table", vec![exact(1, 2)], to_member(1)), INVALID).await?;
     } else {
         same(codes, vec![INVALID], "codes")?;

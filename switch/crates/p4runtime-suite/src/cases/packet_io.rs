@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use super::prelude::*;
 use crate::bench::QUIET;
 
-/// How often a packet is sent that may be lost.
+/// Attempts to send a packet that may be lost.
 const ATTEMPTS: usize = 100;
 
 fn packet(message: Response) -> Option<PacketIn> {
@@ -16,7 +16,7 @@ fn packet(message: Response) -> Option<PacketIn> {
     }
 }
 
-/// A packet-out with its metadata changed must be dropped; a StreamError is allowed, and then INVALID_ARGUMENT.
+/// Expects that a packet-out with changed metadata is dropped; a StreamError with INVALID_ARGUMENT is allowed.
 macro_rules! dropped {
     ($t:ident, $change:expr) => {{
         let mut c = $t.primary().await?;
@@ -177,7 +177,7 @@ async fn a_packet_out_with_an_empty_value_is_dropped(t) {
 async fn a_client_that_does_not_read_slows_nobody(t) {
     let mut slow = t.primary().await?;
     slow.needs_packets()?;
-    // Nothing of this is ever read by the one who sent it.
+    // The sender never reads any of this.
     for src in 0..5_000 {
         slow.packet_out(Frame { src, ..Frame::default() }.out(Walk::Keyless)).await?;
     }
@@ -186,7 +186,7 @@ async fn a_client_that_does_not_read_slows_nobody(t) {
     next.is_told(101, OK).await?;
     next.modify(exact_entry(1, 6), OK).await?;
     let frame = Frame { a: 1, src: 0x77, ..Frame::default() };
-    // Queues are bounded and may be full of what came before: a packet may be lost, but not every one.
+    // Queues are bounded and may still be full: a packet may be lost, but not all of them.
     for _ in 0..ATTEMPTS {
         next.packet_out(frame.out(Walk::Exact)).await?;
         let comes = async {

@@ -58,7 +58,7 @@ async fn a_request_may_be_repeated(t) {
     c.insert(exact_entry(1, 1), OK).await?;
     let wanted = all_of("exact_table").into_entity();
     let (read, status) = c.try_read(vec![wanted.clone(), wanted]).await;
-    // Merged or not.
+    // A server may merge the two requests or not.
     holds(status.is_ok() && (1..=2).contains(&read.len()), format!("{read:?}, {status:?}"))?;
 }
 

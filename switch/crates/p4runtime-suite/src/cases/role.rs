@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Roles: arbitration for each, and what each may do. The configuration of a role is in a scheme that server and client
-//! agree upon; of ours (sluice.p4runtime.v1.RoleConfig) another server knows nothing, and says INVALID_ARGUMENT.
+//! Roles: arbitration and rights of each. Server and client agree on the scheme of a role's configuration. Other
+//! servers do not know ours (sluice.p4runtime.v1.RoleConfig), and answer INVALID_ARGUMENT.
 
 use prost::Message;
 use sluice_p4runtime::proto::role::{PacketFilter, RoleConfig};
@@ -17,7 +17,7 @@ fn packed(config: &RoleConfig) -> prost_types::Any {
     }
 }
 
-/// The primary of a role with this configuration. Skipped on servers that do not know the scheme.
+/// Returns the primary of a role with this configuration. Skipped on servers that do not know the scheme.
 async fn configured(t: &Bench, config: &RoleConfig) -> Outcome<Client> {
     let mut c = t.client().await?;
     c.role = t.role("configured");

@@ -5,7 +5,7 @@ use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::Respons
 
 use super::prelude::*;
 
-/// A config that no server can realize.
+/// Returns a config that no server can realize.
 fn broken() -> ForwardingPipelineConfig {
     ForwardingPipelineConfig {
         p4_device_config: b"{ nonsense".to_vec().into(),
@@ -104,7 +104,7 @@ async fn a_p4info_that_does_not_fit_the_device_config_is_invalid(t) {
 async fn an_empty_p4info_beside_a_program_names_nothing(t) {
     let mut c = t.primary().await?;
     let config = ForwardingPipelineConfig { p4info: Some(Default::default()), ..program::config() };
-    // Whether such a pair can be realized is the server's to say; what it says must hold.
+    // The server may or may not support such a pair; its answer must be consistent.
     c.sets(Set::VerifyAndCommit, Some(config), [OK, INVALID]).await?;
     c.commit().await?;
 }

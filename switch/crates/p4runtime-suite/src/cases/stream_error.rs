@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors of stream messages. They are optional: a server that says nothing is passed over.
+//! Errors of stream messages. They are optional: a server that sends none is skipped.
 
 use super::prelude::*;
 use crate::bench::Client;
 use crate::case::Outcome;
 
-/// The stream error that comes before the answer to a later arbitration update.
+/// Returns the stream error that comes before the answer to a later arbitration update.
 async fn error(c: &mut Client) -> Outcome<StreamError> {
     c.send_election_id().await?;
     let unsaid = || Failure::Skipped("optional, and not sent here".into());
-    // Arbitration may overtake.
+    // The arbitration message may overtake the error.
     for _ in 0..2 {
         match c.next().await {
             Ok(Response::Error(error)) => return Ok(error),

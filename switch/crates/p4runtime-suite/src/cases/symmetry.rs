@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written is what is read.
+//! A read returns what was written.
 
 use super::prelude::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Insert, modify, delete, and what packets see of it.
+//! Insert, modify and delete, and their effect on packets.
 
 use super::prelude::*;
 
@@ -153,7 +153,7 @@ async fn a_full_table_is_resource_exhausted_and_keeps_what_it_has(t) {
         c.insert(entry(n), OK).await?;
     }
     let mut held = 16;
-    // The size is what the table holds at least.
+    // The table holds at least as many entries as its size.
     let mut code = OK;
     while code == OK && held < 4096 {
         held += 1;

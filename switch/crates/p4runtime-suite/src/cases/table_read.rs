@@ -5,7 +5,7 @@ use super::prelude::*;
 use crate::bench::{Bench, Client};
 use crate::case::Outcome;
 
-/// A primary, with entries in three tables.
+/// Returns a primary, after inserting entries into three tables.
 async fn filled(t: &Bench) -> Outcome<Client> {
     let mut c = t.primary().await?;
     c.insert(
@@ -44,7 +44,7 @@ section! { "TableEntry: Wildcard Reads";
 async fn table_id_zero_reads_all_tables(t) {
     let mut c = filled(t).await?;
     let read = c.entries(TableEntry::default()).await?;
-    // Seven of ours and two that are constant.
+    // Seven inserted entries and two constant ones.
     same(read.len(), 9, "entries")?;
     holds(read.iter().all(|entry| !entry.is_default_action), "a default entry is among them")?;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser value sets: always there, replaced as a whole.
+//! Parser value sets: they always exist, and are replaced as a whole.
 
 use super::prelude::*;
 

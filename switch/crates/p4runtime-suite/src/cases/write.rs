@@ -144,7 +144,7 @@ async fn concurrent_writes_are_serialized(t) {
         let request = WriteRequest {
             device_id: c.device_id,
             election_id: c.election_id,
-            // All writers want the same eight entries: each entry is inserted by exactly one.
+            // All writers insert the same eight entries; each entry must be inserted by exactly one of them.
             updates: (0..8).map(|a| insert(exact_entry(a, writer + 1))).collect(),
             ..Default::default()
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of arbitration, and what is kept.
+//! The rules of arbitration, and the bounds on its state.
 
 use super::*;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn request(role: &str, id: Option<u128>) -> MasterArbitrationUpdate {
     }
 }
 
-/// Updates and completes the takeover at once; what everyone was told, as (controller, code, election id).
+/// Sends an update and completes the takeover at once. Returns all notifications as (controller, code, election id).
 fn update(
     arbiter: &mut Arbiter,
     controller: ControllerId,
@@ -254,7 +254,7 @@ fn a_role_without_streams_is_forgotten_but_for_its_highest_id() {
     assert_eq!(arbiter.rights("r"), Rights::new("r", None));
     let told = update(&mut arbiter, 2, "r", 4);
     assert_eq!(told, Ok(vec![(2, Code::NotFound, Some(5))]));
-    // Without a primary there is nothing to remember.
+    // Without a primary there is no election id to keep.
     update(&mut arbiter, 3, "never", None).unwrap();
     arbiter.disconnect(3);
     assert!(!arbiter.roles.contains_key("never"));
@@ -270,7 +270,7 @@ fn only_so_many_roles_are_remembered_and_live_ones_always() {
     }
     assert_eq!(arbiter.roles.len(), MAX_KNOWN_ROLES);
     assert!(may_write(&arbiter, "live", 7).is_ok());
-    // The last is remembered, the first is not.
+    // The last role is still known, the first is not.
     let last = format!("role {}", 2 * MAX_KNOWN_ROLES - 1);
     assert_eq!(
         update(&mut arbiter, 2, &last, 8).unwrap()[0].1,
@@ -293,7 +293,7 @@ fn the_largest_election_id_can_be_had_again_and_nothing_is_larger() {
 }
 
 proptest! {
-    /// Whatever controllers do, there is at most one primary, and it has the highest id ever seen.
+    /// Whatever the controllers do, there is at most one primary, and it has the highest id ever seen.
     #[test]
     fn never_two_primaries(
         steps in proptest::collection::vec((0..8u64, proptest::option::of(0..6u128), any::<bool>()), 0..60)

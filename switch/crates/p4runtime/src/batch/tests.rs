@@ -24,7 +24,7 @@ const P4INFO: &str = include_str!("../../tests/spec/programs/surface.p4info.txtp
 /// A table with an exact field of 7 bits and a longest-prefix field of 32.
 const TABLE: &str = "ingress.lpm_table";
 
-/// Actions that it has, among others.
+/// Some actions of the table.
 fn actions(schema: &Schema) -> Vec<u32> {
     let table = schema.tables.values().find(|table| table.name == TABLE);
     table.unwrap().actions.keys().copied().collect()
@@ -49,7 +49,7 @@ fn request(entry: TableEntry, operation: i32) -> Request {
     Request::read(request.encode_to_vec().into()).unwrap()
 }
 
-/// The entry goes in by the long way; what the table holds then.
+/// Inserts the entry by the slow path; returns the table's content.
 fn long_way(schema: &Schema, store: &Store, entry: &TableEntry) -> UpdateResult<Vec<EntrySpec>> {
     let context = Context {
         schema,
@@ -95,7 +95,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Often a good entry, often one with a mistake.
+    /// Generates entries: often a good one, often one with a mistake.
     fn entry()(
         good in (0u8..128, any::<u32>(), 1..=32, 0u64..512),
         fields in proptest::option::weighted(0.5, proptest::collection::vec(field(), 0..4)),
@@ -149,7 +149,7 @@ proptest! {
                 transaction.commit();
                 prop_assert_eq!(Ok(held(&schema, &store)), expected);
             }
-            // Right is only what is unusual: a key of nothing but "don't care" is, say.
+            // The slow path is right only for unusual updates, such as a key of nothing but "don't care".
             Item::Update(update) => {
                 let unusual = entry.is_default_action || entry.priority != 0;
                 prop_assert!(expected.is_err() || unusual, "{update:?}");
@@ -158,7 +158,7 @@ proptest! {
     }
 }
 
-/// A request of updates as they are encoded.
+/// Builds a request from encoded updates.
 fn of_encoded<const N: usize>(updates: [&[u8]; N]) -> Request {
     let mut body = Vec::new();
     for update in updates {
@@ -167,7 +167,7 @@ fn of_encoded<const N: usize>(updates: [&[u8]; N]) -> Request {
     Request::read(body.into()).unwrap()
 }
 
-/// What is read of a request's last update.
+/// Returns how the last update of a request was decoded.
 fn last(plans: &Plans, request: &Request) -> Result<String, tonic::Code> {
     let batch = Batch::decode(plans, request).map_err(|status| status.code())?;
     let last = batch.items().last().unwrap();

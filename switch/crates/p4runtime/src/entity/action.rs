@@ -14,7 +14,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ParamSchema, ProfileSchema, TableSchema};
 
-/// Reads an action with its parameters for a table.
+/// Decodes an action call of a table, with its parameters.
 pub fn decode_call(
     context: &Context<'_>,
     table: &TableSchema,
@@ -57,13 +57,13 @@ pub fn decode_call(
     Ok(ActionCall { action: id, params })
 }
 
-/// Writes an action of a table.
+/// Encodes an action call of a table.
 pub fn encode_call(
     context: &Context<'_>,
     table: &TableSchema,
     call: &ActionCall,
 ) -> Option<Action> {
-    // By name: the program has a copy of an action for every table that uses it.
+    // By name, because the program has a copy of an action for every table that uses it.
     let name = &context.program.actions.get(call.action.index())?.name;
     let mut known = table
         .actions
@@ -90,7 +90,7 @@ pub fn encode_call(
     Some(Action { action_id, params })
 }
 
-/// Reads what a table entry does.
+/// Decodes a table entry's action.
 pub fn decode(
     context: &Context<'_>,
     table: &TableSchema,
@@ -178,7 +178,7 @@ pub fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> {
     }
 }
 
-/// Writes a member's weight.
+/// Encodes a member's weight.
 pub fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
     if profile.weights_disallowed {
         0
@@ -187,7 +187,7 @@ pub fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
     }
 }
 
-/// Checks a group's size against a limit (0: none), by the profile's measure.
+/// Checks a group's size against a limit (0: none), in the profile's unit of size.
 pub fn check_size(
     profile: &ProfileSchema,
     weights: impl Iterator<Item = u32>,
@@ -215,7 +215,7 @@ pub fn check_size(
     Ok(())
 }
 
-/// Reads a watch port: absent, of the deprecated kind (`Some(None)`), or an existing port.
+/// Decodes a watch port: absent, of the deprecated kind (`Some(None)`), or an existing port.
 pub fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,
@@ -239,7 +239,7 @@ pub fn watch_port(
     }
 }
 
-/// The watch port of a group's member, in the form that [`watch_port`] takes.
+/// Returns the watch port of a group's member, in the form that [`watch_port`] takes.
 pub fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
     watch.as_ref().map(|watch| match watch {
         member::WatchKind::Watch(_) => None,
@@ -247,7 +247,7 @@ pub fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
     })
 }
 
-/// Writes what a table entry does.
+/// Encodes a table entry's action.
 pub fn encode(
     context: &Context<'_>,
     table: &TableSchema,

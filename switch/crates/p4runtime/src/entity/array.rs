@@ -16,7 +16,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ArraySchema, MeterType, RegisterSchema, unknown};
 
-/// A write to cells, checked; to be done when the batch has been committed.
+/// A checked write to cells, performed when the batch has been committed.
 pub enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -26,14 +26,14 @@ pub enum CellWrite {
         Range<usize>,
         Option<TableMeterConfig>,
     ),
-    /// Sets the counters of meters by colour to 0.
+    /// Resets per-colour counters of meters to 0.
     Colors(sluice_program::MeterId, Range<usize>),
     /// Sets registers.
     Register(sluice_program::RegisterId, Range<usize>, Vec<u8>),
 }
 
 impl CellWrite {
-    /// Does it.
+    /// Performs the write.
     pub fn perform(&self, externs: &Externs) {
         match self {
             Self::Counter(id, cells, packets, bytes) => {
@@ -52,7 +52,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // In range and of the right width: both have been checked.
+                    // Cannot fail: the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }
@@ -60,7 +60,7 @@ impl CellWrite {
     }
 }
 
-/// The cells that an index means: one, or all of the array when it is unset.
+/// Returns the cells that an index selects: one, or the whole array when it is unset.
 pub fn cells<Id>(array: &ArraySchema<Id>, index: Option<&Index>) -> UpdateResult<Range<usize>> {
     let Some(index) = index else {
         return Ok(0..array.size);
@@ -81,7 +81,7 @@ pub fn cells<Id>(array: &ArraySchema<Id>, index: Option<&Index>) -> UpdateResult
     }
 }
 
-/// Checks a write to an indirect counter; nothing to do without data.
+/// Checks a write to an indirect counter; a write without data has no effect.
 pub fn counter(
     context: &Context<'_>,
     operation: Operation,
@@ -102,8 +102,8 @@ pub fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter: without a configuration it returns to the default; with counter data its
-/// counters by colour return to 0.
+/// Checks a write to an indirect meter. Without a configuration the meter returns to the default; with counter data its
+/// per-colour counters are reset to 0.
 pub fn meter(
     context: &Context<'_>,
     operation: Operation,
@@ -159,7 +159,7 @@ pub fn register(
     }
 }
 
-/// Reads a counter's value.
+/// Decodes a counter's value.
 pub fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
     let value = |value: i64| {
         u64::try_from(value).map_err(|_| UpdateError::invalid("a counter cannot be negative"))
@@ -167,7 +167,7 @@ pub fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
     Ok((value(data.packet_count)?, value(data.byte_count)?))
 }
 
-/// Writes a counter's value.
+/// Encodes a counter's value.
 pub fn encode_counter(packets: u64, bytes: u64) -> CounterData {
     let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     CounterData {
@@ -176,7 +176,7 @@ pub fn encode_counter(packets: u64, bytes: u64) -> CounterData {
     }
 }
 
-/// Reads a meter's configuration, by the rules of its type.
+/// Decodes a meter's configuration, by the rules of its type.
 pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<TableMeterConfig> {
     let rate = |name: &str, value: i64| {
         u64::try_from(value)
@@ -214,7 +214,7 @@ pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<Tabl
     })
 }
 
-/// Writes a meter's configuration.
+/// Encodes a meter's configuration.
 pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
     Some(MeterConfig {
         cir: i64::try_from(config.cir).ok()?,
@@ -225,7 +225,7 @@ pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
     })
 }
 
-/// Writes a meter's counters by colour.
+/// Encodes a meter's per-colour counters.
 pub fn encode_colors(meter: &Meter) -> MeterCounterData {
     let [green, yellow, red] = meter.colors().each_ref().map(|cell| {
         let (packets, bytes) = cell.get();
@@ -234,19 +234,19 @@ pub fn encode_colors(meter: &Meter) -> MeterCounterData {
     MeterCounterData { green, yellow, red }
 }
 
-/// Sets a meter's counters by colour to 0.
+/// Resets a meter's per-colour counters to 0.
 pub fn reset_colors(meter: &Meter) {
     meter.colors().iter().for_each(|cell| cell.set(0, 0));
 }
 
-/// Reads a cell's index into a message.
+/// Encodes a cell's index.
 pub fn encode_index(index: usize) -> Option<Index> {
     Some(Index {
         index: index as i64,
     })
 }
 
-/// Writes a register's value.
+/// Encodes a register's value.
 pub fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
     let value = names::encode(schema.names.as_ref(), value);
     P4Data {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct counters and meters (P4Runtime specification, "Direct Resources").
 //!
-//! They live in the entry's shared state, outside of the tables' versions. So that a batch that is rolled back leaves them
-//! as they were, writes are collected and done when the batch has been committed; only what belongs to an entry that the
-//! batch itself inserts is written at once, since no packet sees it before.
+//! Direct resources live in the entry's shared state, outside of the tables' versions. A batch that is rolled back must
+//! leave them unchanged, so writes are collected and performed after the commit. Only resources of an entry that the
+//! same batch inserts are written at once, since no packet sees that entry before the commit.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::schema::TableSchema;
 #[derive(Default)]
 pub struct DirectWrites(Vec<Write>);
 
-/// What has direct resources.
+/// The owner of direct resources.
 #[derive(Clone)]
 pub enum Owner {
     /// An entry.
@@ -88,27 +88,27 @@ impl Write {
 }
 
 impl DirectWrites {
-    /// A mark to go back to.
+    /// Returns a savepoint for [`Self::rollback`].
     pub fn savepoint(&self) -> usize {
         self.0.len()
     }
 
-    /// Forgets what was collected since the mark.
+    /// Drops the writes collected since the savepoint.
     pub fn rollback(&mut self, savepoint: usize) {
         self.0.truncate(savepoint);
     }
 
-    /// Whether nothing was collected.
+    /// Whether no write was collected.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Does what was collected.
+    /// Performs the collected writes.
     pub fn perform(self) {
         self.0.iter().for_each(Write::perform);
     }
 
-    /// The direct resources that are written together with a table entry.
+    /// Collects the writes of direct resources that are part of a table entry's update.
     pub fn of_entry(
         &mut self,
         operation: Operation,
@@ -141,7 +141,7 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// A write of a direct counter by itself.
+    /// Collects a write of a direct counter by itself.
     pub fn counter(
         &mut self,
         context: &Context<'_>,
@@ -161,7 +161,7 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// A write of a direct meter by itself; without a configuration it returns to the default.
+    /// Collects a write of a direct meter by itself; without a configuration the meter returns to the default.
     pub fn meter(
         &mut self,
         context: &Context<'_>,
@@ -194,7 +194,7 @@ fn no_meter() -> UpdateError {
     UpdateError::invalid("the table has no direct meter")
 }
 
-/// Counters by colour can only be set to 0. Whether they are to be.
+/// Returns whether to reset the per-colour counters. Any value but 0 is an error.
 pub(super) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
     let Some(counters) = counters else {
         return Ok(false);
@@ -216,7 +216,7 @@ fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64,
     super::array::decode_counter(data)
 }
 
-/// The table and the entry that a direct resource belongs to.
+/// Finds the table and the entry that a direct resource belongs to.
 fn find<'a>(
     context: &Context<'a>,
     transaction: &Transaction<'_>,
@@ -233,23 +233,23 @@ fn find<'a>(
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
-/// A direct counter; 0 where packets leave nothing behind.
+/// Returns a direct counter's value; 0 for an entry without state.
 pub fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
     super::array::encode_counter(packets, bytes)
 }
 
-/// A direct meter, unless it has the default configuration.
+/// Returns a direct meter's configuration, unless it is the default one.
 pub fn meter_config(meter: Option<&Meter>) -> Option<MeterConfig> {
     encode_config(meter?.config()?)
 }
 
-/// The counters by colour of a direct meter, if there is one.
+/// Returns the per-colour counters of a direct meter, if there is one.
 pub fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> {
     meter.map(encode_colors)
 }
 
-/// A table entry with nothing but the direct resources that are wanted and that the table has.
+/// Encodes a table entry with only the requested direct resources that the table has.
 pub fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,

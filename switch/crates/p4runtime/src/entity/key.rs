@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match keys (P4Runtime specification, "Match Format"): canonical both ways, so that a key is written in one way only.
+//! Match keys (P4Runtime specification, "Match Format"), canonical in both directions: a key has exactly one encoding.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::proto::v1::FieldMatch;
 use crate::proto::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
 use crate::schema::MatchField;
 
-/// Reads a key: one field for each of `fields`, in their order; what the client omits is "don't care".
+/// Decodes a key: one field for each of `fields`, in their order; fields that the client omits are "don't care".
 pub fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
     for (index, field_match) in matches.iter().enumerate() {
         let id = field_match.field_id;
@@ -77,8 +77,8 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
     }
 }
 
-/// Matches on strings other than exact and optional ones. Strings have no order and no bits, so such a match means one
-/// string ("Translation of Match Fields"); its mask or prefix length is that of the program's type.
+/// Matches on strings other than exact and optional ones. Strings have no order and no bits, so such a match must mean
+/// one string ("Translation of Match Fields"); its mask or prefix length has the width of the program's type.
 mod to_numbers {
     use std::borrow::Cow;
 
@@ -139,7 +139,7 @@ mod to_numbers {
     }
 }
 
-/// Whether all strings of a key stand for numbers; what is no string does.
+/// Whether every string of a key stands for a known number; values that are not strings count as known.
 pub fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     matches.iter().all(|given| {
         let field = fields.iter().find(|field| field.id == given.field_id);
@@ -158,7 +158,7 @@ pub fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     })
 }
 
-/// The mask of a field that must be equal.
+/// Returns the all-ones mask of an exactly matched field.
 fn ones(width: usize) -> Vec<u8> {
     let mut mask = vec![0xff; width.div_ceil(8)];
     if !width.is_multiple_of(8) {
@@ -218,7 +218,7 @@ fn decode_ternary(ternary: &Ternary, width: usize) -> UpdateResult<KeyField> {
 fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
     let low = check(&range.low, width)?;
     let high = check(&range.high, width)?;
-    // Shortest forms: the longer is the larger, and among equals the order of bytes is that of numbers.
+    // Both are in shortest form: the longer value is the larger, and values of equal length compare as bytes.
     if (low.len(), low) > (high.len(), high) {
         return Err(UpdateError::invalid(
             "the low bound is above the high bound",
@@ -234,7 +234,7 @@ fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
     })
 }
 
-/// Writes a key; "don't care" is omitted.
+/// Encodes a key; "don't care" fields are omitted.
 pub fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
     let encode = |(field, value): (&MatchField, &KeyField)| {
         let bytes = |value: &[u8]| names::encode(field.names.as_ref(), value);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! P4Runtime's entities, translated to what the tables crate understands, and back. One file for each kind.
+//! Translates P4Runtime's entities to and from the types of the tables crate. One file for each kind of entity.
 //!
-//! Decoding checks everything that the specification says about the form of a message; what depends on the state of
-//! tables is checked by the transaction. Encoding is canonical: what is read can be written back as it is.
+//! Decoding checks everything that the specification says about the form of a message; the transaction checks what
+//! depends on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
 
 pub mod action;
 pub mod array;
@@ -19,36 +19,36 @@ use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::update;
 use crate::schema::{Schema, TableSchema};
 
-/// What decoding needs to know.
+/// Context of decoding and encoding.
 pub struct Context<'a> {
     /// The objects that clients can name.
     pub schema: &'a Schema,
-    /// The program that they belong to.
+    /// The program that these objects belong to.
     pub program: &'a Program,
-    /// Whether there is a port with this number.
+    /// Whether a port with this number exists.
     pub port_exists: &'a dyn Fn(u32) -> bool,
 }
 
 impl Context<'_> {
-    /// The program's table.
+    /// Returns the program's table.
     pub fn table(&self, table: &TableSchema) -> &Table {
         self.program.table(table.id)
     }
 }
 
-/// What an update does to an entity.
+/// The operation of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Must not exist yet.
+    /// The entity must not exist yet.
     Insert,
-    /// Must exist.
+    /// The entity must exist.
     Modify,
-    /// Must exist; only the key counts.
+    /// The entity must exist; only the key counts.
     Delete,
 }
 
 impl Operation {
-    /// Reads the type of an update.
+    /// Decodes the type of an update.
     pub fn decode(update_type: update::Type) -> UpdateResult<Self> {
         match update_type {
             update::Type::Insert => Ok(Self::Insert),
@@ -58,7 +58,7 @@ impl Operation {
         }
     }
 
-    /// For entities that are always there: only MODIFY makes sense.
+    /// Refuses all but MODIFY, for entities that always exist.
     pub fn modify_only(self, what: &str) -> UpdateResult {
         match self {
             Self::Modify => Ok(()),

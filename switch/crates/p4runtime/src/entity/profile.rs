@@ -39,7 +39,7 @@ pub fn apply_member(
     Ok(())
 }
 
-/// Writes a member.
+/// Encodes a member.
 pub fn encode_member(
     context: &Context<'_>,
     profile_id: u32,
@@ -90,7 +90,7 @@ fn decode_group(
 ) -> UpdateResult<GroupSpec> {
     let most = profile.max_group_size;
     let max_size = match u32::try_from(group.max_size) {
-        // A client that leaves it to the server, where the specification wants a number: take the largest.
+        // The client leaves the size to the server, although the specification requires a number: use the largest.
         Ok(0) => 0,
         Ok(size) if most == 0 || size <= most => size,
         _ => {
@@ -119,7 +119,7 @@ fn decode_group(
     })
 }
 
-/// Writes a group.
+/// Encodes a group.
 pub fn encode_group(
     context: &Context<'_>,
     profile_id: u32,

@@ -103,7 +103,7 @@ fn decode_replicas(ports: &PortType, replicas: &[v1::Replica]) -> UpdateResult<V
 fn decode_replica(ports: &PortType, replica: &v1::Replica) -> UpdateResult<Replica> {
     let port = match &replica.port_kind {
         Some(replica::PortKind::Port(port)) => decode_port(ports, port)?,
-        // Deprecated since 1.4, and what older clients send.
+        // Deprecated since 1.4, but older clients send it.
         Some(replica::PortKind::EgressPort(port)) => *port,
         None => return Err(UpdateError::invalid("a replica without port")),
     };
@@ -147,7 +147,7 @@ fn encode_replicas(ports: &PortType, replicas: &[Replica]) -> Vec<v1::Replica> {
     replicas.iter().map(encode).collect()
 }
 
-/// Writes a multicast group.
+/// Encodes a multicast group.
 pub fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
     Type::MulticastGroupEntry(MulticastGroupEntry {
         multicast_group_id: id,
@@ -156,7 +156,7 @@ pub fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
     })
 }
 
-/// Writes a clone session.
+/// Encodes a clone session.
 pub fn encode_session(ports: &PortType, id: u32, session: &CloneSession) -> Type {
     Type::CloneSessionEntry(CloneSessionEntry {
         session_id: id,

@@ -78,7 +78,7 @@ fn apply_entry(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Entries of constant tables: only their direct resources can be written.
+/// Updates an entry of a constant table: only its direct resources can be written.
 fn modify_constant(
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -122,7 +122,7 @@ fn apply_default(
         Some(given) => Some(action::decode(context, table, given, true)?),
         None => None,
     };
-    // Without an action everything goes back to what the program says, metadata included.
+    // Without an action, the default entry returns to the program's, metadata included.
     let spec = action.map(|action| DefaultSpec {
         action,
         controller_metadata: entry.controller_metadata,
@@ -133,8 +133,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Rules on idle timeouts, in PI's words, order and nothing else: clients compare the text. PI takes a timeout of a default
-/// entry where the table supports them; the specification ("Idle-timeout") does not.
+/// Checks the rules on idle timeouts, with PI's wording and order, because clients compare the text of the errors. One
+/// difference: PI accepts a timeout of a default entry where the table supports timeouts; this refuses it, as the
+/// specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -151,7 +152,7 @@ fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     Err(UpdateError::invalid(refused))
 }
 
-/// Rules on fields that hold whatever the operation.
+/// Checks the rules on fields that hold for every operation.
 fn check_fields(entry: &TableEntry) -> UpdateResult {
     if entry.is_const {
         return Err(UpdateError::invalid("is_const cannot be written"));
@@ -159,7 +160,7 @@ fn check_fields(entry: &TableEntry) -> UpdateResult {
     Ok(())
 }
 
-/// Reads an entry's key and priority.
+/// Decodes an entry's key and priority.
 pub fn decode_key(table: &TableSchema, entry: &TableEntry) -> UpdateResult<(Vec<KeyField>, i32)> {
     let key = key::decode(&table.fields, &entry.r#match)?;
     match (table.needs_priority(), entry.priority) {
@@ -174,7 +175,7 @@ pub fn decode_key(table: &TableSchema, entry: &TableEntry) -> UpdateResult<(Vec<
     }
 }
 
-/// What to read of an entry besides what is always read.
+/// The optional parts of an entry that a read request selects.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted {
     pub(crate) counter: bool,
@@ -184,7 +185,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the wishes out of a request, and refuses those that the table cannot fulfil.
+    /// Decodes the selected parts of a request for one table. Refuses parts that the table does not have.
     pub fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
         let wanted = Self::of(entry);
         let has_meter = table.direct_meter.is_some();
@@ -209,7 +210,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The wishes for all tables at once: each table fulfils what it can.
+    /// Decodes the selected parts of a request for all tables; each table returns the parts that it has.
     pub fn of(entry: &TableEntry) -> Self {
         Self {
             counter: entry.counter_data.is_some(),
@@ -220,7 +221,7 @@ impl Wanted {
     }
 }
 
-/// Writes an entry as a client would write it, with what it wants besides. `now_us` is the switch's time.
+/// Encodes an entry as a client would write it, with the selected parts. `now_us` is the switch's time.
 pub fn encode(
     context: &Context<'_>,
     table_id: u32,
@@ -250,8 +251,8 @@ pub fn encode(
     })
 }
 
-/// Writes a table's default entry. Where neither program nor client has named an action, that is NoAction, which has no
-/// id: the action is left out.
+/// Encodes a table's default entry. If neither the program nor a client has set an action, it is NoAction, which has no
+/// P4Info id: the action is then omitted.
 pub fn encode_default(
     context: &Context<'_>,
     table_id: u32,
@@ -270,7 +271,7 @@ pub fn encode_default(
     }
 }
 
-/// Whether clients can choose the table's default action.
+/// Whether clients can set the table's default action.
 pub fn may_set_default(table: &TableSchema) -> bool {
     !table.const_default && table.implementation.is_none()
 }

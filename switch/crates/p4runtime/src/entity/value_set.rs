@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser value sets (P4Runtime specification, "ValueSetEntry"): always there, replaced as a whole.
+//! Parser value sets (P4Runtime specification, "ValueSetEntry"): they always exist, and are replaced as a whole.
 
 use sluice_tables::{KeyField, Transaction};
 
@@ -29,7 +29,7 @@ pub fn apply(
     Ok(transaction.value_set_modify(set.id, members.collect::<UpdateResult<_>>()?)?)
 }
 
-/// Writes a value set.
+/// Encodes a value set.
 pub fn encode(id: u32, set: &ValueSetSchema, members: &[Vec<KeyField>]) -> ValueSetEntry {
     let member = |member: &Vec<KeyField>| ValueSetMember {
         r#match: key::encode(&set.fields, member),

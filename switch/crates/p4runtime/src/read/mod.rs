@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The Read RPC: entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard Reads").
 //!
-//! What is read is consistent: one view of the tables for the whole request. Only references are taken while the view is
-//! held; messages are made afterwards, a chunk at a time, so that a slow client keeps nobody waiting.
+//! A read is consistent: one view of the tables serves the whole request. While the view is held, only references are
+//! taken. Messages are built afterwards, a chunk at a time, so that a slow client delays no other request.
 
 mod select;
 
@@ -21,15 +21,15 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 
-/// Something read, cheap to keep until it is made into a message.
+/// An entity that was read: a reference, cheap to hold until its message is built.
 enum Item {
     Table(u32, Entry, Wanted),
     Default(u32, Arc<DefaultEntry>, Wanted),
     DirectCounter(u32, Found),
-    /// With its counters by colour, if so.
+    /// The flag adds the per-colour counters.
     DirectMeter(u32, Found, bool),
     Counter(u32, usize),
-    /// With its counters by colour, if so.
+    /// The flag adds the per-colour counters.
     Meter(u32, usize, bool),
     Register(u32, usize),
     Ready(Box<Kind>),
@@ -73,7 +73,7 @@ pub struct Reading {
     now_us: u64,
 }
 
-/// Reads all that the requests ask for and that a role's scope includes. Errors are by request, in order.
+/// Reads the entities that match the requests and are in the role's scope. Returns errors per request, in order.
 pub fn read(
     pipeline: &Arc<Pipeline>,
     rights: Rights,
@@ -109,8 +109,8 @@ impl Iterator for Reading {
     fn next(&mut self) -> Option<Entity> {
         loop {
             let item = self.items.next()?;
-            // An item that cannot be said in P4Info's terms (an action that it does not list) is left out, as is what
-            // belongs to another role.
+            // Omits entities of other roles, and entities that P4Info cannot express, such as an action that it does
+            // not list.
             let entity = self.encode(item);
             let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {
@@ -138,7 +138,7 @@ impl Reading {
                 }
             }
         };
-        // Direct resources name their entry by its key alone.
+        // Direct resources identify their entry by its key alone.
         let key = |id, found: &Found| {
             let entry = encode(id, found, Wanted::default())?;
             Some(TableEntry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a read request means: the entities that pass its filters.
+//! Resolves a read request: finds the entities that pass its filters.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ArraySchema, Schema, TableSchema, unknown};
 
-/// The objects that an id means: one of them, or all if it is 0.
+/// Returns the objects that an id selects: one of them, or all if it is 0.
 fn select<'a, T>(
     kind: &str,
     objects: &'a BTreeMap<u32, T>,
@@ -34,7 +34,7 @@ fn select<'a, T>(
     }
 }
 
-/// Collects what the requests of one batch mean, from one view of the tables.
+/// Collects the entities of one batch of read requests, from one view of the tables.
 pub(super) struct Reader<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) view: View<'a>,
@@ -65,7 +65,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The entries of one table that a request means.
+    /// Returns the entries of one table that match a request.
     fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<Found>> {
         if filter.is_default_action {
             if !filter.r#match.is_empty() || filter.priority != 0 {
@@ -74,7 +74,7 @@ impl Reader<'_> {
             }
             return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
         }
-        // Reading makes no string known.
+        // A read must not assign numbers to new strings.
         if !key::knows(&table.fields, &filter.r#match) {
             return Ok(Vec::new());
         }
@@ -83,7 +83,7 @@ impl Reader<'_> {
             let (key, priority) = decode_key(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
                 Ok(entry) => Ok(vec![Found::Entry(entry)]),
-                // A filter that nothing passes is no error.
+                // A filter that matches no entry is not an error.
                 Err(TableError::NotFound(_)) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             };
@@ -170,7 +170,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The entries whose direct resource a request means. One that is named must exist.
+    /// Returns the entries whose direct resources a request selects. An entry that is named must exist.
     fn direct(
         &self,
         what: &str,
@@ -278,7 +278,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The cells to read: where all arrays are meant, the index counts for nothing.
+    /// Returns the selected cells; a request for all arrays ignores the index.
     fn cells<Id>(
         &self,
         array: &ArraySchema<Id>,
@@ -338,7 +338,7 @@ impl Reader<'_> {
     }
 }
 
-/// The name of the action that entries are filtered by, if any.
+/// Returns the name of the action that entries are filtered by, if any.
 fn filter_action<'a>(
     schema: &'a Schema,
     table: &TableSchema,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binding P4Info's objects to the program's, one kind after the other.
+//! Binds P4Info's objects to the program's, one kind after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn different(kind: &'static str, name: &str, difference: String) -> SchemaError 
     }
 }
 
-/// Inserts an object under its P4Info id, which must be its own and not 0.
+/// Inserts an object under its P4Info id, which must be unique and not 0.
 fn insert<T>(map: &mut BTreeMap<u32, T>, id: u32, name: &str, object: T) -> Result<()> {
     if id == 0 {
         return Err(SchemaError::Malformed(format!("{name:?} has id 0")));
@@ -84,7 +84,7 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// The strings of a type, noted as in use.
+    /// Returns the strings of a type, and notes the type as in use.
     fn names(
         &mut self,
         what: &str,
@@ -131,7 +131,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Notes an object that p4c has left out of the program.
+    /// Records an object that p4c has left out of the program.
     fn unused(&mut self, kind: &'static str, id: u32, name: &str) -> Result<()> {
         tracing::warn!(kind, name, "is in P4Info only: the program does not use it");
         insert(
@@ -142,8 +142,8 @@ impl Binder<'_> {
         )
     }
 
-    /// A table for clients that P4Info does not have: then this P4Info is another program's. Those that p4c makes up have no
-    /// key, or only constant entries.
+    /// Whether P4Info lacks a table that clients should see; then the P4Info belongs to another program. Tables that
+    /// p4c itself creates have no key, or only constant entries.
     fn is_unlisted(&self, table: &Table) -> bool {
         let listed = |info: &config::Table| {
             let preamble = info.preamble.as_ref();
@@ -197,7 +197,7 @@ impl Binder<'_> {
                 is_const: table.is_const_table,
                 const_default: table.const_default_action_id != 0,
             };
-            // For P4_14 programs, p4c forgets both in P4Info: then clients cannot use them.
+            // p4c omits both from the P4Info of P4_14 programs: then clients cannot use them.
             if schema.direct_meter.is_some() && program_table.meter.is_none() {
                 let difference = "only P4Info has a direct meter".into();
                 return Err(different("table", name, difference));
@@ -211,7 +211,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Gives fields the strings of their types.
+    /// Assigns to fields the strings of their types.
     fn name_fields(
         &mut self,
         name: &str,
@@ -407,7 +407,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// The new types of a type's members, or of the type itself where it has none.
+    /// Returns the new types (P4's `type`) of a type's members, or of the type itself if it has no members.
     fn member_types<'s>(
         &self,
         spec: Option<&'s config::P4DataTypeSpec>,
@@ -514,7 +514,7 @@ impl Binder<'_> {
     }
 }
 
-/// The name of a data type that is a new type.
+/// Returns the name of a data type that is a new type (P4's `type`).
 fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedType> {
     match spec.and_then(|spec| spec.type_spec.as_ref()) {
         Some(TypeSpec::NewType(named)) => Some(named),
@@ -522,8 +522,9 @@ fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedTyp
     }
 }
 
-/// A width in P4Info, or the program's where P4Info has none: the type is `error`, or a string for clients ([`names`]). A
-/// type that is wider for clients than in the program holds what the program can.
+/// Returns the width in P4Info. Where P4Info has none (type `error`, or a string for clients, see [`names`]), returns
+/// the program's width. A type that is wider for clients than in the program holds only values that fit the program's
+/// width.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,

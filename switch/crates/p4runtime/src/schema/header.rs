@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The headers that packets carry between pipeline and controller (P4Runtime specification, "Packet I/O").
 //!
-//! Clients see named metadata; the pipeline sees bits before the packet. Both directions are exact: a packet-out has every
-//! field once, a packet-in gets every field.
+//! Clients see named metadata; the pipeline sees bits before the packet. Both directions are exact: a packet-out must
+//! have every field once, and a packet-in has every field.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::proto::v1::PacketMetadata;
 pub struct HeaderField {
     /// Id in P4Info.
     pub id: u32,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Width in bits.
     pub width: usize,
@@ -46,7 +46,7 @@ pub struct ControllerHeader {
 }
 
 impl ControllerHeader {
-    /// Reads the header's description. A type that clients see otherwise than packets do has the width of the program's
+    /// Binds the header's description. A type with another representation for clients has the width in the program's
     /// header.
     pub fn bind(
         metadata: &config::ControllerPacketMetadata,
@@ -101,12 +101,12 @@ impl ControllerHeader {
         })
     }
 
-    /// Its length in bytes.
+    /// Returns the header's length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its fields.
+    /// Returns the header's fields.
     pub fn fields(&self) -> &[HeaderField] {
         &self.fields
     }
@@ -127,7 +127,8 @@ impl ControllerHeader {
                 let message = format!("metadata field {:?} is needed exactly once", field.name);
                 return Err(UpdateError::invalid(message));
             };
-            // The stream's error for metadata that does not fit P4Info is always INVALID_ARGUMENT.
+            // A string without a number is an INVALID_ARGUMENT here: the stream has only this code for metadata that
+            // does not fit P4Info.
             let is_known = |names: &Arc<Names>| names.knows(&value.value);
             if !field.names.as_ref().is_none_or(is_known) {
                 let message = "no entry has this string, and it is no number";
@@ -140,7 +141,7 @@ impl ControllerHeader {
         Ok(writer.finish())
     }
 
-    /// Unpacks a packet-in's metadata; none when the packet is shorter than the header.
+    /// Unpacks a packet-in's metadata; `None` if the packet is shorter than the header.
     pub fn decode(&self, packet: &[u8]) -> Option<Vec<PacketMetadata>> {
         let value = |field: &HeaderField| {
             let value = bytestring::extract(packet, field.offset, field.width)?;
@@ -153,8 +154,8 @@ impl ControllerHeader {
     }
 }
 
-/// The widths of the fields in the program's header, where P4Info does not say all of them: that of the header type with
-/// these fields. None if the program has no such header, because no packet has it.
+/// Returns the field widths of the program's header type with these fields, for fields whose width P4Info omits. `None`
+/// if the program has no such header, because no packet carries it.
 fn layout(
     metadata: &config::ControllerPacketMetadata,
     program: &Program,

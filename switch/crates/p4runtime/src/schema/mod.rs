@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! P4Info bound to a program: what clients name by P4Info ids, and what the switch calls it.
+//! Binds P4Info to a program: maps P4Info ids to the program's objects.
 //!
-//! A P4Info that does not fit the program is refused as a whole, naming the object; after that every look-up here succeeds
-//! or is the client's mistake. Objects of the program that P4Info does not list (tables that p4c made up) are invisible.
-//! Tables, action profiles and digests that only P4Info lists are ones that p4c found unused and left out of the program:
-//! they have no state, and naming them is an error that says so.
+//! A P4Info that does not fit the program is refused as a whole, with the object's name. After that, a lookup here
+//! fails only through the client's mistake. Objects of the program that P4Info does not list (tables that p4c created)
+//! are invisible. Tables, action profiles and digests that only P4Info lists were unused, so p4c left them out of the
+//! program. They have no state, and an error reports them when a client names them.
 
 mod binding;
 mod header;
@@ -26,31 +26,31 @@ use crate::error::{UpdateError, UpdateResult};
 use crate::names::{InUse, Names};
 use crate::proto::config::v1 as config;
 
-/// Why a P4Info cannot be used with a program.
+/// The reason why a P4Info cannot be used with a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// P4Info lists something that the program does not have.
+    /// P4Info lists an object that the program does not have.
     #[error("P4Info does not fit the device config: {kind} {name:?} is not in the program")]
     Absent {
-        /// What kind of object.
+        /// Kind of object.
         kind: &'static str,
         /// Its name in P4Info.
         name: String,
     },
-    /// Both have it, and differ.
+    /// P4Info and the program describe the object differently.
     #[error("P4Info does not fit the device config: {kind} {name:?}: {difference}")]
     Different {
-        /// What kind of object.
+        /// Kind of object.
         kind: &'static str,
         /// Its name in P4Info.
         name: String,
-        /// What differs, how.
+        /// The property that differs, with both values.
         difference: String,
     },
     /// P4Info contradicts itself.
     #[error("malformed P4Info: {0}")]
     Malformed(String),
-    /// P4Info asks for something that this server does not do.
+    /// P4Info requires a feature that this server does not have.
     #[error("unsupported in P4Info: {0}")]
     Unsupported(String),
 }
@@ -60,11 +60,11 @@ pub enum SchemaError {
 pub struct ProfileSchema {
     /// Id in the program.
     pub id: ProfileId,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// A table that uses it; all of them have the same actions.
     pub table: u32,
-    /// It is a selector: it has groups.
+    /// It is a selector, with groups.
     pub with_selector: bool,
     /// Largest size of a group; 0 where there is no limit.
     pub max_group_size: u32,
@@ -81,7 +81,7 @@ pub struct ProfileSchema {
 pub struct ArraySchema<Id> {
     /// Id in the program.
     pub id: Id,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Number of cells.
     pub size: usize,
@@ -94,19 +94,19 @@ pub struct RegisterSchema {
     pub array: ArraySchema<RegisterId>,
     /// Width of a cell in bits.
     pub width: usize,
-    /// The strings that clients see.
+    /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
 }
 
-/// A meter's kind, as P4Info has it.
+/// A meter's type, as P4Info defines it.
 pub type MeterType = config::meter_spec::Type;
 
 /// A digest: the layout of its messages.
 #[derive(Debug)]
 pub struct DigestSchema {
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
-    /// Its members in order: their widths in bits, and the strings that clients see.
+    /// Its members in order: their widths in bits, and the strings that clients see instead of numbers.
     pub members: Vec<(usize, Option<Arc<Names>>)>,
     /// Its type is a struct (or tuple) and not a plain bitstring.
     pub is_struct: bool,
@@ -117,13 +117,13 @@ pub struct DigestSchema {
 pub struct ValueSetSchema {
     /// Id in the program.
     pub id: ValueSetId,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Its match fields.
     pub fields: Vec<MatchField>,
 }
 
-/// All that clients can name, by P4Info id, in the order of ids.
+/// All objects that clients can name, in the order of their P4Info ids.
 #[derive(Debug, Default)]
 pub struct Schema {
     /// Tables.
@@ -142,13 +142,13 @@ pub struct Schema {
     pub digests: BTreeMap<u32, DigestSchema>,
     /// Value sets.
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
-    /// What only P4Info lists: kind and name.
+    /// Objects that only P4Info lists: kind and name.
     pub unused: BTreeMap<u32, String>,
-    /// The roles that objects are given to by `@p4runtime_role`.
+    /// The roles that `@p4runtime_role` assigns objects to.
     pub roles: BTreeMap<u32, Vec<String>>,
-    /// The header before packets to the controller.
+    /// The header before packet-ins.
     pub packet_in: Option<ControllerHeader>,
-    /// The header before packets from the controller.
+    /// The header before packet-outs.
     pub packet_out: Option<ControllerHeader>,
     /// The type of ports in replicas and watch ports.
     pub ports: PortType,
@@ -162,19 +162,19 @@ impl Schema {
         binding::bind(p4info, program)
     }
 
-    /// The table with this P4Info id.
+    /// Returns the table with this P4Info id.
     pub fn table(&self, id: u32) -> UpdateResult<&TableSchema> {
         self.tables
             .get(&id)
             .ok_or_else(|| self.missing("table", id))
     }
 
-    /// The action with this P4Info id.
+    /// Returns the action with this P4Info id.
     pub fn action(&self, id: u32) -> UpdateResult<&ActionSchema> {
         self.actions.get(&id).ok_or_else(|| unknown("action", id))
     }
 
-    /// The action profile with this P4Info id.
+    /// Returns the action profile with this P4Info id.
     pub fn profile(&self, id: u32) -> UpdateResult<&ProfileSchema> {
         self.profiles
             .get(&id)
@@ -190,7 +190,7 @@ impl Schema {
         }
     }
 
-    /// The table that the program knows by this id, with its P4Info id.
+    /// Returns the table with this id in the program, with its P4Info id.
     pub fn table_of(&self, id: TableId) -> Option<(u32, &TableSchema)> {
         self.tables
             .iter()
@@ -198,8 +198,8 @@ impl Schema {
             .map(|(id, table)| (*id, table))
     }
 
-    /// The digest with this name, with its P4Info id. The program has an id for every call of `digest()`, all with
-    /// P4Info's name.
+    /// Returns the digest with this name, with its P4Info id. The program has an id for every call of `digest()`, and
+    /// all of them have P4Info's name.
     pub fn digest_named(&self, name: &str) -> Option<(u32, &DigestSchema)> {
         self.digests
             .iter()
@@ -208,7 +208,7 @@ impl Schema {
     }
 }
 
-/// The error for an id that P4Info does not have. 0 is never valid where an object must be named.
+/// Returns the error for an id that P4Info does not have. Id 0 is never valid where an object must be named.
 pub fn unknown(kind: &str, id: u32) -> UpdateError {
     UpdateError::invalid(match id {
         0 => format!("no {kind} is named (id 0)"),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How entries of a table become what tables keep, in one step: where each field and each parameter goes.
+//! Plans to compile an entry in one step: the position of each field and each parameter in the form that tables keep.
 //!
-//! There are plans for tables of the usual kind: exact and longest-prefix fields, actions of their own, no direct meters.
+//! A table has a plan if it has only exact and longest-prefix fields, actions of its own (no profile), and no direct
+//! meter.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use sluice_program::{ActionId, MatchKind, Program, TableId};
 
 use super::{Schema, Scope, TableSchema};
 
-/// The widest longest-prefix field that tables match as such.
+/// The widest field that tables match as a longest prefix, in bits.
 const MAX_LPM_WIDTH: usize = 128;
 
 /// A key field.
@@ -19,14 +20,14 @@ pub struct FieldPlan {
     pub id: u32,
     /// Width in bits.
     pub width: usize,
-    /// Its first byte in the key.
+    /// Offset of its first byte in the key.
     pub offset: usize,
-    /// It is matched by its longest prefix, and may be left out.
+    /// It is a longest-prefix field, and may be omitted.
     pub is_lpm: bool,
 }
 
 impl FieldPlan {
-    /// Its bytes in the key.
+    /// Returns the range of its bytes in the key.
     pub fn place(&self) -> Range<usize> {
         self.offset..self.offset + self.width.div_ceil(8)
     }
@@ -39,24 +40,24 @@ pub struct ParamPlan {
     pub id: u32,
     /// Width in bits.
     pub width: usize,
-    /// Where its word is among those of the action.
+    /// Index of its word among those of the action.
     pub word: usize,
 }
 
-/// An action.
+/// The plan of an action.
 #[derive(Debug)]
 pub struct ActionPlan {
     /// Id in P4Info.
     pub id: u32,
-    /// The table's own copy of it.
+    /// The table's own copy of the action.
     pub action: ActionId,
     /// Its parameters.
     pub params: Vec<ParamPlan>,
-    /// Words that they take.
+    /// Number of words of all parameters.
     pub words: usize,
 }
 
-/// A table.
+/// The plan of a table.
 #[derive(Debug)]
 pub struct TablePlan {
     /// Id in P4Info.
@@ -67,7 +68,7 @@ pub struct TablePlan {
     pub fields: Vec<FieldPlan>,
     /// Bytes of a key.
     pub key_bytes: usize,
-    /// Actions whose parameters all have plans.
+    /// The actions whose parameters all have plans.
     pub actions: Vec<ActionPlan>,
     /// Its entries may have idle timeouts.
     pub idle_timeout: bool,
@@ -78,7 +79,7 @@ pub struct TablePlan {
 pub struct Plans(Vec<TablePlan>);
 
 impl Plans {
-    /// For all tables that clients can name.
+    /// Makes plans for all tables that clients can name.
     pub fn new(schema: &Schema, program: &Program) -> Self {
         let tables = schema.tables.iter();
         Self(
@@ -88,7 +89,7 @@ impl Plans {
         )
     }
 
-    /// The plan of a table.
+    /// Returns the plan of a table.
     pub fn of(&self, id: u32) -> Option<&TablePlan> {
         let found = self.0.binary_search_by_key(&id, |plan| plan.id);
         found.ok().map(|index| &self.0[index])

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Port numbers of replicas and watch ports (P4Runtime specification, "Translation of Port Numbers"): these fields hold
-//! ports as the controller defines them, and P4Info does not say by which type.
+//! Port numbers of replicas and watch ports (P4Runtime specification, "Translation of Port Numbers"). These fields hold
+//! ports as the controller defines them, but P4Info does not give their type.
 //!
-//! The type is the one that the program gives to ports where P4Info does say it:
+//! The type is taken from places where P4Info does give the type of a port:
 //!
 //! 1. the type of a match field that is a port of `standard_metadata`;
 //! 2. the type of an action's parameter that becomes `egress_spec`;
 //! 3. the type of `ingress_port` or `egress_port` in a packet-in or packet-out header.
 //!
-//! The first of these that is a string for clients counts. If there is none, ports are numbers.
+//! The first of these types that is a string for clients is used. If there is none, ports are numbers.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ impl PortType {
         Self(names.map(|names| (names.clone(), width)))
     }
 
-    /// The strings that clients see, and the width of the numbers that they stand for.
+    /// Returns the strings that clients see, and the width of their numbers.
     pub(super) fn strings(&self) -> Option<(&Arc<Names>, usize)> {
         self.0.as_ref().map(|(names, width)| (names, *width))
     }
 
-    /// Reads a port. A string that got a free number names no port, so it is refused.
+    /// Decodes a port. A string with an assigned number does not name a port, so it is refused.
     pub fn decode(&self, port: &[u8]) -> UpdateResult<u32> {
         let Some((names, width)) = self.strings() else {
             return bytestring::to_u32(port);
@@ -55,7 +55,7 @@ impl PortType {
         bytestring::to_u32(&names::decode(Some(names), port, width)?)
     }
 
-    /// Writes a port.
+    /// Encodes a port.
     pub fn encode(&self, port: u32) -> Vec<u8> {
         let names = self.strings().map(|(names, _)| names);
         names::encode(names, &port.to_be_bytes())
@@ -96,8 +96,8 @@ fn of_parameters<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Na
         })
 }
 
-/// Whether an action assigns this parameter to a field, as it is. The mask that p4c makes of a cast between types of one
-/// width is gone when a program is loaded.
+/// Whether an action assigns this parameter to a field unchanged. The mask that p4c adds for a cast between types of
+/// one width is removed when a program is loaded.
 fn becomes(action: &Action, param: &str, field: Slot) -> bool {
     let Some(param) = action.params.iter().find(|other| other.name == param) else {
         return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables and actions as clients name them.
+//! Tables and actions in the schema of clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use sluice_program::{ActionId, MatchKind, TableId};
 use crate::error::{UpdateError, UpdateResult};
 use crate::names::Names;
 
-/// Where an action may be used in a table.
+/// Where a table may use an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// In entries and as the default.
@@ -25,17 +25,17 @@ pub enum Scope {
 pub struct MatchField {
     /// Id in P4Info.
     pub id: u32,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
-    /// How it is matched.
+    /// Match kind.
     pub kind: MatchKind,
-    /// The program matches it as ternary: p4c's way to say "optional".
+    /// The program matches it as ternary, which is how p4c expresses "optional".
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
     /// Its type has another representation for clients.
     pub translated: bool,
-    /// The strings that clients see.
+    /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
 }
 
@@ -44,20 +44,20 @@ pub struct MatchField {
 pub struct ParamSchema {
     /// Id in P4Info.
     pub id: u32,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Width in bits.
     pub width: usize,
-    /// The strings that clients see.
+    /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
-    /// The program does without it (p4c leaves it out of P4_14 programs): clients give it, and read back 0.
+    /// The program does not have it (p4c leaves it out of P4_14 programs). Clients must send it, and read back 0.
     pub unused: bool,
 }
 
-/// An action, whichever table it is used in.
+/// An action, independent of the table that uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionSchema {
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Its parameters in the program's order.
     pub params: Vec<ParamSchema>,
@@ -68,11 +68,11 @@ pub struct ActionSchema {
 pub struct TableSchema {
     /// Id in the program.
     pub id: TableId,
-    /// Name, for messages.
+    /// Name, for error messages.
     pub name: String,
     /// Key fields in the program's order.
     pub fields: Vec<MatchField>,
-    /// For each action by its P4Info id: its id in the program (p4c may copy actions for each table), and its scope.
+    /// For each action by its P4Info id: its id in the program (p4c may copy actions for each table) and its scope.
     pub actions: BTreeMap<u32, (ActionId, Scope)>,
     /// P4Info id of the action profile or selector that implements it.
     pub implementation: Option<u32>,
@@ -89,12 +89,12 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
-    /// Whether entries have a priority.
+    /// Whether entries of the table have a priority.
     pub fn needs_priority(&self) -> bool {
         self.fields.iter().any(|field| field.kind.needs_priority())
     }
 
-    /// The program's id of one of the table's actions, if it may be used here.
+    /// Returns the program's id of one of the table's actions, if the action may be used in this scope.
     pub fn action(&self, id: u32, as_default: bool) -> UpdateResult<ActionId> {
         let Some((action, scope)) = self.actions.get(&id) else {
             let message = format!("table {:?} has no action with id {id:#010x}", self.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may write, and how much of the server a client may hold.
+//! Write access, and the limits on a client's use of the server.
 
 use sluice_p4runtime::arbitration::{MAX_ROLE_CONFIG, MAX_ROLE_NAME, MAX_ROLES};
 use sluice_p4runtime::hub::MAX_STREAMS;
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Another client that uses the primary's election id without a stream of its own being primary.
+/// Returns another client that uses the primary's election id, but whose stream is not the primary's.
 async fn impostor(fixture: &Fixture) -> Client {
     let mut impostor = fixture.client().await;
     impostor.election_id = Some(Uint128 { high: 0, low: 1 });
@@ -219,7 +219,7 @@ async fn a_question_is_no_longer_than_a_stream_message() {
     assert!(refused.message().contains("are taken here"), "{refused}");
 }
 
-/// The pipeline config, with `exact_table` given to the role "acl".
+/// Returns the pipeline config with `exact_table` assigned to the role "acl".
 fn annotated() -> ForwardingPipelineConfig {
     let mut config = pipeline_config();
     let tables = &mut config.p4info.as_mut().unwrap().tables;
@@ -232,7 +232,7 @@ fn annotated() -> ForwardingPipelineConfig {
     config
 }
 
-/// What the role may insert into `exact_table`, which the program gives to the role "acl", and into `lpm_table`.
+/// Tries, as the role, to insert into `exact_table`, which the program assigns to the role "acl", and into `lpm_table`.
 async fn inserted_by(fixture: &Fixture, name: &str) -> (Code, Code) {
     let mut client = fixture.client().await;
     client.role = name.into();

@@ -43,7 +43,7 @@ fn entry(b: u8, action: table_action::Type) -> TableEntry {
     }
 }
 
-/// Sends many flows and returns how many came out of each port.
+/// Sends many flows; returns the number of packets that left each port.
 fn spread(fixture: &Fixture) -> [usize; 8] {
     let mut seen = [0; 8];
     for flow in 0..200u32 {

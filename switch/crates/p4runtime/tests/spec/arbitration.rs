@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! "Client Arbitration and Controller Replication", over real streams. The rules themselves are tested with the state
-//! machine; here is what clients see of them.
+//! machine; these tests cover what clients see of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,12 +127,12 @@ const CLIENTS: u64 = 32;
 const ATTEMPTS: u64 = 1_024;
 const HIGHEST: u64 = 1 + ATTEMPTS + CLIENTS - 1;
 
-/// Takes each id in turn; says what it was told last. Whoever is told to be primary writes.
+/// Requests each id in turn; returns the last arbitration message. Writes whenever it is told to be primary.
 async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> Option<Told> {
     let mut last = None;
     for &id in &ids {
         client.send_arbitration(DEVICE, Some(id)).await;
-        // Everything that it is told up to the answer: a primary has the id that it asked for.
+        // Reads all messages up to the answer: a primary has the id that it requested.
         loop {
             let told = told_in_the_end(&mut client, id).await;
             let mine = told.election_id() == Some(id) && told.code() == Code::Ok;
@@ -141,7 +141,7 @@ async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> 
             if mine {
                 let before = writing.fetch_max(id as usize, Ordering::SeqCst);
                 let accepted = client.write(vec![]).await.is_ok();
-                // Whoever took over before this write began has a higher id, and this one is refused.
+                // A client that took over before this write started has a higher id, and this write is refused.
                 assert!(!accepted || before <= id as usize, "two primaries");
             }
             if mine || lost {
@@ -149,7 +149,7 @@ async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> 
             }
         }
     }
-    // In the end everybody hears of the highest.
+    // At the end, every client is told the highest id.
     let id = *ids.last()?;
     while last.as_ref().and_then(Told::election_id) != Some(HIGHEST) {
         last = Some(told_in_the_end(&mut client, id).await);
@@ -157,7 +157,8 @@ async fn fight(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> 
     last
 }
 
-/// The next message. A client that was not given the time to read its messages is disconnected; it comes back with its id.
+/// Returns the next message. A client that does not read its messages in time is disconnected; it then reconnects with
+/// its id.
 async fn told_in_the_end(client: &mut Client, id: u64) -> Told {
     loop {
         match client.told().await {
@@ -171,7 +172,7 @@ async fn told_in_the_end(client: &mut Client, id: u64) -> Told {
     }
 }
 
-/// 32 clients, and 1,000 attempts in an order that the scheduler makes.
+/// Runs 32 clients with 1,000 attempts, in an order that the scheduler determines.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_fight_for_primacy_are_never_two() {
     let fixture = start().await;
@@ -181,7 +182,7 @@ async fn clients_that_fight_for_primacy_are_never_two() {
     let writing = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for client in 0..CLIENTS {
-        // Ids of its own, growing.
+        // Each client has increasing ids of its own.
         let ids = (1..=ATTEMPTS / CLIENTS).map(|round| 1 + round * CLIENTS + client);
         let fighting = fight(fixture.client().await, ids.collect(), writing.clone());
         tasks.push(tokio::spawn(fighting));

@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Good, duplicate, absent, good.
+/// A valid update, a duplicate, one for an absent entry, a valid one.
 fn mixed() -> Vec<Update> {
     vec![
         insert(exact_entry(&[1], 1)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server against its specification: a real client, a real device, ports in memory. Each module is a
-//! section; each test is a sentence of it.
+//! The P4Runtime server against its specification: a real client, a real device, ports in memory. Each module covers a
+//! section; each test covers one sentence of it.
 
 #![allow(deprecated, reason = "what older clients send is tested too")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that no honest client would send: valid updates, damaged. Whatever they are, each is answered with a code of the
-//! specification, nothing panics, and what was there before can still be read and used.
+//! Requests that no well-behaved client would send: valid updates with damage. Each is answered with a code of the
+//! specification, nothing panics, and earlier state can still be read and used.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;
@@ -8,7 +8,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// A small generator of numbers (xorshift), so that a failure can be repeated.
+/// A small random number generator (xorshift) with a seed, so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -105,7 +105,7 @@ fn seeds() -> Vec<Update> {
     ]
 }
 
-/// Damages the encoding until it decodes again: flips, changes, removes or doubles bytes, or changes the type.
+/// Damages the encoding until it decodes again: flips, changes, removes or duplicates bytes, or changes the type.
 fn mutate(random: &mut Random, seed: &Update) -> Update {
     loop {
         let mut bytes = seed.encode_to_vec();
@@ -138,7 +138,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
             mutate(random, &seeds[seed])
         };
         let batch: Vec<_> = (0..100).map(|_| pick(&mut random)).collect();
-        // The entry that is looked at below is not part of the game.
+        // Leaves out updates of the entry that is checked below.
         let batch: Vec<_> = batch
             .into_iter()
             .filter(|update| !concerns(&kept, update))
@@ -175,7 +175,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
     assert!(fixture.device.statistics().no_program == 0);
 }
 
-/// Whether an update is about this entry, or about its table's default entry.
+/// Whether an update concerns this entry, or its table's default entry.
 fn concerns(kept: &TableEntry, update: &Update) -> bool {
     let entity = update
         .entity

@@ -113,7 +113,7 @@ async fn what_cannot_be_realized_is_refused_by_name() {
     assert_eq!(client.pipeline().await, None);
 }
 
-/// p4c leaves what no packet can reach out of the program, and in P4Info.
+/// p4c omits unreachable parts from the program, but keeps them in P4Info.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_program_does_not_use_has_no_state() {
     let fixture = start().await;

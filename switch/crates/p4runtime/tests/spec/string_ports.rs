@@ -16,14 +16,14 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// What says in P4Info that ports are strings.
+/// The part of P4Info that declares ports as strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     ByParameters,
     ByPacketIn,
 }
 
-/// P4Info of `surface.p4`, as if its ports were of a type with strings of which "uplink" is port 6.
+/// Returns the P4Info of `surface.p4` with ports of a string type, in which "uplink" is port 6.
 fn with_strings(said: Said) -> P4Info {
     let mut info = p4info();
     let translated = P4NewTypeTranslation {
@@ -221,7 +221,7 @@ async fn one_shot_actions_watch_ports_that_are_strings_and_read_back_so() {
     assert_eq!(client.read_entries(filter).await, [set]);
 }
 
-/// Packets leave by one port while another is down, as pairs of that and this.
+/// Checks for each pair that packets leave by the second port while the first one is down.
 fn one_path_is_left(fixture: &Fixture, pairs: [(u16, usize); 2]) {
     for (down, left) in pairs {
         fixture.device.set_port_status(down, false);
@@ -239,7 +239,7 @@ async fn a_string_that_is_no_port_is_refused() {
         ("", Code::InvalidArgument),
         ("\u{1}", Code::InvalidArgument),
         ("01", Code::InvalidArgument),
-        // The string of port 6 is "uplink".
+        // Port 6 has the string "uplink", so "6" is invalid.
         ("6", Code::InvalidArgument),
         ("512", Code::OutOfRange),
     ] {
@@ -267,7 +267,7 @@ async fn numbers_stay_numbers_where_the_type_of_ports_has_no_strings() {
     let Some(entity::Entity::PacketReplicationEngineEntry(entry)) = read.first() else {
         panic!("{read:?}")
     };
-    // One byte, 0x31.
+    // The string "1" is one byte, 0x31.
     assert_eq!(entry, &multicast(vec![replica("1", &[])]));
     let two_bytes = multicast(vec![replica("\0\u{1}", &[])]);
     assert_eq!(client.modify(two_bytes).await, Code::Ok);

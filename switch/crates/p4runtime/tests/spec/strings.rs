@@ -123,7 +123,7 @@ fn frame_from(source: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// What `punt` with these parameters makes of a frame on port 3.
+/// Sends a frame to port 3; returns the packet-in that `punt` makes of it.
 async fn packet_in(fixture: &Fixture, client: &mut Client) -> PacketIn {
     assert!(fixture.wires[3].send(&frame_from(SOURCE)));
     match client.next().await.unwrap() {
@@ -151,7 +151,7 @@ async fn a_packet_in_has_the_strings_that_were_written() {
         assert_eq!(packet.metadata, metadata(&expected));
         assert_eq!(packet.payload, frame_from(SOURCE));
     }
-    // The type has 32 bits for clients, and 12 in packets.
+    // The type has 32 bits for clients, but 12 bits in packets.
     let too_wide = otherwise(punt("gold", &[0x1a, 0xbc]));
     assert_eq!(client.modify(too_wide).await, Code::OutOfRange);
 }
@@ -280,7 +280,7 @@ async fn digests_and_registers_hold_strings() {
     assert_eq!(read, [entity::Entity::RegisterEntry(word)]);
 }
 
-/// Takes the type of ports from all parameters, or from all match fields; packet headers go.
+/// Removes the type of ports from all parameters or from all match fields, and removes the packet headers.
 fn untyped(info: &mut P4Info, parameters: bool) {
     if parameters {
         let params = info

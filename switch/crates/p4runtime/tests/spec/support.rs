@@ -24,10 +24,10 @@ use tonic::{Code, Status, Streaming};
 pub(crate) const DEVICE: u64 = 1;
 pub(crate) const CPU_PORT: u16 = 510;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
-/// How long nothing must happen to show that nothing does.
+/// Time without an event that counts as proof that none comes.
 pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
-/// Where a dropped frame comes out.
+/// Expected ports of a dropped frame.
 pub(crate) const NOWHERE: [usize; 0] = [];
 
 const JSON: &[u8] = include_bytes!("programs/surface.json");
@@ -92,7 +92,7 @@ pub(crate) async fn start() -> Fixture {
     start_at("127.0.0.1:0", |server| server).await
 }
 
-/// Likewise, at this address, with what the test does to the server.
+/// Starts a server with ports 0 to 7 and no program at this address, after `change`.
 pub(crate) async fn start_at(address: &str, change: impl FnOnce(Server) -> Server) -> Fixture {
     let (hub, digests) = Hub::new(DEVICE);
     let config = Config {
@@ -124,7 +124,7 @@ pub(crate) async fn start_at(address: &str, change: impl FnOnce(Server) -> Serve
     }
 }
 
-/// A server with the program loaded, and its primary.
+/// Starts a server with the program loaded; also returns its primary.
 pub(crate) async fn start_loaded() -> (Fixture, Client) {
     let fixture = start().await;
     let mut primary = fixture.primary().await;
@@ -133,7 +133,7 @@ pub(crate) async fn start_loaded() -> (Fixture, Client) {
 }
 
 impl Fixture {
-    /// A client with an open stream that has not said anything yet.
+    /// Returns a client with an open stream on which nothing was sent yet.
     pub(crate) async fn client(&self) -> Client {
         let rpc = P4RuntimeClient::connect(self.address.clone())
             .await
@@ -154,16 +154,17 @@ impl Fixture {
         }
     }
 
-    /// A client that is primary with election id 1.
+    /// Returns a client that is primary with election id 1.
     pub(crate) async fn primary(&self) -> Client {
         let mut client = self.client().await;
         assert_eq!(client.arbitrate(1).await.unwrap().code(), Code::Ok);
         client
     }
 
-    /// Sends a frame to a port and returns where copies of it came out, in the order of ports.
+    /// Sends a frame to a port; returns the ports where copies of it came out, in the order of ports.
     pub(crate) fn forward(&self, port: usize, frame: &[u8]) -> Vec<usize> {
-        // The engine counts a frame when it takes it, and tells its counts between two batches, when all has been sent.
+        // The engine counts a frame when it takes it. It reports its counters between two batches, when all frames have
+        // been sent.
         let received = || self.device.engine_counters()["received"];
         let before = received();
         assert!(self.wires[port].send(frame));
@@ -181,7 +182,7 @@ impl Fixture {
     }
 }
 
-/// What arbitration told a client.
+/// An arbitration message that a client received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Told(pub(crate) MasterArbitrationUpdate);
 
@@ -204,13 +205,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a message. A stream that the server has ended says why when it is read.
+    /// Sends a message. If the server has ended the stream, reading it returns the reason.
     pub(crate) async fn send(&self, update: stream_message_request::Update) {
         let update = Some(update);
         let _ = self.requests.send(StreamMessageRequest { update }).await;
     }
 
-    /// Opens another stream in the place of this one.
+    /// Replaces this stream by a new one.
     pub(crate) async fn reopen(&mut self) {
         let (requests, receiver) = mpsc::channel(64);
         let answer = self.rpc.stream_channel(ReceiverStream::new(receiver)).await;
@@ -234,7 +235,7 @@ impl Client {
             .await;
     }
 
-    /// Asks to be primary with this id; what the server answers.
+    /// Requests to be primary with this id; returns the server's answer.
     pub(crate) async fn arbitrate(
         &mut self,
         election_id: impl Into<Option<u64>>,
@@ -243,7 +244,7 @@ impl Client {
         self.told().await
     }
 
-    /// The next message of the stream.
+    /// Returns the next message of the stream.
     pub(crate) async fn next(&mut self) -> Result<Response, Status> {
         let message = tokio::time::timeout(DEADLINE, self.stream.message()).await;
         match message.expect("a message before the deadline")? {
@@ -252,7 +253,7 @@ impl Client {
         }
     }
 
-    /// The next message, which is arbitration's.
+    /// Returns the next message, which must be an arbitration message.
     pub(crate) async fn told(&mut self) -> Result<Told, Status> {
         match self.next().await? {
             Response::Arbitration(update) => Ok(Told(update)),
@@ -260,7 +261,7 @@ impl Client {
         }
     }
 
-    /// True if nothing comes for a while.
+    /// Returns true if no message comes for a while.
     pub(crate) async fn is_quiet(&mut self) -> bool {
         tokio::time::timeout(QUIET, self.stream.message())
             .await
@@ -324,7 +325,7 @@ impl Client {
         self.write_with(Atomicity::ContinueOnError, updates).await
     }
 
-    /// The code of each update of a batch.
+    /// Returns the code of each update of a batch.
     pub(crate) async fn write_codes(&mut self, updates: Vec<Update>) -> Vec<Code> {
         self.write_codes_with(Atomicity::ContinueOnError, updates)
             .await
@@ -350,7 +351,7 @@ impl Client {
         }
     }
 
-    /// The code of a single update.
+    /// Returns the code of a single update.
     pub(crate) async fn code(&mut self, update: Update) -> Code {
         self.write_codes(vec![update]).await[0]
     }
@@ -393,7 +394,7 @@ impl Client {
         self.try_read(vec![wildcard(entity)]).await.unwrap()
     }
 
-    /// The code with which a read of one entity is refused.
+    /// Returns the code with which a read of one entity is refused.
     pub(crate) async fn read_code(&mut self, entity: impl IntoEntity) -> Code {
         let status = self.try_read(vec![wildcard(entity)]).await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown);
@@ -424,7 +425,7 @@ macro_rules! into_entity {
     )*};
 }
 
-/// Wraps a message of any kind of entity.
+/// Wraps a message of any kind as an entity.
 pub(crate) trait IntoEntity {
     fn into_entity(self) -> entity::Entity;
 }
@@ -444,7 +445,7 @@ into_entity!(
     ExternEntry
 );
 
-/// A request to read.
+/// A read request for this entity.
 pub(crate) fn wildcard(entity: impl IntoEntity) -> Entity {
     Entity {
         entity: Some(entity.into_entity()),
@@ -550,7 +551,7 @@ pub(crate) fn lpm_entry(a: &[u8], prefix_len: i32, action: Option<TableAction>) 
     entry
 }
 
-/// A frame that `surface.p4` matches on.
+/// A frame with a key of `surface.p4`.
 pub(crate) fn frame(a: [u8; 4], b: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend_from_slice(&a);

@@ -103,7 +103,7 @@ async fn idle_timeouts_are_refused_in_the_words_of_pi() {
     }
 }
 
-/// Writes an entry, which is INVALID_ARGUMENT with this text.
+/// Writes an entry, and expects INVALID_ARGUMENT with this text.
 async fn refused_with(client: &mut Client, entry: TableEntry, said: &str) {
     let update = if entry.is_default_action {
         modify(entry)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS and mutual TLS; the services that stand beside P4Runtime.
+//! TLS and mutual TLS; the services beside P4Runtime.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use sluice_p4runtime::proto::v1::CapabilitiesRequest;
@@ -9,7 +9,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::support::*;
 
-/// An authority, and those whom it vouches for.
+/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -24,7 +24,7 @@ impl Authority {
         Certificate::from_pem(self.0.pem())
     }
 
-    /// A certificate and its key, in PEM.
+    /// Issues a certificate with its key, in PEM.
     fn issue(&self) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["localhost".into()]).unwrap();
@@ -33,7 +33,7 @@ impl Authority {
     }
 }
 
-/// A server with TLS; its address.
+/// Starts a server with TLS; returns its address.
 async fn serve(tls: Tls) -> String {
     let (hub, digests) = Hub::new(DEVICE);
     let device = sluice_device::Device::start(sluice_device::Config::default(), hub.clone());
@@ -88,7 +88,7 @@ async fn mutual_tls_serves_only_clients_of_the_authority() {
     }
 }
 
-/// Why a client gets no answer.
+/// Returns the reason why a client gets no answer.
 async fn refusal(url: String, tls: ClientTlsConfig) -> String {
     let endpoint = Endpoint::from_shared(url).unwrap();
     let endpoint = endpoint.tls_config(tls.domain_name("localhost")).unwrap();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A Linux interface as a port, over AF_PACKET.
 //!
-//! Receiving: a memory-mapped ring (TPACKET_V2, whose frames are visible at once, unlike V3's blocks), so that a loaded
-//! port makes no system call and an idle one is waited for. Sending: batches with one `sendmmsg` each, past the queueing
-//! discipline unless somebody has put one there ([`crate::qdisc`]). Frames come as on a wire: [`crate::offload`] undoes what the kernel left to hardware. What this host sends
-//! out of the interface is not seen. Needs CAP_NET_RAW.
+//! Receiving: a memory-mapped ring, so that a loaded port makes no system call and an idle one can be polled. The ring
+//! is TPACKET_V2, whose frames are visible at once, unlike V3's blocks. Sending: batches with one `sendmmsg` each,
+//! which bypass the qdisc unless a user has set one ([`crate::qdisc`]). Frames are delivered as they would be on a
+//! wire: [`crate::offload`] undoes what the kernel left to hardware. Frames that this host sends out of the interface
+//! are not delivered. Requires CAP_NET_RAW.
 
 mod ring;
 mod transmit;
@@ -18,7 +19,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::sys;
 
-/// Room for frames that wait to be received, unless told otherwise.
+/// Default size of the receive ring, in frames.
 pub const DEFAULT_RING_FRAMES: usize = 2048;
 
 /// Binds a packet socket to one interface; protocol 0 receives nothing.

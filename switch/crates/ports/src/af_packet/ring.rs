@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receiving from an interface through a ring of frames that the kernel fills and this process reads in place.
+//! Receives from an interface through a ring of frames that the kernel fills and this process reads in place.
 
 use std::io;
 use std::mem;
@@ -14,11 +14,12 @@ use crate::offload::{Metadata, Restorer, VNET_HEADER};
 use crate::privilege::Raised;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
-/// What the kernel puts before a frame's bytes in its slot: header, address, alignment, `virtio_net_hdr`, a tag's room.
+/// Bytes that the kernel puts before a frame in its slot: header, address, alignment, `virtio_net_hdr`, space for a
+/// tag.
 const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
-/// Largest ring, whatever the MTU: interfaces with jumbo frames get fewer slots.
+/// Largest ring in bytes, whatever the MTU: interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
 /// The mapped ring. Slot `n` is at `n * slot_size`: blocks are whole multiples of slots and adjacent.
@@ -28,11 +29,12 @@ struct Ring {
     slots: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; the kernel is the only other party, and hands over by status word.
+// SAFETY: the mapping belongs to this value alone; the kernel is the only other party, and hands slots over by their
+// status word.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Asks the kernel for a ring of about `frames` slots for frames of `frame_size` bytes, and maps it.
+    /// Requests from the kernel a ring of about `frames` slots for frames of `frame_size` bytes, and maps it.
     fn map(socket: BorrowedFd<'_>, frames: usize, frame_size: usize) -> io::Result<Self> {
         let slot_size = (frame_size + SLOT_OVERHEAD).next_power_of_two().min(BLOCK);
         let per_block = BLOCK / slot_size;
@@ -74,7 +76,7 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(self.base.add(slot * self.slot_size).cast()) }
     }
 
-    /// The bytes of a slot. Only while its status says that it is ours.
+    /// Returns the bytes of a slot. Only valid while the slot's status says that user space owns it.
     fn slot(&self, slot: usize) -> &[u8] {
         debug_assert!(slot < self.slots);
         // SAFETY: within the mapping; the kernel does not write to a slot that has been handed to user space.
@@ -89,17 +91,17 @@ impl Drop for Ring {
     }
 }
 
-/// Receives everything that arrives on one interface.
+/// Receives all frames that arrive on one interface.
 pub struct RingReceiver {
     ring: Ring,
     socket: OwnedFd,
-    /// The slot that is looked at next.
+    /// The next slot to check.
     next: usize,
-    /// Slots before it that have not been given back.
+    /// Slots before `next` that were not returned to the kernel yet.
     held: usize,
     port: PortId,
     restorer: Restorer,
-    /// For frames longer than a slot.
+    /// Buffer for frames longer than a slot.
     large: Vec<u8>,
     counters: Arc<PortCounters>,
 }
@@ -121,7 +123,7 @@ impl RingReceiver {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        // Frames longer than a slot are queued whole besides; the receive buffer bounds how many.
+        // Frames longer than a slot are also queued whole; the receive buffer bounds their number.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
         let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
@@ -150,7 +152,7 @@ impl RingReceiver {
         })
     }
 
-    /// Adds what the kernel dropped since the last call to the counters.
+    /// Adds the kernel's drops since the last call to the counters.
     fn count_drops(&self) {
         // SAFETY: two integers; any bit pattern is valid.
         let stats = unsafe {
@@ -165,7 +167,7 @@ impl RingReceiver {
         }
     }
 
-    /// Lets the kernel have the slots again that were delivered.
+    /// Returns the delivered slots to the kernel.
     fn give_back(&mut self) {
         let first = self.next + self.ring.slots - std::mem::take(&mut self.held);
         for slot in first..self.next + self.ring.slots {
@@ -175,7 +177,7 @@ impl RingReceiver {
     }
 }
 
-/// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` before it; gives the bytes of
+/// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` in front. Returns the length of
 /// both.
 fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
     large.resize(VNET_HEADER + MAX_FRAME, 0);
@@ -193,7 +195,7 @@ fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
         .filter(|&length| length > VNET_HEADER)
 }
 
-/// A slot's header and where the frame's bytes are in it; none when they do not lie within the slot.
+/// A slot's header and the position of the frame's bytes in the slot; `None` if they do not lie within the slot.
 struct Slot<'a> {
     vnet: &'a [u8; VNET_HEADER],
     bytes: &'a [u8],
@@ -201,7 +203,7 @@ struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// What is known of the frame besides its bytes, with this header.
+    /// Returns the metadata of the frame, given its `virtio_net_hdr`.
     fn metadata(&self, vnet: &[u8; VNET_HEADER]) -> Metadata {
         Metadata {
             vlan: self.vlan,
@@ -238,7 +240,7 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // Half of the slots stay the kernel's meanwhile; and one that is held is not to be taken for a new one.
+        // Half of the slots stay with the kernel meanwhile. It also keeps a held slot from being taken for a new one.
         let most = budget.min((ring.slots / 2).max(1));
         while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);
@@ -265,7 +267,7 @@ impl Receiver for RingReceiver {
                     let mut deliver = |frame: &[u8]| count(Frame::Passing(frame));
                     self.restorer.restore(frame, &metadata, &mut deliver)
                 }
-                // Cut short, or no frame at all.
+                // Truncated, or not a frame.
                 (Some(_), Some(None)) | (None, _) => false,
             };
             if !sound {
@@ -293,7 +295,7 @@ impl Receiver for RingReceiver {
     }
 
     fn clear_error(&mut self) {
-        // Reading the error clears it; a link that comes up again makes the socket whole again by itself.
+        // Reading the error clears it; the socket works again by itself when the link comes up.
         // SAFETY: one integer; any bit pattern is valid.
         let _: io::Result<libc::c_int> =
             unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batched sending on an interface.
+//! Sends batches on an interface.
 //!
-//! A [holding](BatchTransmitter::holding) transmitter keeps what the interface has no room for. The kernel says so in two
-//! ways. EAGAIN: as many bytes of this socket as may be are under way, in a qdisc or in a receiver's backlog; the socket
-//! becomes writable when half of them have gone. ENOBUFS: the qdisc or the driver's ring is full; nothing tells when it is
-//! not any more, so it is tried again, less and less often.
+//! A [holding](BatchTransmitter::holding) transmitter keeps frames that the interface has no room for. The kernel
+//! reports that in two ways:
+//!
+//! * EAGAIN: the limit of bytes in flight for this socket is reached, in a qdisc or in a receiver's backlog. The socket
+//!   becomes writable when half of them have gone.
+//! * ENOBUFS: the qdisc or the driver's ring is full. No event reports when it has room again, so sending is retried
+//!   with back-off.
 
 use std::io;
 use std::mem;
@@ -19,24 +22,25 @@ use crate::privilege::Raised;
 use crate::{MAX_FRAME, PortCounters, Retry, SendDrop, Transmitter, sys};
 
 const BATCH: usize = 64;
-/// Frames that a holding transmitter keeps: those that were refused, and as many that were under way to it meanwhile.
+/// Frames that a holding transmitter keeps: the refused ones, and as many that were pushed in the meantime.
 const MOST_HELD: usize = 2 * BATCH;
 const BUFFER: usize = MOST_HELD * 2048 + MAX_FRAME;
 
-/// Bytes under way round the qdisc. Room for what waits in the receiver's backlog; the kernel caps it silently.
+/// Limit of bytes in flight past the qdisc. Covers the receiver's backlog; the kernel caps the value silently.
 const DIRECT_BYTES: libc::c_int = 4 << 20;
-/// Bytes under way through a qdisc, which the kernel doubles and counts with its own overhead: some thirty full frames. The
-/// rest waits in the queue of the port, where the program sees it. A qdisc alone (TCLink's) may hold a thousand.
+/// Limit of bytes in flight through a qdisc, which the kernel doubles and counts with its own overhead: some thirty
+/// full frames. The rest waits in the queue of the port, where the program sees it. A qdisc alone (TCLink's) may hold a
+/// thousand.
 const QDISC_BYTES: libc::c_int = 32 << 10;
 
-/// How long a full ring or qdisc is left alone, at first and at most.
+/// First and longest pause of the back-off after a full ring or qdisc.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// A frame that is refused for so long, though nothing of this socket is under way, is not refused for want of room but for
-/// ever: by a filter (tc), or because it is longer than what the qdisc lets pass at once.
+/// A frame that is refused for so long, although nothing of this socket is in flight, is not refused for lack of room
+/// but permanently: by a filter (tc), or because it is longer than the qdisc's burst.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Whether the frames of a sending socket go round the interface's qdisc, which can be changed while it sends.
+/// The path of a sending socket's frames, through or past the interface's qdisc. It can change while the socket sends.
 #[derive(Debug, Clone)]
 pub struct SendPath {
     socket: Arc<OwnedFd>,
@@ -44,14 +48,14 @@ pub struct SendPath {
 }
 
 impl SendPath {
-    /// Sends through the interface's qdisc, or round it.
+    /// Sends through the interface's qdisc, or past it.
     ///
     /// # Errors
-    /// As the kernel has them: a mark takes CAP_NET_ADMIN.
+    /// Errors from the kernel: setting a mark requires CAP_NET_ADMIN.
     pub fn honour_qdisc(&self, honour: bool) -> io::Result<()> {
         let _raised = Raised::here();
         let fd = self.socket.as_fd();
-        // Order: a frame that meets the filter to the host has the mark.
+        // Order: a frame that goes through the filter to the host must carry the mark.
         let mark = || {
             let mark = if honour { send_mark(self.index) } else { 0 };
             sys::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
@@ -79,33 +83,33 @@ pub struct BatchTransmitter {
     index: i32,
     buffer: Box<[u8]>,
     used: usize,
-    /// Where each queued frame starts and ends in the buffer.
+    /// Start and end of each queued frame in the buffer.
     frames: Vec<(usize, usize)>,
     counters: Arc<PortCounters>,
-    /// Keeps what is refused for want of room.
+    /// Whether to keep frames that are refused for lack of room.
     holding: bool,
-    /// The interface takes no more.
+    /// Set while the interface takes no more.
     refused: Option<Refused>,
 }
 
-/// How the interface refused the first frame that is queued.
+/// The way in which the interface refused the first queued frame.
 #[derive(Debug, Clone, Copy)]
 enum Refused {
-    /// Enough is under way.
+    /// Too many bytes of this socket are in flight (EAGAIN).
     Bytes,
-    /// No room in the qdisc or the ring.
+    /// The qdisc or the ring is full (ENOBUFS).
     Queue {
-        /// When it first did.
+        /// Time of the first refusal.
         since: Instant,
-        /// How long it is left alone now.
+        /// The current pause of the back-off.
         pause: Duration,
-        /// When to try again.
+        /// Time of the next try.
         until: Instant,
     },
 }
 
 impl Refused {
-    /// No room in the qdisc or the ring, again perhaps.
+    /// Returns the state after ENOBUFS, given the state before it.
     fn queue(before: Option<Self>) -> Self {
         let now = Instant::now();
         let (since, pause) = match before {
@@ -144,14 +148,14 @@ impl BatchTransmitter {
         })
     }
 
-    /// Keeps frames that the interface has no room for, until it has; otherwise they are dropped and counted.
+    /// Keeps frames that the interface has no room for; otherwise they are dropped and counted.
     #[must_use]
     pub fn holding(mut self) -> Self {
         self.holding = true;
         self
     }
 
-    /// How its frames go; round the qdisc, to begin with.
+    /// Returns a handle to the path of its frames; initially past the qdisc.
     pub fn path(&self) -> SendPath {
         SendPath {
             socket: Arc::clone(&self.socket),
@@ -159,7 +163,7 @@ impl BatchTransmitter {
         }
     }
 
-    /// Why the kernel did not take a frame. It says ENOBUFS for a link without carrier, too.
+    /// Returns the reason why the kernel did not take a frame. ENOBUFS also occurs on a link without carrier.
     fn reason(&self, error: &io::Error) -> SendDrop {
         match error.raw_os_error() {
             Some(libc::EMSGSIZE | libc::EINVAL) => SendDrop::Length,
@@ -170,7 +174,7 @@ impl BatchTransmitter {
         }
     }
 
-    /// Sends frames from number `first` on; returns how many went, or the first one's error.
+    /// Sends frames from number `first` on. Returns how many were sent, or the error of the first one.
     fn send(&mut self, first: usize) -> io::Result<usize> {
         let waiting = &self.frames[first..];
         let waiting = &waiting[..waiting.len().min(BATCH)];
@@ -196,7 +200,7 @@ impl BatchTransmitter {
         Ok(sent as usize)
     }
 
-    /// Whether the frame that was refused for want of room is kept.
+    /// Whether to keep the frame that was refused with this error.
     fn keeps(&mut self, error: &io::Error) -> bool {
         if !self.holding {
             return false;
@@ -215,7 +219,7 @@ impl BatchTransmitter {
         true
     }
 
-    /// Whether nothing of this socket is under way.
+    /// Whether nothing of this socket is in flight.
     fn is_idle(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one integer.
@@ -223,7 +227,7 @@ impl BatchTransmitter {
         result == 0 && bytes == 0
     }
 
-    /// Moves frames from this number on to the beginning of the buffer; the others are done.
+    /// Moves frames from this number on to the start of the buffer, and drops the ones before it.
     fn keep_from(&mut self, first: usize) {
         let Some(&(start, _)) = self.frames.get(first) else {
             self.frames.clear();
@@ -290,7 +294,7 @@ impl Transmitter for BatchTransmitter {
                         break;
                     }
                     self.refused = None;
-                    // A link that is down is down for all others too; else the next may do better.
+                    // A link that is down loses all queued frames; after another error the next frame may succeed.
                     let lost = match why {
                         SendDrop::LinkDown => self.frames.len() - done,
                         SendDrop::QueueFull | SendDrop::Length => 1,
@@ -318,7 +322,7 @@ impl Transmitter for BatchTransmitter {
 
 impl Drop for BatchTransmitter {
     fn drop(&mut self) {
-        // The interface is gone, or given back.
+        // The interface is gone or was released.
         if !self.frames.is_empty() {
             let lost = self.frames.len() as u64;
             self.counters.send_dropped(SendDrop::LinkDown, lost);

@@ -62,7 +62,7 @@ impl Port {
         self.transmitter.flush();
     }
 
-    /// Receives until `count` frames that pass the filter have come.
+    /// Receives until `count` frames that pass the filter have arrived.
     pub(crate) fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();

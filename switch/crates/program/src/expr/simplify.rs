@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building expressions, folding what p4c spells out to get fixed widths from unbounded integers.
+//! Builds expressions, and folds the code with which p4c expresses fixed widths in unbounded integers.
 //!
-//! Each rule keeps the value for every packet. They matter because a slice, `(field >> k) & mask`,
-//! becomes a narrower field, and a masked left shift needs no wide intermediate: most programs then
-//! need no integer wider than the machine's.
+//! Each rule preserves the value for every packet. The rules turn a slice, `(field >> k) & mask`, into a narrower
+//! field, and a masked left shift then requires no wide intermediate value. Thus most programs need no integer wider
+//! than the machine's.
 
 use super::{Arith, ArithOp, Bool, Bounds, CastOp, CmpOp, Data, NumberClass};
 use crate::layout::Slot;
@@ -27,7 +27,7 @@ fn binary(op: ArithOp, left: Data, right: Data) -> Data {
     Data::Arith(op, Box::new((left, right)))
 }
 
-/// `value & (2^bits - 1)`; `mask` is that constant.
+/// Builds `value & (2^bits - 1)`; `mask` is that constant.
 fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     let Bounds { below, above } = value.bounds();
     if below.is_none() && above <= bits {
@@ -51,7 +51,7 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     }
 }
 
-/// `value >> count`; `right` is that constant.
+/// Builds `value >> count`; `right` is that constant.
 fn shift_right(value: Data, right: Data, count: u32) -> Data {
     let top = |slot: &Slot| -> Option<Slot> {
         let width = u32::from(slot.width);
@@ -72,7 +72,7 @@ fn shift_right(value: Data, right: Data, count: u32) -> Data {
     }
 }
 
-/// A cast to `width` bits.
+/// Builds a cast to `width` bits.
 pub fn cast(op: CastOp, value: Data, width: u32) -> Data {
     let Bounds { below, above } = value.bounds();
     let fits = match op {
@@ -92,13 +92,13 @@ pub fn cast(op: CastOp, value: Data, width: u32) -> Data {
     }
 }
 
-/// `left op right`, in the class that holds both.
+/// Builds `left op right`, in the class that holds both.
 pub fn compare(op: CmpOp, left: Data, right: Data) -> Bool {
     let class: NumberClass = left.class().max(right.class());
     Bool::Cmp(op, class, Box::new((left, right)))
 }
 
-/// A boolean as an integer.
+/// Converts a boolean to an integer.
 pub fn from_bool(condition: Bool) -> Data {
     match condition {
         Bool::NonZero(arith) if arith.data.bounds() == Bounds::unsigned(1) => arith.data,
@@ -106,7 +106,7 @@ pub fn from_bool(condition: Bool) -> Data {
     }
 }
 
-/// Whether an integer is not 0.
+/// Builds the test whether an integer is not 0.
 pub fn non_zero(data: Data) -> Bool {
     match data {
         Data::FromBool(condition) => *condition,

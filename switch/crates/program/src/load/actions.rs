@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions and the primitives they are made of.
+//! Actions and their primitives.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::expr::{Arith, ArithOp, Data, HeaderRef, simplify};
 use crate::ids::{ActionId, FieldListId};
 use crate::layout::Slot;
 
-/// All actions, and the ids that tables use for them.
+/// All actions, and the ids by which tables refer to them.
 pub(super) struct Actions {
     pub(super) actions: Vec<Action>,
     pub(super) ids: HashMap<u32, ActionId>,
@@ -67,7 +67,7 @@ fn load_params(json: &Cursor<'_>) -> Result<(Vec<Param>, usize)> {
 }
 
 impl Expressions<'_> {
-    /// A list of primitives; jumps must stay inside it.
+    /// Reads a list of primitives; jumps must stay inside it.
     pub(super) fn primitives(
         &self,
         list: &[Cursor<'_>],
@@ -85,7 +85,7 @@ impl Expressions<'_> {
         Ok((ops, list.iter().map(Cursor::source).collect()))
     }
 
-    /// One primitive call.
+    /// Reads one primitive call.
     pub(super) fn primitive(&self, json: &Cursor<'_>) -> Result<Op> {
         let name = json.at("op")?.str()?;
         let args = Arguments {
@@ -211,7 +211,7 @@ impl<'j> Arguments<'_, 'j, '_> {
             .map(|(union, _)| union)
     }
 
-    /// The name in an argument of a given type.
+    /// Returns the name in an argument of a given type.
     fn named(&self, index: usize, ty: &str) -> Result<Cursor<'j>> {
         let json = self.get(index)?;
         if json.at("type")?.str()? != ty {
@@ -220,7 +220,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         json.at("value")
     }
 
-    /// An assignment; between slots of equal width it is a copy of bits.
+    /// Reads an assignment; between slots of equal width it is a copy of bits.
     fn assign(&self) -> Result<Op> {
         let target = self.lvalue(0)?;
         let value = self.arith(1)?;
@@ -233,14 +233,14 @@ impl<'j> Arguments<'_, 'j, '_> {
         })
     }
 
-    /// Argument 0 becomes what an operator makes of two others.
+    /// Assigns to argument 0 the result of an operator on two others.
     fn compute(&self, op: ArithOp, left: usize, right: usize) -> Result<Op> {
         let operand = |index| self.expressions.data(self.get(index)?);
         let value = simplify::arith(op, operand(left)?, operand(right)?);
         Ok(Op::Assign(self.lvalue(0)?, Arith::from(value)))
     }
 
-    /// Where `mark_to_drop` writes, if not in the standard metadata.
+    /// Returns the destination of `mark_to_drop`, if it is not the standard metadata.
     fn metadata_copy(&self) -> Result<Option<(Slot, Option<Slot>)>> {
         if self.items.is_empty() {
             return Ok(None);
@@ -319,7 +319,7 @@ impl<'j> Arguments<'_, 'j, '_> {
             .ok_or_else(|| json.error(format!("there is no digest {id}")))
     }
 
-    /// A field list; the id 0 means "none".
+    /// Reads a field list; the id 0 means "none".
     fn field_list(&self, index: usize) -> Result<Option<FieldListId>> {
         let Some(json) = self.items.get(index) else {
             return Ok(None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A position in the JSON that remembers how it was reached, so that every error can say where.
+//! A position in the JSON that knows its path, so that every error has a location.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Trail<'a> {
     value: &'a Value,
 }
 
-/// A JSON value and the way to it.
+/// A JSON value and its path.
 #[derive(Clone)]
 pub(super) struct Cursor<'a> {
     value: &'a Value,
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An error at this place.
+    /// Returns an error at this position.
     pub(super) fn error(&self, message: impl Into<String>) -> LoadError {
         LoadError::new(message.into(), self.path(), self.source())
     }
 
-    /// An error about something this switch does not run.
+    /// Returns an error about a feature that this switch does not have.
     pub(super) fn unsupported(&self, what: impl AsRef<str>) -> LoadError {
         self.error(format!("{} is not supported by this switch", what.as_ref()))
     }
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         path
     }
 
-    /// The nearest `source_info` on the way here.
+    /// Returns the nearest `source_info` on the path.
     pub(super) fn source(&self) -> Option<SourceInfo> {
         let mut trail = Some(&self.trail);
         while let Some(here) = trail {
@@ -108,19 +108,19 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A member, `None` if absent or null.
+    /// Returns a member, `None` if absent or null.
     pub(super) fn get(&self, key: &'a str) -> Option<Cursor<'a>> {
         let value = self.value.get(key).filter(|value| !value.is_null())?;
         Some(self.child(Step::Key(key), value))
     }
 
-    /// A member that must be there.
+    /// Returns a mandatory member.
     pub(super) fn at(&self, key: &'a str) -> Result<Cursor<'a>> {
         self.get(key)
             .ok_or_else(|| self.error(format!("\"{key}\" is missing")))
     }
 
-    /// An element that must be there.
+    /// Returns a mandatory element.
     pub(super) fn nth(&self, index: usize) -> Result<Cursor<'a>> {
         let value = self.value.get(index).ok_or_else(|| {
             self.error(format!(
@@ -131,7 +131,7 @@ impl<'a> Cursor<'a> {
         Ok(self.child(Step::Index(index), value))
     }
 
-    /// The elements of this array.
+    /// Returns the elements of this array.
     pub(super) fn items(&self) -> Result<Vec<Cursor<'a>>> {
         let items = self
             .value
@@ -144,7 +144,7 @@ impl<'a> Cursor<'a> {
             .collect())
     }
 
-    /// The elements of this array; p4c writes an empty one as `{}` in some places.
+    /// Returns the elements of this array; p4c writes an empty one as `{}` in some places.
     pub(super) fn items_or_nothing(&self) -> Result<Vec<Cursor<'a>>> {
         match self.value.as_object() {
             Some(object) if object.is_empty() => Ok(Vec::new()),
@@ -152,13 +152,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The elements of an array member, none if it is absent.
+    /// Returns the elements of an array member, none if it is absent.
     pub(super) fn list(&self, key: &'a str) -> Result<Vec<Cursor<'a>>> {
         self.get(key)
             .map_or_else(|| Ok(Vec::new()), |member| member.items())
     }
 
-    /// The members of this object.
+    /// Returns the members of this object.
     pub(super) fn members(&self) -> Result<Vec<(&'a str, Cursor<'a>)>> {
         let members = self
             .value
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| self.error("true or false is expected"))
     }
 
-    /// A boolean member, false if absent.
+    /// Returns a boolean member, false if absent.
     pub(super) fn flag(&self, key: &'a str) -> Result<bool> {
         self.get(key).map_or(Ok(false), |member| member.bool())
     }
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
         self.u32().map(|value| value as usize)
     }
 
-    /// A width in bits, within what this switch supports.
+    /// Reads a width in bits, up to the limit of this switch.
     pub(super) fn width(&self) -> Result<u16> {
         match self.u32()? {
             0 => Err(self.error("a width of 0 bits makes no sense here")),
@@ -219,7 +219,7 @@ impl<'a> Cursor<'a> {
         self.at("name")?.str().map(str::to_owned)
     }
 
-    /// A hexadecimal integer such as `0x0a` or `-0x1`.
+    /// Reads a hexadecimal integer such as `0x0a` or `-0x1`.
     pub(super) fn integer(&self) -> Result<BigInt> {
         let text = self.str()?;
         let (negative, digits) = match text.strip_prefix('-') {
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// A non-negative hexadecimal integer below 2^`width`, in (width + 7) / 8 big-endian bytes.
+    /// Reads a non-negative hexadecimal integer below 2^`width`, as (width + 7) / 8 big-endian bytes.
     pub(super) fn hex_bits(&self, width: u16) -> Result<Vec<u8>> {
         if self.integer()?.bits() > u64::from(width) {
             return Err(self.error(format!("the number does not fit {width} bits")));
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
         self.hex_bytes(usize::from(width).div_ceil(8))
     }
 
-    /// A non-negative hexadecimal integer as exactly `bytes` big-endian bytes.
+    /// Reads a non-negative hexadecimal integer as exactly `bytes` big-endian bytes.
     pub(super) fn hex_bytes(&self, bytes: usize) -> Result<Vec<u8>> {
         let value = self.integer()?;
         if value.sign() == Sign::Minus {

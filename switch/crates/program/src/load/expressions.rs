@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Typed expressions from "type value objects". What p4c adds to express fixed widths (masks around
-//! shifts, casts to the width a value already has) is folded by [`crate::expr::simplify`].
+//! Typed expressions from "type value objects". [`crate::expr::simplify`] folds what p4c adds to express fixed widths:
+//! masks around shifts, and casts to the width that a value already has.
 
 use super::Loader;
 use super::cursor::{Cursor, Result};
@@ -18,7 +18,7 @@ const MAX_CAST_BITS: u32 = crate::layout::MAX_FIELD_BITS;
 /// Deeper expressions are refused, so that a hostile file cannot exhaust the stack.
 const MAX_DEPTH: usize = 200;
 
-/// What an expression can be.
+/// The value of an expression.
 pub(super) enum Value {
     Data(Data),
     Bool(Bool),
@@ -44,7 +44,7 @@ impl Value {
     }
 }
 
-/// Reads expressions where `params` are the parameters in scope.
+/// Reads expressions; `params` are the parameters in scope.
 #[derive(Clone, Copy)]
 pub(super) struct Expressions<'a> {
     pub(super) loader: &'a Loader,
@@ -65,12 +65,12 @@ impl<'a> Expressions<'a> {
         &self.loader.headers
     }
 
-    /// An integer expression with its class.
+    /// Reads an integer expression with its class.
     pub(super) fn arith(&self, json: &Cursor<'_>) -> Result<Arith> {
         self.data(json).map(Arith::from)
     }
 
-    /// An integer expression. A boolean counts as 0 or 1.
+    /// Reads an integer expression. A boolean counts as 0 or 1.
     pub(super) fn data(&self, json: &Cursor<'_>) -> Result<Data> {
         match self.value(json)? {
             Value::Data(data) => Ok(data),
@@ -79,7 +79,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// A boolean expression. An integer counts as true unless it is 0.
+    /// Reads a boolean expression. An integer counts as true unless it is 0.
     pub(super) fn bool(&self, json: &Cursor<'_>) -> Result<Bool> {
         match self.value(json)? {
             Value::Bool(condition) => Ok(condition),
@@ -102,7 +102,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// Something that can be assigned to.
+    /// Reads the target of an assignment.
     pub(super) fn lvalue(&self, json: &Cursor<'_>) -> Result<LValue> {
         match self.data(json)? {
             Data::Field(slot) => Ok(LValue::Field(slot)),
@@ -111,7 +111,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// Any expression: an object with "type" and "value".
+    /// Reads any expression: an object with "type" and "value".
     pub(super) fn value(&self, json: &Cursor<'_>) -> Result<Value> {
         if self.depth > MAX_DEPTH {
             return Err(json.unsupported(format!("an expression nested over {MAX_DEPTH} deep")));
@@ -199,7 +199,7 @@ impl<'a> Expressions<'a> {
         Ok(Data::Param(param.slot))
     }
 
-    /// An object with "op", "left" and "right".
+    /// Reads an object with "op", "left" and "right".
     fn operation(&self, json: &Cursor<'_>) -> Result<Value> {
         let op = json.at("op")?.str()?;
         let (left, right) = (json.get("left"), json.at("right")?);
@@ -385,7 +385,7 @@ fn arith_op(op: &str) -> Option<ArithOp> {
     })
 }
 
-/// A constant as an unsigned 32-bit number, e.g. an id.
+/// Reads a constant as an unsigned 32-bit number, e.g. an id.
 pub(super) fn small_constant(json: &Cursor<'_>) -> Result<u32> {
     Constant::from(json.at("value")?.integer()?)
         .to_u32()

@@ -14,10 +14,10 @@ use crate::externs::{
 };
 use crate::ids::{DigestId, FieldListId};
 
-/// More cells than this in one array are refused rather than allocated.
+/// Most cells in one array. Larger arrays are refused rather than allocated.
 const MAX_CELLS: usize = 1 << 26;
 
-/// Likewise for all arrays of a program together, by about what their cells take.
+/// Most bytes in all arrays of a program together, estimated from the size of their cells.
 const MAX_CELL_BYTES: usize = 1 << 30;
 const COUNTER_BYTES: usize = 16;
 const METER_BYTES: usize = 128;
@@ -102,7 +102,7 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
     Ok(externs)
 }
 
-/// The number of cells; 0 for a direct array, which has one for each entry of its table.
+/// Returns the number of cells; 0 for a direct array, which has one for each entry of its table.
 fn cells(json: &Cursor<'_>) -> Result<usize> {
     if json.flag("is_direct")? {
         return Ok(0);
@@ -143,7 +143,7 @@ fn load_digest(json: &Cursor<'_>, headers: &Headers) -> Result<Digest> {
     })
 }
 
-/// A hash algorithm by BMv2's name.
+/// Returns a hash algorithm by BMv2's name.
 pub(super) fn algorithm(name: &Cursor<'_>) -> Result<HashAlgorithm> {
     Ok(match name.str()? {
         "crc16" => HashAlgorithm::Crc16,

@@ -10,10 +10,10 @@ use crate::ids::*;
 use crate::layout::{Field, Header, HeaderType, SLACK, Slot, Stack, Union, UnionStack};
 use crate::program::StandardMetadata;
 
-/// A PHV larger than this is refused: p4c's programs need a few kilobytes.
+/// Largest PHV in bytes; a larger one is refused. p4c's programs need a few kilobytes.
 const MAX_PHV_BYTES: usize = 1 << 20;
 
-/// The widest field that the architecture reads or sets itself: v1model's are at most 48 bits wide.
+/// The widest field that the architecture reads or sets itself, in bits. v1model's are at most 48 bits wide.
 const MAX_STANDARD_BITS: u16 = 64;
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl Headers {
         Ok(ids)
     }
 
-    /// Gives every instance its place: metadata first, then packet headers.
+    /// Assigns every instance its position: metadata first, then packet headers.
     fn lay_out(&mut self, root: &Cursor<'_>) -> Result<()> {
         let mut offset = 0usize;
         for metadata in [true, false] {
@@ -199,7 +199,7 @@ impl Headers {
         Ok(())
     }
 
-    /// The absolute slot of a field.
+    /// Returns the absolute slot of a field.
     pub(super) fn slot(&self, header: HeaderId, field: usize) -> Slot {
         let header = &self.headers[header.index()];
         let relative = match header.metadata_slots.get(field) {
@@ -209,8 +209,8 @@ impl Headers {
         relative.moved(header.offset)
     }
 
-    /// The fields that the architecture knows: under BMv2's names, which `field_aliases` may map to
-    /// others, or directly in `standard_metadata`.
+    /// Finds the fields that the architecture uses: under BMv2's names, which `field_aliases` may map to others, or
+    /// directly in `standard_metadata`.
     pub(super) fn standard_metadata(&self, root: &Cursor<'_>) -> Result<StandardMetadata> {
         let mut aliases = HashMap::new();
         for alias in root.list("field_aliases")? {

@@ -26,7 +26,7 @@ pub(super) struct Pipelines {
     pub(super) meters: Vec<Meter>,
 }
 
-/// What one pipeline's JSON refers to by name.
+/// The objects that one pipeline's JSON refers to by name.
 struct Names<'a> {
     nodes: HashMap<&'a str, Node>,
     profiles: HashMap<&'a str, ProfileId>,
@@ -268,7 +268,7 @@ impl Loader {
         })
     }
 
-    /// Direct counters and meters name their table, and meters the field that gets the colour.
+    /// Binds direct counters and meters to the tables that they name, and meters to the field that receives the colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
             if let Some(table) = bound_table(json, &all.tables)? {
@@ -380,7 +380,7 @@ impl Actions {
         found.ok_or_else(|| id.error(format!("there is no action with id {number}")))
     }
 
-    /// An action with its parameters' values.
+    /// Reads an action with the values of its parameters.
     fn call(&self, json: &Cursor<'_>) -> Result<(ActionId, Vec<Vec<u8>>)> {
         let action = self.by_json_id(&json.at("action_id")?)?;
         let params = &self.actions[action.index()].params;
@@ -418,7 +418,7 @@ impl Names<'_> {
             .ok_or_else(|| name.error(format!("there is no table or condition {text}")))
     }
 
-    /// `next_tables`, keyed by action names or by `__HIT__` and `__MISS__`.
+    /// Reads `next_tables`, keyed by action names or by `__HIT__` and `__MISS__`.
     fn next_tables(&self, json: &Cursor<'_>, actions: &Actions) -> Result<NextTables> {
         let (mut next, mut on_hit, mut on_miss) = (Vec::new(), None, None);
         for (key, value) in json.at("next_tables")?.members()? {
@@ -426,8 +426,8 @@ impl Names<'_> {
             match key {
                 "__HIT__" => on_hit = Some(node),
                 "__MISS__" => on_miss = Some(node),
-                // An action that several tables use has a copy, with its name, for each of them; a
-                // member of a shared profile may carry the copy of another table.
+                // An action that several tables use has a copy of the same name for each of them; a member of a shared
+                // profile may name another table's copy.
                 name => {
                     let ids = actions.actions.iter().enumerate();
                     let named = ids.filter(|(_, action)| action.name == name);
@@ -439,7 +439,7 @@ impl Names<'_> {
     }
 }
 
-/// Control flow must end: a depth-first walk that never meets a node it is still inside of.
+/// Refuses control flow with cycles: a depth-first walk must never meet a node that is still on its path.
 fn refuse_cycles(json: &Cursor<'_>, first: Next, all: &Pipelines) -> Result<()> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -493,7 +493,7 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
     }
 }
 
-/// Finds, for each table with an action profile, its own copies of the actions of others that share it.
+/// Finds, for each table with an action profile, its own copies of the actions of other tables that share the profile.
 fn find_copies(tables: &mut [Table], actions: &[Action]) {
     let name = |id: &ActionId| &actions[id.index()].name;
     for index in 0..tables.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The priority of packets in a program that never gives them one: nobody has to look at it.
+//! Removes the priority field from programs that never write it, so that the switch need not read it.
 
 use crate::action::{LValue, Op};
 use crate::expr::HeaderRef;
@@ -7,7 +7,7 @@ use crate::layout::Slot;
 use crate::parser::ParserOp;
 use crate::program::Program;
 
-/// Forgets the field of the priority where nothing writes it.
+/// Clears the priority's slot if nothing writes it.
 pub(crate) fn note(program: &mut Program) {
     let priority = program.standard_metadata.priority;
     program.standard_metadata.priority = priority.filter(|slot| is_written(program, slot));
@@ -27,7 +27,7 @@ fn is_written(program: &Program, slot: &Slot) -> bool {
         || parser.any(|op| match op {
             ParserOp::Run(op) => op_writes(program, op, &meets),
             ParserOp::Lookahead { target, .. } => meets(target),
-            // Headers that come off a packet are no metadata.
+            // Extracted headers are not metadata.
             ParserOp::Extract(_)
             | ParserOp::ExtractVarbit(..)
             | ParserOp::Advance(_)
@@ -36,7 +36,7 @@ fn is_written(program: &Program, slot: &Slot) -> bool {
         || meters.any(|(_, target)| meets(&target))
 }
 
-/// Whether an operation writes a slot that `meets`. A field of a stack's element is no metadata.
+/// Whether an operation writes a slot for which `meets` is true. A field of a stack's element is not metadata.
 fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool {
     match op {
         Op::Move { to, .. } => meets(to),
@@ -52,7 +52,7 @@ fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool
             LValue::HeaderField(..) => false,
         },
         Op::MarkToDrop(Some((port, group))) => meets(port) || group.as_ref().is_some_and(meets),
-        // Metadata as a whole.
+        // Assigns the metadata as a whole.
         Op::AssignHeader(HeaderRef::Fixed(id), _)
         | Op::AddHeader(HeaderRef::Fixed(id))
         | Op::RemoveHeader(HeaderRef::Fixed(id)) => program.header(*id).metadata,

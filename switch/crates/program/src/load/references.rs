@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names in the JSON to ids, with an error that says which name is unknown.
+//! Resolves names in the JSON to ids; an error gives the unknown name.
 
 use super::Loader;
 use super::cursor::{Cursor, Result};
@@ -7,12 +7,12 @@ use super::headers::Headers;
 use crate::ids::*;
 use crate::layout::Slot;
 
-/// BMv2's hidden field that tells a header's validity.
+/// BMv2's hidden field with a header's validity.
 pub(super) const VALID_FIELD: &str = "$valid$";
 
-/// What a `["header", "field"]` pair names.
+/// The object of a `["header", "field"]` pair.
 pub(super) enum FieldName {
-    /// A field and its place.
+    /// A field and its position.
     Field(HeaderId, Slot),
     /// A header's `varbit` field.
     Varbit(HeaderId),
@@ -48,7 +48,7 @@ impl Headers {
         lookup(&self.union_stack_names, name, "header union stack")
     }
 
-    /// A `["header", "field"]` pair.
+    /// Resolves a `["header", "field"]` pair.
     pub(super) fn field_named(&self, pair: &Cursor<'_>) -> Result<FieldName> {
         let header = self.header_named(&pair.nth(0)?)?;
         let name = pair.nth(1)?;
@@ -64,7 +64,7 @@ impl Headers {
         })
     }
 
-    /// A pair that must name an ordinary field.
+    /// Resolves a pair that must name an ordinary field.
     pub(super) fn slot_named(&self, pair: &Cursor<'_>) -> Result<Slot> {
         match self.field_named(pair)? {
             FieldName::Field(_, slot) => Ok(slot),
@@ -73,7 +73,7 @@ impl Headers {
         }
     }
 
-    /// The index of a field in a header type.
+    /// Returns the index of a field in a header type.
     pub(super) fn field_index(&self, ty: HeaderTypeId, name: &Cursor<'_>) -> Result<usize> {
         let text = name.str()?;
         let ty = &self.types[ty.index()];
@@ -88,7 +88,7 @@ impl Headers {
             })
     }
 
-    /// The relative slot of a field of a stack's elements.
+    /// Returns the relative slot of a field of a stack's elements.
     pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<Slot> {
         let field = self.types[ty.index()].fields.get(field)?;
         (!field.varbit).then_some(field.slot)

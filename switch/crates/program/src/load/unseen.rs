@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hashes that nobody sees.
+//! Finds hashes whose value cannot be observed.
 //!
-//! A program that balances its load often hashes a flow by itself, into a field that is an input of a selector and of
-//! nothing else. Which member of a group a flow comes to is the target's to say, as long as the same flow comes to the
-//! same member. So what such a field has been given can be told from nothing outside: any hash is right that spreads
-//! as the named one does, and the engines, all of them alike, take a cheaper one ([`Calculation::unseen`]).
+//! A program that balances load often hashes a flow itself, into a field that is only an input of a selector. The
+//! target may choose the group's member for a flow freely, as long as the same flow always gets the same member. So the
+//! value of such a field cannot be observed from outside. Any hash that spreads as the named one does is right, and all
+//! engines use a cheaper one ([`Calculation::unseen`]).
 //!
 //! [`Calculation::unseen`]: crate::Calculation::unseen
 
@@ -19,7 +19,7 @@ use crate::layout::Slot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
-/// Notes which calculations are seen by nobody.
+/// Marks the calculations whose value cannot be observed.
 pub(crate) fn note(program: &mut Program) {
     let sights = Sights::of(program);
     let mut unseen: Vec<bool> = program
@@ -46,7 +46,7 @@ pub(crate) fn note(program: &mut Program) {
     }
 }
 
-/// All operations of a program.
+/// Returns all operations of a program.
 fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     let parsers = program.states.iter().flat_map(|state| &state.ops);
     let parsers = parsers.filter_map(|op| match op {
@@ -57,10 +57,10 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     actions.chain(parsers).chain(&program.deparser.ops)
 }
 
-/// Where a program looks.
+/// The parts of the header vector that a program reads.
 #[derive(Default)]
 struct Sights {
-    /// Bits of the header vector, first to last.
+    /// Bits of the header vector, as ranges.
     bits: Vec<Range<usize>>,
     /// Inputs of selectors that only spread.
     chosen_by: Vec<Range<usize>>,
@@ -119,7 +119,7 @@ impl Sights {
         sights
     }
 
-    /// Whether a field is looked at by nobody but selectors, and leaves no packet.
+    /// Whether only selectors read a field, and no packet carries it.
     fn hide(&self, program: &Program, slot: Slot) -> bool {
         let own = bits(slot);
         let mut instances = program.headers.iter().filter(|header| header.metadata);
@@ -135,7 +135,7 @@ impl Sights {
         self.bits.push(bits(slot));
     }
 
-    /// A header as a whole.
+    /// Adds a whole header.
     fn header(&mut self, program: &Program, id: HeaderId) {
         let header = program.header(id);
         self.bits.push(bits_of(header.offset, header.bytes));
@@ -153,7 +153,7 @@ impl Sights {
         }
     }
 
-    /// What the architecture looks at.
+    /// Adds the fields that the architecture reads.
     fn standard(&mut self, standard: &StandardMetadata) {
         let StandardMetadata {
             ingress_port,
@@ -214,7 +214,7 @@ impl Sights {
 
     fn op(&mut self, program: &Program, op: &Op) {
         match op {
-            // What a field is given from itself stays there: nothing in an expression has an effect.
+            // An assignment from the field to itself does not expose it: expressions have no side effects.
             Op::Assign(LValue::Field(to), value) => {
                 let known = self.bits.len();
                 self.arith(program, value);
@@ -360,12 +360,12 @@ impl Sights {
     }
 }
 
-/// The bits of a slot.
+/// Returns the bits of a slot.
 fn bits(slot: Slot) -> Range<usize> {
     slot.bit()..slot.bit() + usize::from(slot.width)
 }
 
-/// The bits of so many bytes.
+/// Returns the bits of a range of bytes.
 fn bits_of(byte: u32, bytes: u32) -> Range<usize> {
     byte as usize * 8..(byte + bytes) as usize * 8
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields and parameters of type `bit<0>`: there is nothing in them, and they are always 0. They are taken out of the JSON
-//! before it is read, so that no other part has widths of 0.
+//! Removes fields and parameters of type `bit<0>`, whose value is always 0. They are removed from the JSON before it is
+//! read, so that no other part handles widths of 0.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-/// Headers and stacks with the fields that are taken out.
+/// Headers and stacks with the removed fields.
 type Fields = HashSet<(String, String)>;
 
-/// Takes them out.
+/// Removes all of them.
 pub(super) fn remove(root: &mut Value) {
     let fields = fields(root);
     let has_params = |action: &Value| list(&action["runtime_data"]).any(is_empty_param);
@@ -66,7 +66,7 @@ fn fields(root: &Value) -> Fields {
     instances.filter_map(of).flatten().collect()
 }
 
-/// Takes parameters of no width out of an action. Gives the new place of each old one; none for those.
+/// Removes parameters of zero width from an action. Returns the new index of each old one; `None` for removed ones.
 fn take_params(action: &mut Value) -> HashMap<u64, Option<u64>> {
     let Some(params) = action["runtime_data"].as_array_mut() else {
         return HashMap::new();
@@ -94,13 +94,13 @@ fn is_reference(value: &Value, fields: &Fields) -> bool {
     field && names().is_some_and(|names| fields.contains(&names))
 }
 
-/// Whether an operation assigns to what is taken out.
+/// Whether an operation assigns to a removed field.
 fn assigns(operation: &Value, fields: &Fields) -> bool {
     let assigns = operation["op"] == "assign" || operation["op"] == "set";
     assigns && is_reference(&operation["parameters"][0], fields)
 }
 
-/// Replaces references by 0, and takes assignments out.
+/// Replaces references to removed fields and parameters by 0, and removes assignments to them.
 fn clean(value: &mut Value, fields: &Fields, params: &HashMap<u64, Option<u64>>) {
     if is_reference(value, fields) {
         *value = json!({"type": "hexstr", "value": "0x0"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding the switch that is meant, and connecting to it.
+//! Finds the requested switch, and connects to it.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(super) type Client = AdminClient<Channel>;
 
-/// Which switch is meant.
+/// Selects a switch.
 pub(super) enum Target {
-    /// The one at this address.
+    /// The switch at this address.
     At(Address),
-    /// The one with this device id, of those that run here.
+    /// The switch with this device id, of those that run here.
     Device(u64),
-    /// The only one that runs here.
+    /// The only switch that runs here.
     Only,
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ctl esp`: the engines inside a switch. The switch says where their admin sockets are; keys go there, and not by gRPC.
+//! `ctl esp`: the engines inside a switch. The switch reports their admin sockets; keys are sent to those sockets, not
+//! by gRPC.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use sluice_esp_control::hardening::no_core;
 use super::connect::Client;
 use crate::engine_ports::socket_of;
 
-/// Asks the engine at this port, or the only one.
+/// Sends a request to the engine at this port, or to the only one.
 pub(super) async fn ask(
     mut client: Client,
     port: Option<u16>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-switch ctl`: asks a running switch, for people (tables) and for programs (`--json`).
+//! `sluice-switch ctl`: queries a running switch, for people (tables) and for programs (`--json`).
 
 mod connect;
 mod esp;
@@ -193,7 +193,7 @@ fn frame(text: &str) -> Result<Frame, String> {
     bytes.map(Frame)
 }
 
-/// Values of exact fields as they are typed: with commas between.
+/// Splits the values of exact fields, which are separated by commas.
 fn exact(vrf: Option<&String>) -> Vec<String> {
     let fields = vrf.into_iter().flat_map(|vrf| vrf.split(','));
     fields.map(str::to_owned).collect()
@@ -214,7 +214,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-switch ctl: {error:#}");
@@ -233,7 +233,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     ask(client, options)
         .await
         .map_err(|error| match error.downcast::<tonic::Status>() {
-            // The message is for people; the code is what programs go by.
+            // The message is for people; programs use the code.
             Ok(status) => anyhow::anyhow!("{} ({:?})", status.message(), status.code()),
             Err(other) => other,
         })
@@ -362,7 +362,7 @@ async fn ask_fib(mut client: Client, action: &FibAction, json: bool) -> anyhow::
     }
 }
 
-/// The command line, for completion.
+/// Returns the command line, for completion.
 pub(crate) fn command() -> clap::Command {
     Options::command()
 }

@@ -25,13 +25,13 @@ pub(super) fn show(
     Ok(output.flush()?)
 }
 
-/// Whether this is what writing says when nobody reads any more.
+/// Whether an error says that the reader of the output has closed it.
 pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Columns as wide as their widest cell; numbers to the right.
+/// Formats columns as wide as their widest cell; numbers are right-aligned.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -192,7 +192,7 @@ pub(super) fn tables(found: &GetTablesResponse) -> String {
     table(&["KIND", "NAME", "USED", "SIZE", "%", ""], &rows)
 }
 
-/// Shares of the time, and nanoseconds a visit and a packet.
+/// Formats shares of the time, and nanoseconds per visit and per packet.
 pub(super) fn profile(found: &GetProfileResponse) -> String {
     let all: u64 = found.rows.iter().map(|row| row.nanoseconds).sum();
     let per = |count: u64, of: u64| format!("{:.1}", count as f64 / of.max(1) as f64);

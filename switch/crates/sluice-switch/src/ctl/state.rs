@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ctl` for what users of BMv2's command line read back and set: mirrors, registers, queues, statistics of ports.
+//! `ctl` commands for state that BMv2's command line also reads and sets: mirrors, registers, queues, statistics of
+//! ports.
 
 use sluice_admin::proto::*;
 
 use super::connect::Client;
 use super::render;
 
-/// The cells of a register that are meant.
+/// Selects cells of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     All,
@@ -38,7 +39,7 @@ pub(super) async fn queues(mut client: Client, json: bool) -> anyhow::Result<()>
     render::show(&found, json, || queue_rows(&found.queues))
 }
 
-/// Of a port and a priority, or of all.
+/// Sets queues: of one port and priority, or of all.
 pub(super) async fn set_queues(
     mut client: Client,
     (port, priority): (Option<u16>, Option<u32>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who reaches the switch, and what the switch itself may do.
+//! Access to the switch, and the switch's own privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use crate::wire::*;
 const NET_ADMIN_AND_RAW: &str = "0000000000003000";
 const NONE: &str = "0000000000000000";
 
-/// Each thread of a process: its name, and values of its status.
+/// Returns the name and some values of the status of each thread of a process.
 fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     // A thread may have ended since it was listed.
@@ -39,7 +39,7 @@ fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     status.map(read).collect()
 }
 
-/// Each thread of a process: its name, and its niceness.
+/// Returns the name and the niceness of each thread of a process.
 fn niceness(process: u32) -> Vec<(String, i32)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let read = |task: std::io::Result<fs::DirEntry>| {
@@ -76,7 +76,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
             *values == [permitted, NONE, NONE, NONE, NONE, "1"]
         };
         let check = || {
-            // A thread gives up its own rights, when it begins.
+            // Each thread drops its own capabilities when it starts.
             wait_until("every thread has what it needs and no more", || {
                 let all = threads(switch.id(), &keys);
                 let workers = all.iter().filter(|(name, _)| name.starts_with("worker-"));
@@ -92,7 +92,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
             workers.clone().all(|(_, nice)| *nice == -10),
             "{niceness:?}"
         );
-        // Ports come and go all the same.
+        // Ports can still be added and removed.
         ctl(directory, "remove-port 1");
         ctl(directory, "add-port 1@p1");
         sh("tc qdisc del dev p1 clsact");
@@ -126,14 +126,14 @@ fn without_interfaces_it_keeps_no_capability() {
     });
 }
 
-/// Runs a command as a user without any right, in a directory that it can read.
+/// Runs a command as a user without privileges, in a directory that it can read.
 fn as_nobody(words: &[&str]) -> Output {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.args(words).output().unwrap()
 }
 
-/// Connects to a Unix socket and says what came of it.
+/// Connects to a Unix socket; returns the result.
 fn connect_as_nobody(path: &Path) -> String {
     let code = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
     let output = as_nobody(&["/usr/bin/python3", "-c", code, path.to_str().unwrap()]);
@@ -209,7 +209,7 @@ async fn questions_are_answered_where_p4runtime_is_served() {
     }
 }
 
-/// An authority's certificate in PEM, and what issues certificates with keys.
+/// Returns an authority's certificate in PEM, and a function that issues certificates with keys.
 fn authority() -> (String, impl Fn() -> (String, String)) {
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -287,7 +287,7 @@ async fn answers(endpoint: Endpoint) -> bool {
         .is_ok()
 }
 
-/// Opens a stream whose role has a configuration of so many bytes; how it ends.
+/// Opens a stream whose role has a configuration of this size in bytes; returns the code that ends it.
 async fn large_role(client: &mut P4RuntimeClient<Channel>, number: usize, bytes: usize) -> Code {
     let role = Role {
         name: format!("role {number}"),

@@ -56,7 +56,7 @@ pub(crate) fn two_paths() -> TableEntry {
     }
 }
 
-/// Becomes primary at a switch that has its program, writes an entry, and leaves.
+/// Becomes primary of a switch that has its program, writes an entry, and disconnects.
 pub(crate) async fn write(address: &str, entry: TableEntry) {
     let mut client = P4RuntimeClient::connect(format!("http://{address}"))
         .await

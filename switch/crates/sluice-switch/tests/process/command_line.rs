@@ -50,13 +50,13 @@ fn it_says_what_it_is() {
     assert!(says("--help").contains("--grpc-server-addr"));
 }
 
-/// The digest in `VERSION (commit COMMIT, pipeline DIGEST)`.
+/// Returns the digest in `VERSION (commit COMMIT, pipeline DIGEST)`.
 fn pipeline_of(version: &str) -> String {
     let (_, digest) = version.split_once(", pipeline ").unwrap();
     digest.trim_end().trim_end_matches(')').to_owned()
 }
 
-/// The beginning of what sha256sum says of the committed router.json.
+/// Returns the start of the SHA-256 digest of the committed router.json.
 fn committed_pipeline() -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
     sh(&format!(

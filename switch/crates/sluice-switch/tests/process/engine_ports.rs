@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ESP engines inside the switch: administered, counted, and their keys kept.
+//! ESP engines inside the switch: their administration, counters, and protection of their keys.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::asking::get;
 use crate::running::*;
 use crate::wire::*;
 
-/// Of all keys here: nothing else has it.
+/// Part of every key here, and of nothing else.
 const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 fn outbound(sa: u32) -> Json {
@@ -21,7 +21,7 @@ fn outbound(sa: u32) -> Json {
     })
 }
 
-/// A file with an SA, for its owner only.
+/// Writes a file with an SA, readable only by its owner.
 fn file(directory: &Path, sa: &Json) -> String {
     let path = directory.join("sas.json");
     fs::write(&path, sa.to_string()).unwrap();
@@ -29,7 +29,7 @@ fn file(directory: &Path, sa: &Json) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a switch with engines in this directory; port 1 is where the program sends 0x1111.
+/// Starts a switch with engines in this directory; the program sends EtherType 0x1111 to port 1.
 fn start(directory: &Path, line: &str) -> Switch {
     let program = super::running::json();
     let state = directory.join("state");
@@ -135,7 +135,7 @@ fn engines_of_a_switch_share_sequence_numbers_and_not_sas() {
             fs::metadata(socket).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        // A second switch would count from the same numbers.
+        // A second switch would reuse the same sequence numbers.
         let program = super::running::json();
         let output = command(directory)
             .args([

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A queueing discipline that somebody puts on a port's interface limits what the port sends, from when it is there to
-//! when it is gone. What it does not take waits in the queue of the port, and what finds that full is dropped and counted.
+//! A qdisc that a user sets on a port's interface limits what the port sends, until it is removed. Packets that it
+//! refuses wait in the queue of the port; packets that find that queue full are dropped and counted.
 
 use std::path::Path;
 
 use crate::running::*;
 use crate::wire::*;
 
-/// A bucket for 26 frames of 60 bytes, room for as many to wait, and a rate at which none of those leaves.
+/// A token bucket for 26 frames of 60 bytes, room for as many to wait, and a rate at which none of those leaves.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
-/// What `ctl ports` says of port 1.
+/// Returns `ctl ports` for port 1.
 fn port(directory: &Path) -> serde_json::Value {
     ctl_json(directory, "ports")["ports"][1].clone()
 }
@@ -21,7 +21,7 @@ fn sent_and_refused(directory: &Path) -> (u64, u64) {
     (value("tx_packets"), value("tx_queue_full"))
 }
 
-/// What `ctl queues` says of the queue of port 1: packets that wait, and that found it full.
+/// Returns `ctl queues` for port 1: the packets that wait, and those that were dropped because it was full.
 fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     let queue = ctl_json(directory, "queues")["queues"][1].clone();
     let value = |name: &str| queue[name].as_u64().unwrap();
@@ -29,7 +29,7 @@ fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     (value("packets"), value("dropped"))
 }
 
-/// Packets in the queue of a port, unless told otherwise.
+/// Default depth of a port's queue, in packets.
 const DEPTH: u64 = 64;
 
 #[test]
@@ -72,7 +72,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             wait_until("all frames", || received() - came == 100);
             assert_eq!(by_now(), (52, 0), "26 pass, 26 wait in the qdisc");
             assert!(ctl(directory, "queues").contains("DROPPED"));
-            // A queue that is full remains so, by how many of the others the port itself had taken.
+            // Of the 48 refused frames, the port itself holds those that do not wait in its queue.
             let waiting = waiting_and_dropped(directory).0;
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
@@ -92,7 +92,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             let rest = 48 - waiting + DEPTH + 100;
             wait_until("all of them", || by_now().0 == 52 + rest);
             assert_eq!((full(), by_now().1), ((0, dropped), 0));
-            // The second time it comes while the switch runs.
+            // This time the qdisc is added while the switch runs.
             sh(TBF);
             wait_until("a qdisc", || port(directory)["qdisc"] == "tbf");
         }
@@ -100,12 +100,12 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
     });
 }
 
-/// A link of 4 Mbit/s, as mininet's TCLink makes it.
+/// A link of 4 Mbit/s, as set up by mininet's TCLink.
 const TCLINK: &str = "tc qdisc add dev p1 root handle 5: htb default 1 &&
     tc class add dev p1 parent 5: classid 5:1 htb rate 4mbit burst 15k";
 
-/// A program that forwards to port 1, by the priority in a frame's first byte, and writes behind it enq_timestamp,
-/// deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
+/// A program that forwards to port 1, with the priority in a frame's first byte. It writes after that byte
+/// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const QUEUED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../programs/build/priority.json"
@@ -118,7 +118,8 @@ fn queued_frame(priority: u8, number: u8) -> Vec<u8> {
     frame
 }
 
-/// What egress saw of a frame's queue: delay, packets before it when it came and behind it when it left.
+/// Returns what egress read of a frame's queue: its delay, the packets before it on arrival, and those behind it on
+/// departure.
 fn seen(frame: &[u8]) -> [u32; 3] {
     let number = |bytes: &[u8]| {
         bytes
@@ -163,7 +164,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         let dropped = waiting(0).1;
         assert!(dropped > 0, "{}", ctl(directory, "queues"));
         assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
-        // One of a higher priority that comes late overtakes those that wait.
+        // A later packet of higher priority overtakes those that wait.
         send(&mut h0, 1, 250..251);
         let frames = h1.receive(251 - dropped as usize, |frame| frame[0] < 2);
         let numbers: Vec<u8> = frames.iter().map(|frame| frame[15]).collect();
@@ -171,14 +172,14 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         assert!(urgent + 20 < numbers.len(), "{numbers:?}");
         let others = numbers.iter().filter(|number| **number != 250);
         assert!(others.is_sorted(), "{numbers:?}");
-        // The first was not held up; one saw the queue as full as it can be.
+        // The first packet was not delayed; one packet saw a full queue.
         assert_eq!(seen(&frames[0]), [0, 0, 0]);
         let most = |field: usize| frames.iter().map(|frame| seen(frame)[field]).max();
         assert_eq!(most(1), Some(63));
         assert!(most(0) > Some(1_000) && most(2) > Some(10));
         assert_eq!(waiting(0), (0.into(), dropped));
         assert_eq!(sent_and_refused(directory), (251 - dropped, 0));
-        // A priority that no queue has.
+        // A priority without a queue.
         h0.send(&queued_frame(2, 0));
         wait_until("a drop", || {
             counter(directory, "program", "dropped_priority") == 1

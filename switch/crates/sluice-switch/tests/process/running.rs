@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running switch, what it says, and the namespace around it.
+//! A running switch, its output, and its network namespace.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -52,7 +52,7 @@ pub(crate) fn json() -> PathBuf {
     format!("{PROGRAM}.json").into()
 }
 
-/// The program, in a directory of its own, where its admin socket is too.
+/// Returns the program's command, with a directory of its own, which also holds its admin socket.
 pub(crate) fn command(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-switch"));
     command
@@ -61,7 +61,7 @@ pub(crate) fn command(directory: &Path) -> Command {
     command
 }
 
-/// Runs `sluice-switch ctl`: whether it went well, and what it said.
+/// Runs `sluice-switch ctl`; returns whether it succeeded, and its output.
 pub(crate) fn try_ctl(directory: &Path, line: &str) -> (bool, String) {
     let output = command(directory)
         .arg("ctl")
@@ -86,7 +86,7 @@ pub(crate) fn ctl_json(directory: &Path, line: &str) -> Json {
     serde_json::from_str(&ctl(directory, &format!("--json {line}"))).unwrap()
 }
 
-/// A value of `ctl counters`.
+/// Returns a value of `ctl counters`.
 pub(crate) fn counter(directory: &Path, place: &str, name: &str) -> u64 {
     let counters = ctl_json(directory, "counters");
     let list = counters[place].as_array().unwrap();
@@ -107,7 +107,7 @@ pub(crate) struct Switch(Child);
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -119,7 +119,8 @@ impl Switch {
         Self::start_and_listen(directory, arguments).0
     }
 
-    /// Likewise, with what it said before it was ready. Its standard output goes to `stdout` in the directory.
+    /// Starts a switch and waits until it is ready; also returns its output before that. Its standard output goes to
+    /// `stdout` in the directory.
     pub(crate) fn start_and_listen(directory: &Path, arguments: &[&str]) -> (Self, Vec<String>) {
         let mut child = command(directory)
             .args(arguments)
@@ -139,12 +140,12 @@ impl Switch {
         panic!("the switch ended: {said:?}");
     }
 
-    /// The process.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Asks it to end, and waits until it has. It waits for nobody: not for clients, not for packets.
+    /// Terminates it, and waits until it has ended. It must not wait for clients or packets.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let start = Instant::now();
         // SAFETY: no pointers; the child has not been waited for, so the number is its own.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a service manager hears of a switch (sd_notify(3)).
+//! The switch's notifications to a service manager (sd_notify(3)).
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -38,7 +38,7 @@ fn the_service_manager_hears_ready_alive_and_stopping() {
     assert!(switch.wait().unwrap().success());
 }
 
-/// The warning comes from another crate than the switch's own, as many do.
+/// The warning comes from another crate than the switch's own, like many others.
 #[test]
 fn a_service_manager_that_does_not_hear_is_warned_of() {
     let directory = tempfile::tempdir().unwrap();

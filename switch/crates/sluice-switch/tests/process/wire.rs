@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The far ends of a switch's wires, and the frames that go over them.
+//! The far ends of a switch's ports, and the frames on them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 use crate::running::DEADLINE;
 
-/// The far end of a port's wire.
+/// The far end of a port's link.
 pub(crate) struct Wire {
     receiver: RingReceiver,
     transmitter: BatchTransmitter,
@@ -30,7 +30,7 @@ impl Wire {
         self.transmitter.flush();
     }
 
-    /// The first so many frames that pass the filter.
+    /// Returns the first `count` frames that pass the filter.
     pub(crate) fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -49,7 +49,7 @@ impl Wire {
         frames
     }
 
-    /// Whether a frame of this kind comes before the time is up; others (the far kernel's) are passed over.
+    /// Whether a frame of this kind arrives in time; skips others (from the far kernel).
     pub(crate) fn sees(&mut self, kind: u16, timeout: Duration) -> bool {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -65,7 +65,7 @@ impl Wire {
     }
 }
 
-/// Sends frames until one arrives: the link's news may reach the switch after the first of them.
+/// Sends frames until one arrives: the switch may learn of the link's state only after the first ones.
 pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     let deadline = Instant::now() + DEADLINE;
     from.send(&frame_of(kind, 1));
@@ -75,10 +75,10 @@ pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     }
 }
 
-/// The EtherType of frames that `surface.p4` looks up.
+/// The EtherType for which `surface.p4` does a lookup.
 pub(crate) const LOOKED_UP: u16 = 0x88b5;
 
-/// A frame with the key that `surface.p4` matches on.
+/// A frame with a key of `surface.p4`.
 pub(crate) fn frame(a: u32) -> Vec<u8> {
     frame_of(LOOKED_UP, a)
 }

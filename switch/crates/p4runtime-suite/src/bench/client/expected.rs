@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a step expects of a status.
+//! The expected status of a step.
 
 use tonic::Code;
 
@@ -7,9 +7,9 @@ use crate::case::{Failure, Outcome};
 
 /// One code, or one of several where the specification leaves it open.
 pub trait Expected: std::fmt::Debug + Copy {
-    /// Whether this is it.
+    /// Whether the code is an expected one.
     fn has(self, code: Code) -> bool;
-    /// Whether UNIMPLEMENTED means that an optional feature is not there.
+    /// Whether UNIMPLEMENTED means that the server lacks an optional feature.
     fn optional(self) -> bool {
         false
     }
@@ -27,7 +27,7 @@ impl<const N: usize> Expected for [Code; N] {
     }
 }
 
-/// A code, of a feature that the specification makes optional.
+/// The code for a feature that the specification makes optional.
 #[derive(Debug, Clone, Copy)]
 pub struct Optional(pub Code);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps that send packets by way of the control plane, and look at what comes back.
+//! Steps that send packets through the control plane, and check the packets that come back.
 
 use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
@@ -9,11 +9,11 @@ use super::Client;
 use crate::bench::{Frame, Seen, Walk};
 use crate::case::{Failure, Outcome, same};
 
-/// The source address of packets that only mark the end of what came before.
+/// The source address of marker packets, which show that all earlier packets were processed.
 const MARKER: u64 = 0x02ff_ffff_ffff;
 
 impl Client {
-    /// Fails, as skipped, where packets do not come back.
+    /// Skips the case if packets do not come back.
     ///
     /// # Errors
     /// Skipped.
@@ -29,16 +29,16 @@ impl Client {
     /// Sends a packet-out.
     ///
     /// # Errors
-    /// If the stream has ended. Skipped where packets do not come back.
+    /// The stream has ended. Skipped if packets do not come back.
     pub async fn packet_out(&self, packet: PacketOut) -> Outcome {
         self.needs_packets()?;
         self.send(Some(Request::Packet(packet))).await
     }
 
-    /// Sends a packet through the program; what came back of it, in order.
+    /// Sends a packet through the program; returns the packets that came back, in order.
     ///
     /// # Errors
-    /// If the server does not even send back a packet that follows it. Skipped where packets do not come back.
+    /// Not even a marker packet after it comes back. Skipped if packets do not come back.
     pub async fn walks(&mut self, walk: Walk, frame: Frame) -> Outcome<Vec<Seen>> {
         self.packet_out(frame.out(walk)).await?;
         let marker = Frame {
@@ -57,10 +57,10 @@ impl Client {
         }
     }
 
-    /// Sends a packet through the program, which must come back once.
+    /// Sends a packet through the program, and expects exactly one packet back.
     ///
     /// # Errors
-    /// As for [`walks`](Self::walks), or if it does not.
+    /// The errors of [`walks`](Self::walks), or another number of packets.
     pub async fn walk(&mut self, walk: Walk, frame: Frame) -> Outcome<Seen> {
         let mut seen = self.walks(walk, frame).await?;
         match (seen.pop(), seen.is_empty()) {
@@ -74,10 +74,10 @@ impl Client {
         }
     }
 
-    /// A packet must be marked with this value on its way.
+    /// Sends a packet through the program, and expects it back with this mark.
     ///
     /// # Errors
-    /// As for [`walk`](Self::walk), or if it is another.
+    /// The errors of [`walk`](Self::walk), or another mark.
     pub async fn marks(&mut self, walk: Walk, frame: Frame, expected: u128) -> Outcome {
         let seen = self.walk(walk, frame).await?;
         same(

@@ -13,10 +13,10 @@ use crate::case::Outcome;
 use crate::program;
 
 impl Client {
-    /// The SetForwardingPipelineConfig RPC must have this code.
+    /// Calls the SetForwardingPipelineConfig RPC, and expects this code.
     ///
     /// # Errors
-    /// If it has another.
+    /// The code differs.
     pub async fn sets(
         &mut self,
         action: PipelineAction,
@@ -39,17 +39,17 @@ impl Client {
     /// Sets the suite's pipeline.
     ///
     /// # Errors
-    /// If the server refuses it.
+    /// The server refuses it.
     pub async fn commit(&mut self) -> Outcome {
         let config = Some(program::config());
         self.sets(PipelineAction::VerifyAndCommit, config, Code::Ok)
             .await
     }
 
-    /// The GetForwardingPipelineConfig RPC.
+    /// Calls the GetForwardingPipelineConfig RPC.
     ///
     /// # Errors
-    /// If it fails.
+    /// The RPC fails.
     pub async fn pipeline(
         &mut self,
         part: ResponseType,

@@ -11,7 +11,7 @@ use crate::case::{Failure, Outcome, same};
 use crate::entity::IntoEntity;
 
 impl Client {
-    /// The Read RPC as it is: what came, and the status it ended with.
+    /// Calls the Read RPC; returns the entities, and the status that it ended with.
     pub async fn try_read(&mut self, entities: Vec<Entity>) -> (Vec<Entity>, Result<(), Status>) {
         let request = ReadRequest {
             device_id: self.device_id,
@@ -32,10 +32,10 @@ impl Client {
         }
     }
 
-    /// Reads what the request means.
+    /// Reads the requested entities.
     ///
     /// # Errors
-    /// If the server refuses it.
+    /// The server refuses.
     pub async fn read(&mut self, request: impl IntoEntity) -> Outcome<Vec<Entity>> {
         let request = request.into_entity();
         let what = format!("read of {request:?}");
@@ -52,10 +52,10 @@ impl Client {
         }
     }
 
-    /// Reading must give exactly these, in any order.
+    /// Expects that a read returns exactly these entities, in any order.
     ///
     /// # Errors
-    /// If it gives something else.
+    /// The result differs.
     pub async fn reads(&mut self, request: impl IntoEntity, expected: Vec<Entity>) -> Outcome {
         let mut found = self.read(request).await?;
         let mut expected = expected;
@@ -65,10 +65,10 @@ impl Client {
         same(found, expected, "what is read")
     }
 
-    /// Reading must give back exactly what was written.
+    /// Expects that a read returns exactly what was written.
     ///
     /// # Errors
-    /// If it gives something else.
+    /// The result differs.
     pub async fn reads_back(
         &mut self,
         request: impl IntoEntity,
@@ -80,7 +80,7 @@ impl Client {
     /// Reads table entries.
     ///
     /// # Errors
-    /// If the server refuses it, or something else comes.
+    /// The server refuses, or returns other entities.
     pub async fn entries(&mut self, request: TableEntry) -> Outcome<Vec<TableEntry>> {
         let entry = |entity: Entity| match entity.entity {
             Some(entity::Entity::TableEntry(entry)) => Ok(entry),
@@ -89,10 +89,10 @@ impl Client {
         self.read(request).await?.into_iter().map(entry).collect()
     }
 
-    /// A read request must be refused with this code, in the status or in its details.
+    /// Expects that a read request is refused with this code, in the status or in its details.
     ///
     /// # Errors
-    /// If it is not.
+    /// The server responds otherwise.
     pub async fn read_refused(
         &mut self,
         request: impl IntoEntity,
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// Why a single read request was refused.
+/// Returns the code of a single refused read request.
 fn refusal(status: &Status) -> Code {
     match (status.code(), details(status)) {
         (Code::Unknown, Ok(errors)) if errors.len() == 1 => Code::from(errors[0].canonical_code),

@@ -14,10 +14,10 @@ use crate::case::{Failure, Outcome, same};
 use crate::entity::{IntoEntity, delete, insert, modify};
 
 impl Client {
-    /// The Write RPC as it is.
+    /// Calls the Write RPC.
     ///
     /// # Errors
-    /// The server's.
+    /// Errors from the server.
     pub async fn write(
         &mut self,
         updates: Vec<Update>,
@@ -34,10 +34,10 @@ impl Client {
         self.rpc.write(request).await.map(drop)
     }
 
-    /// The whole Write RPC must be refused with this code and without details.
+    /// Expects that the whole Write RPC is refused with this code and without details.
     ///
     /// # Errors
-    /// If it is not.
+    /// The server responds otherwise.
     pub async fn write_refused(
         &mut self,
         updates: Vec<Update>,
@@ -48,10 +48,10 @@ impl Client {
         check(code, expected, || format!("the whole write: {message}"))
     }
 
-    /// The errors of a batch, one for each update in their order.
+    /// Returns the errors of a batch, one for each update in order.
     ///
     /// # Errors
-    /// If the server does not say so.
+    /// The server's response does not have this form.
     pub async fn errors(
         &mut self,
         updates: Vec<Update>,
@@ -78,18 +78,18 @@ impl Client {
         Ok(errors)
     }
 
-    /// The code of each update of a batch.
+    /// Returns the code of each update of a batch.
     ///
     /// # Errors
-    /// As for [`errors`](Self::errors).
+    /// The errors of [`errors`](Self::errors).
     pub async fn codes(&mut self, updates: Vec<Update>) -> Outcome<Vec<Code>> {
         self.codes_with(Atomicity::ContinueOnError, updates).await
     }
 
-    /// The code of each update of a batch of this atomicity.
+    /// Returns the code of each update of a batch of this atomicity.
     ///
     /// # Errors
-    /// As for [`errors`](Self::errors).
+    /// The errors of [`errors`](Self::errors).
     pub async fn codes_with(
         &mut self,
         atomicity: Atomicity,
@@ -102,10 +102,10 @@ impl Client {
             .collect())
     }
 
-    /// An update must have this code.
+    /// Expects this code for an update.
     ///
     /// # Errors
-    /// If it has another.
+    /// The code differs.
     pub async fn updates(&mut self, update: Update, expected: impl Expected) -> Outcome {
         let what = format!("{update:?}");
         let errors = self
@@ -115,26 +115,26 @@ impl Client {
         check(code, expected, || format!("{what}: {}", errors[0].message))
     }
 
-    /// An INSERT must have this code.
+    /// Expects this code for an INSERT.
     ///
     /// # Errors
-    /// If it has another.
+    /// The code differs.
     pub async fn insert(&mut self, entity: impl IntoEntity, expected: impl Expected) -> Outcome {
         self.updates(insert(entity), expected).await
     }
 
-    /// A MODIFY must have this code.
+    /// Expects this code for a MODIFY.
     ///
     /// # Errors
-    /// If it has another.
+    /// The code differs.
     pub async fn modify(&mut self, entity: impl IntoEntity, expected: impl Expected) -> Outcome {
         self.updates(modify(entity), expected).await
     }
 
-    /// A DELETE must have this code.
+    /// Expects this code for a DELETE.
     ///
     /// # Errors
-    /// If it has another.
+    /// The code differs.
     pub async fn delete(&mut self, entity: impl IntoEntity, expected: impl Expected) -> Outcome {
         self.updates(delete(entity), expected).await
     }
@@ -147,7 +147,7 @@ pub(super) fn split<T>(result: Result<T, Status>) -> (Code, String) {
     }
 }
 
-/// The per-update errors in a status' details.
+/// Extracts the per-update errors from a status' details.
 pub(super) fn details(status: &Status) -> Outcome<Vec<Error>> {
     let undecodable = || failed("the status has no decodable details", status);
     let inner = rpc::Status::decode(status.details()).map_err(|_| undecodable())?;
