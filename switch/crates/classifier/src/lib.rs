@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet classification: which of many overlapping rules is the first that matches a key.
+//! Packet classification: finds the first of many overlapping rules that matches a key.
 //!
 //! A rule has for each bit of the key a value or "any", for some fields a range, and a [`Rank`]:
-//! the highest priority wins, among equal ones the lowest sequence. Rules come and go one by one.
-//! [`Classifier`] answers in a time that hardly depends on how many rules there are, as long as
-//! they differ in their bits; there is no scan.
+//! the highest priority wins, among equal ones the lowest sequence. Rules are added and removed one by one.
+//! The lookup time of [`Classifier`] hardly depends on the number of rules, as long as they differ in their bits.
+//! There is no linear scan.
 //!
-//! **How.** A decision tree. A node either *selects bits* of a window of 64 (with them it indexes its
-//! children) or compares a range field with *thresholds*. A rule that leaves selected bits open is
-//! copied into the children it meets while these are few, else it goes to the node's *rest*, a tree
-//! of its own that is searched unless what was found comes before all of it. So trees partition
-//! themselves as CutSplit (Li et al., INFOCOM 2018) and its kin do by hand, and copies of a rule
-//! are bounded (8), which HiCuts' are not. Leaves hold their rules in order and column by column, so
-//! that sixteen are compared in one pass of wide instructions. What a node cuts is chosen by an estimate of a look-up's time, so it fits
-//! access lists, policies over ranges and tables with a few exact fields alike.
+//! **Structure.** A decision tree. A node either *selects bits* in a window of 64, which index its children, or
+//! compares a range field with *thresholds*. A rule that wildcards selected bits is copied into the matching
+//! children if they are few. Otherwise it goes to the node's *rest*, a separate tree. A lookup skips the rest if
+//! the match found so far ranks before all rules in it. So trees partition the rules automatically, as CutSplit
+//! (Li et al., INFOCOM 2018) and related work do by hand. Unlike in HiCuts, the copies of a rule are bounded (8).
+//! Leaves hold their rules in order and by column, so that SIMD instructions compare sixteen in one pass. An
+//! estimate of the lookup time selects each node's cut, which suits access lists, policies over ranges and tables
+//! with a few exact fields.
 //!
-//! **Changes.** A rule is added to the leaves where it belongs; a leaf that grows too long becomes a
-//! node; a node whose tree changed as often as it had rules is built anew with what is below it: at
-//! once if it is small, else beside the old one, a piece with each change. So a change costs an
-//! amortised O(log n) of building, n of them never O(n²), and none of them a pause for all.
+//! **Changes.** A rule is added to the leaves where it belongs; a leaf that grows too long becomes a node. A node
+//! whose tree has changed as often as it had rules is rebuilt with its subtree: at once if it is small, else
+//! incrementally beside the old one, a part with each change. So a change costs an amortised O(log n) of building,
+//! n changes never cost O(n²), and no single change pauses for a whole rebuild.
 //!
-//! **Promises.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not allocate and do not
+//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not allocate and do not
 //! panic on any key. The crate depends on nothing and can be used alone:
 //!
 //! ```

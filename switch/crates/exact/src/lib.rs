@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exact match over keys of one size: from byte strings to `u32`.
 //!
-//! Made for tables of millions of entries that are looked up far more often than they change, where
-//! what counts is how many cache lines a look-up touches and how long an insertion can take:
+//! Designed for tables of millions of entries that are looked up far more often than they change. The costs that
+//! matter are the cache lines per lookup and the longest time of an insertion:
 //!
-//! * **One place.** Tags, values and keys of a bucket lie together in whole cache lines, tags and
-//!   values in the first. A value is there after one trip to memory; a processor that guesses that
-//!   the key agrees, as it nearly always does, goes on with it while the key is compared
-//!   ([`lookup_batch`](Exact::lookup_batch) overlaps the trips of many look-ups; whoever has other
-//!   work meanwhile asks for a key's bucket by [`prefetch`](Exact::prefetch)). A key is in one of two
-//!   buckets, nearly always in the first; a bucket knows whether any of its keys is in another, so a
-//!   miss also costs one trip.
-//! * **No pause.** The table is cut into segments of at most [`SEGMENT_BYTES`], found through a
-//!   directory by some bits of the hash (extendible hashing: Fagin, Nievergelt, Pippenger and
-//!   Strong, 1979). As long as there is one segment it needs no directory; it doubles until it is
-//!   four times as large, and is then parted into eight, once. From then on a segment that is full is
-//!   parted in two, so no insertion moves more than one segment's keys.
-//! * **Huge pages.** Segments of large tables lie in one piece of address space, in huge pages, each where
-//!   these bits of the hash say. As all of them fill at the same rate, they are nearly always parted equally
-//!   often; the directory then says nothing new, and is not read.
-//! * **Room.** Buckets fill to more than nine tenths before a segment is parted, so a table is between
-//!   nine twentieths and nineteen twentieths full.
-//! * **Safe.** The hash has secrets of its own for each table ([`KeyHasher`]). Should keys collide
-//!   nevertheless, answers stay right and only those keys become slower.
+//! * **One memory access.** Tags, values and keys of a bucket are contiguous in whole cache lines, tags and values
+//!   in the first. One memory access yields the value. The key nearly always matches, so a processor that
+//!   predicts the match continues with the value while the key is compared.
+//!   [`lookup_batch`](Exact::lookup_batch) overlaps the accesses of many lookups; callers with other work to do
+//!   meanwhile [`prefetch`](Exact::prefetch) a key's bucket. A key is in one of two buckets, nearly always the
+//!   first. A bucket records whether any of its keys is in another bucket, so a miss also costs one access.
+//! * **No pause.** The table consists of segments of at most [`SEGMENT_BYTES`]. A directory, indexed by some bits of
+//!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A single
+//!   segment needs no directory: it doubles until it is four times as large, then is split into eight, once. From
+//!   then on a full segment is split in two, so no insertion moves more than one segment's keys.
+//! * **Huge pages.** Segments of large tables are in one range of address space, in huge pages, at the position that
+//!   these bits of the hash give. All segments fill at the same rate, so nearly always they have been split equally
+//!   often. The directory is then redundant, and is not read.
+//! * **Load factor.** Buckets fill to more than 90 % before a segment is split, so a table is between 45 % and 95 %
+//!   full.
+//! * **Collision attacks.** Each table's hash has its own secrets ([`KeyHasher`]). If keys collide nevertheless,
+//!   answers stay correct and only lookups of those keys become slower.
 //!
-//! Promises: look-ups neither allocate nor panic for a key of the right size;
-//! nothing is lost whatever the hashes are. A table does not shrink.
+//! Invariants: lookups neither allocate nor panic for a key of the right size; no entry is lost, whatever the hashes
+//! are. A table does not shrink.
 //!
 //! ```
 //! let mut flows = sluice_exact::Exact::new(4);
@@ -56,13 +54,13 @@ use key::{Key, hash_of, with_words};
 use memory::Room;
 use segment::{PLACE, Places, Segment, View};
 
-/// What a batch of look-ups gives where there is no such key. No value that can be inserted.
+/// Result of a batch lookup for a key that is not in the table. This value cannot be inserted.
 pub const NONE: u32 = u32::MAX;
 
-/// The largest segment where there are several: what an insertion moves at worst, plus one bucket.
+/// Largest segment in a table with several: the most that an insertion moves, plus one bucket.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
-/// So many segments are near: in a core's caches, or those that it shares.
+/// Number of segments that count as near: in a core's private or shared caches.
 const NEAR: usize = 128;
 
 /// A table of keys of one size.
@@ -86,10 +84,10 @@ pub struct Exact<H = KeyHasher> {
     /// Where hashes belong in each segment: all have the same size.
     places: Places,
     segments: Vec<Segment>,
-    /// What segments lie in.
+    /// Memory of the segments.
     room: Room,
     len: usize,
-    /// Keys that no bucket takes.
+    /// Number of keys that fit into no bucket.
     stashed: usize,
     /// What the processor does with many keys.
     #[cfg(target_arch = "x86_64")]
@@ -97,14 +95,14 @@ pub struct Exact<H = KeyHasher> {
 }
 
 impl Exact {
-    /// An empty table for keys of so many bytes, with secrets of its own.
+    /// Creates an empty table for keys of `key_bytes` bytes, with its own hash secrets.
     pub fn new(key_bytes: usize) -> Self {
         Self::with_hasher(key_bytes, KeyHasher::random(key_bytes))
     }
 }
 
 impl<H: HashKey> Exact<H> {
-    /// An empty table with a hash function of the caller's.
+    /// Creates an empty table with the caller's hash function.
     pub fn with_hasher(key_bytes: usize, hasher: H) -> Self {
         let shape = Shape::new(key_bytes);
         let mut room = Room::default();
@@ -144,7 +142,7 @@ impl<H: HashKey> Exact<H> {
         self.shape.key_bytes
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the memory of the table in bytes.
     pub fn memory_bytes(&self) -> usize {
         let segments = self.segments.iter().map(Segment::memory_bytes);
         segments.sum::<usize>()
@@ -195,7 +193,7 @@ impl<H: HashKey> Exact<H> {
         unsafe { self.view(hash).look(self.places.second(hash, first)) }
     }
 
-    /// The value of a key. A key of another size than the table's is not there.
+    /// Returns the value of a key; `None` for a key whose size differs from the table's.
     #[inline(always)]
     pub fn get(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -207,7 +205,7 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// As [`get`](Self::get), in fewer steps, where the table is in caches anyway.
+    /// As [`get`](Self::get), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
     pub fn get_near(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -219,20 +217,19 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// The hash of a key, for [`prefetch`](Self::prefetch) and [`get_hashed`](Self::get_hashed).
+    /// Returns the hash of a key, for [`prefetch`](Self::prefetch) and [`get_hashed`](Self::get_hashed).
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
         hash_of(&self.hasher, key)
     }
 
-    /// Asks for the memory that the look-up of a key with this hash will read, and returns at once.
+    /// Prefetches the cache lines that the lookup of a key with this hash reads.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         self.first(hash).prefetch(&self.shape);
     }
 
-    /// The value of a key whose hash is known: as [`get`](Self::get), which computes it. With
-    /// another hash the key may be missed.
+    /// As [`get`](Self::get), with a hash that the caller has computed. With another hash the key may be missed.
     #[inline]
     pub fn get_hashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -241,8 +238,8 @@ impl<H: HashKey> Exact<H> {
         with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
-    /// The value of a key, with time for something else while memory is waited for: `ask` is told the lines that
-    /// will be read, in no hurry, and `pause` is to return when they have come.
+    /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with each line to prefetch;
+    /// `pause` must return when the lines have arrived.
     #[inline(always)]
     pub fn get_waiting(
         &self,
@@ -306,7 +303,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// The value of a key that is not in its first bucket.
+    /// Returns the value of a key that is not in its first bucket.
     #[inline(always)]
     fn find_elsewhere(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
         // SAFETY: it is a bucket of the table.
@@ -327,7 +324,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// The value of a key in its second bucket.
+    /// Returns the value of a key in its second bucket.
     #[inline(always)]
     fn in_second(&self, hash: u64, key: impl Key) -> Option<u32> {
         // SAFETY: the table's buckets are of its shape.
@@ -345,13 +342,13 @@ impl<H: HashKey> Exact<H> {
         self.owners[self.place(hash)] as usize
     }
 
-    /// The value of a key that is in neither of its buckets.
+    /// Returns the value of a key that is in neither of its buckets.
     #[cold]
     fn stashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
         self.segments[self.owner(hash)].stashed(key)
     }
 
-    /// Adds a key, or changes its value; gives the value that it had.
+    /// Adds a key, or replaces its value; returns the old value.
     ///
     /// # Panics
     /// If the key has another size than the table's, or the value is [`NONE`].
@@ -369,7 +366,7 @@ impl<H: HashKey> Exact<H> {
         old
     }
 
-    /// Removes a key and gives its value.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<u32> {
         let hash = hash_of(&self.hasher, key);
         let index = self.owner(hash);
@@ -381,7 +378,7 @@ impl<H: HashKey> Exact<H> {
         Some(removed)
     }
 
-    /// Calls `visit` for every key with its value, in no order that means anything.
+    /// Calls `visit` for every key with its value, in unspecified order.
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], u32)) {
         let shape = &self.shape;
         self.segments

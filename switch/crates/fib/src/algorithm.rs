@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a look-up algorithm is: a structure made from the routes in a [`Rib`] for the sake of fast
-//! look-ups, which can follow the RIB's changes.
+//! The trait of lookup algorithms. An algorithm is a structure built from the routes in a [`Rib`] for fast
+//! lookups, which can follow the RIB's changes.
 //!
-//! Depends on the RIB only. An algorithm never holds routes of its own: the RIB is the truth.
+//! Depends on the RIB only. Invariant: an algorithm holds no routes of its own; the RIB is authoritative.
 
 use crate::{Address, Change, Lines, Prefix, Rib};
 
-/// What a look-up gives where no route matches. No route may have this value.
+/// Result of a lookup that no route matches. No route may have this value.
 pub const NONE: u32 = u32::MAX;
 
-/// How many changes ahead memory is asked for, and twice as many what leads to it.
+/// Prefetch distance of [`Algorithm::lines`], in changes. [`Algorithm::way`] uses twice this distance.
 const AHEAD: usize = 4;
 
 /// Why an algorithm cannot hold a set of routes. Another algorithm may.
@@ -42,16 +42,15 @@ impl std::fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// The structure could not be brought up to date in place, or it would cost more than to make it
-/// anew: it has to be rebuilt. Until then it answers as before the change, or as after it, for each
-/// address under the changed prefix.
+/// The structure must be rebuilt: it could not be updated in place, or an update would cost more than a rebuild.
+/// Until then each address under the changed prefix gets the answer from before or from after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsRebuild;
 
-/// A look-up algorithm. Every one gives the same answers: the value of the longest prefix in the
-/// RIB that contains the address.
+/// A lookup algorithm. All algorithms give the same answers: the value of the longest prefix in the RIB that
+/// contains the address.
 pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
-    /// The structure for the routes of `rib`.
+    /// Builds the structure for the routes of `rib`.
     ///
     /// # Errors
     /// The routes exceed what the structure can hold.
@@ -59,38 +58,37 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// The value of the longest prefix that contains `address`, or [`NONE`].
+    /// Returns the value of the longest prefix that contains `address`, or [`NONE`].
     fn lookup(&self, address: A) -> u32;
 
-    /// What [`lines`](Self::lines) will read: who asks for it and has time for something else waits for neither.
+    /// Returns the cache lines that [`lines`](Self::lines) dereferences. Callers prefetch these first.
     fn way(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE
     }
 
-    /// What a look-up of this address will read that is not likely to be in a cache near by, as far as its place is
-    /// known by then.
+    /// Returns the cache lines that a lookup of this address reads and that are probably not in a near cache, as
+    /// far as their addresses are known at this point.
     fn lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE
     }
 
-    /// Looks up `addresses[i]` into `values[i]`, for every `i`: faster than one after the other.
+    /// Looks up `addresses[i]` into `values[i]` for every `i`, faster than one by one.
     ///
     /// # Panics
     /// If the slices are not equally long.
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]);
 
-    /// Brings what is under `prefix` in line with the present state of `rib`, where a route to
-    /// `prefix` has been added, removed or given another value. It may be called any number of
-    /// times for one change and for many changes in any order: after a call for each of the changed
-    /// prefixes, the structure is as if it were built from `rib`.
+    /// Updates all addresses under `prefix` to the current state of `rib`, after a route to `prefix` was added,
+    /// removed or given another value. Calls are idempotent and may come in any order: after a call for each
+    /// changed prefix, the structure is as if it were built from `rib`.
     ///
     /// # Errors
     /// The structure needs to be rebuilt.
     fn refresh(&mut self, prefix: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild>;
 
-    /// Does what [`refresh`](Self::refresh) does for a change's prefix, perhaps faster, with what is known of the change.
+    /// As [`refresh`](Self::refresh) for a change's prefix, but may use the details of the change to be faster.
     ///
     /// # Errors
     /// The structure needs to be rebuilt.
@@ -98,7 +96,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         self.refresh(change.prefix(), rib)
     }
 
-    /// Does what [`follow`](Self::follow) does for one change after the other.
+    /// Calls [`follow`](Self::follow) for each change in order.
     ///
     /// # Errors
     /// The structure needs to be rebuilt.
@@ -115,6 +113,6 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Bytes that the structure takes, on the heap and inline.
+    /// Returns the size of the structure in bytes, on the heap and inline.
     fn memory_bytes(&self) -> usize;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What those who follow a RIB are told of its changes.
+//! Change notifications from a RIB to its followers.
 
 use crate::{Address, NONE, Prefix};
 
-/// The routes to a prefix, or to prefixes in it, have changed. Where one route has, what it gives the
-/// prefix' addresses is found out by who changes it, on the way: followers need not search the RIB for
-/// it, each of them anew.
+/// A change of the routes to a prefix, or to prefixes in it. For a single route, the code that changes the RIB also
+/// determines the new answer of the prefix' addresses, so that no follower has to search the RIB for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {
     address: A,
@@ -16,7 +15,7 @@ pub struct Change<A> {
 }
 
 impl<A: Address> Change<A> {
-    /// The RIB knows what the addresses' answers are.
+    /// Creates a change whose new answers must be looked up in the RIB.
     pub fn of(prefix: Prefix<A>) -> Self {
         Self {
             address: prefix.address(),
@@ -26,7 +25,7 @@ impl<A: Address> Change<A> {
         }
     }
 
-    /// All addresses have this answer now.
+    /// Creates a change after which all addresses have this answer.
     pub(crate) fn to(prefix: Prefix<A>, value: Option<u32>) -> Self {
         Self {
             is_uniform: true,
@@ -40,7 +39,7 @@ impl<A: Address> Change<A> {
         Prefix::new(self.address, self.length.into())
     }
 
-    /// The answer of all its addresses, [`NONE`] for no route, if they have one and it is known.
+    /// Returns the common answer of all addresses ([`NONE`] for no route), if they have one and it is known.
     pub(crate) fn answer(self) -> Option<u32> {
         self.is_uniform.then_some(self.value)
     }

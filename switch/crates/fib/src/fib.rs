@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A RIB and the look-up algorithm of the moment.
+//! A RIB and its current lookup algorithm.
 //!
-//! Every change goes into the RIB at once, and is seen by look-ups when [`Fib::settle`] next brings the
-//! algorithm's structure in line: call it after a batch of changes, and now and then. So look-ups see all of
-//! a batch or nothing, and cost what the algorithm costs. What
-//! lies under another changed prefix is not looked at twice, and where most routes have changed the
-//! structure is built anew instead; so a batch costs no more than a build, whatever is in it. Where the
-//! structure cannot follow and it is too early to build another, a copy of the RIB answers (correct, but
-//! slower).
+//! Every change enters the RIB at once. Lookups see it after the next [`Fib::settle`], which updates the
+//! algorithm's structure: call it after each batch of changes, and periodically. So lookups see all of a batch
+//! or nothing, and cost only what the algorithm costs.
+//!
+//! A batch costs at most one build, whatever it contains: a prefix under another changed prefix is not processed
+//! twice, and if most routes have changed, the structure is rebuilt instead. If the structure cannot follow and
+//! it is too early for a rebuild, a copy of the RIB answers (correct, but slower).
 
 use std::time::Instant;
 
@@ -17,16 +17,17 @@ use crate::follower::{Follower, PinError, Status};
 use crate::kinds::Family;
 use crate::{Lines, Prefix, Rib};
 
-/// Changes that room is kept for.
+/// Capacity for changes that is kept between batches.
 const KEPT: usize = 1024;
 
-/// See the module. What look-ups read comes first: they are so short that a longer way to it shows.
+/// A RIB and its lookup structure; see the module. Order: fields that lookups read come first, because lookups are
+/// so short that a longer address computation is measurable.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Fib<A: Family> {
-    /// What answers.
+    /// The lookup structure.
     follower: Follower<A>,
-    /// What the follower has not been told of.
+    /// Changes that the follower does not have yet.
     changed: Vec<Change<A>>,
     rib: Rib<A>,
 }
@@ -38,7 +39,7 @@ impl<A: Family> Default for Fib<A> {
 }
 
 impl<A: Family> Fib<A> {
-    /// No routes.
+    /// Creates a FIB without routes.
     pub fn new() -> Self {
         let rib = Rib::new();
         Self {
@@ -48,16 +49,16 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// The routes.
+    /// Returns the routes.
     pub fn rib(&self) -> &Rib<A> {
         &self.rib
     }
 
-    /// Adds a route, or gives it another value (anything but [`NONE`]); returns the value it had. Look-ups see
-    /// it when it is settled, as all changes.
+    /// Adds a route, or replaces its value (anything but [`NONE`]); returns the route's old value. As with all
+    /// changes, lookups see it after the next [`settle`](Self::settle).
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         debug_assert_ne!(value, NONE, "that is the answer where no route matches");
-        // What will change in the structure comes from memory while the RIB is searched.
+        // Prefetch the lines of the structure that will change while the RIB is searched.
         self.follower.lines(prefix.address()).fetch();
         let (old, change) = self.rib.put(prefix, value, 0);
         let old = old.map(|(value, _)| value);
@@ -67,7 +68,7 @@ impl<A: Family> Fib<A> {
         old
     }
 
-    /// Removes a route; returns the value it had.
+    /// Removes a route; returns its value.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
         self.follower.lines(prefix.address()).fetch();
         let ((old, _), change) = self.rib.take(prefix)?;
@@ -75,19 +76,20 @@ impl<A: Family> Fib<A> {
         Some(old)
     }
 
-    /// What [`lines`](Self::lines) will read.
+    /// Returns the cache lines that [`lines`](Self::lines) dereferences.
     #[inline]
     pub fn way(&self, address: A) -> Lines {
         self.follower.way(address)
     }
 
-    /// What a look-up of this address will read: see [`Algorithm::lines`](crate::Algorithm::lines).
+    /// Returns the cache lines that a lookup of this address reads; see
+    /// [`Algorithm::lines`](crate::Algorithm::lines).
     #[inline]
     pub fn lines(&self, address: A) -> Lines {
         self.follower.lines(address)
     }
 
-    /// The value of the longest prefix that contained `address` when the routes were last settled, or
+    /// Returns the value of the longest prefix that contained `address` at the last [`settle`](Self::settle), or
     /// [`NONE`].
     #[inline]
     pub fn lookup(&self, address: A) -> u32 {
@@ -103,43 +105,42 @@ impl<A: Family> Fib<A> {
         self.follower.lookup_batch(addresses, values);
     }
 
-    /// Brings the structure in line with the changes, or builds one that is due `now`, which is asked
-    /// only if it matters. Call it after a batch of changes, and at least every
-    /// [`LONGEST_DELAY`](crate::LONGEST_DELAY) while [`Status::pending`] is set.
+    /// Applies the changes to the structure, or runs a build that is due; `now` is called only if needed. Call this
+    /// after each batch of changes, and at least every [`LONGEST_DELAY`](crate::LONGEST_DELAY) while
+    /// [`Status::pending`] is set.
     pub fn settle(&mut self, now: impl FnOnce() -> Instant) {
         outermost(&mut self.changed);
         self.follower.follow(&self.changed, &self.rib, now);
         self.forget();
     }
 
-    /// The follower knows of all changes.
+    /// Drops the recorded changes, after the follower has applied them.
     fn forget(&mut self) {
         self.changed.clear();
         self.changed.shrink_to(KEPT);
     }
 
-    /// Whether the structure is to be brought in line or built.
+    /// Returns whether the structure has changes to apply or waits for a build.
     pub fn is_pending(&self) -> bool {
         !self.changed.is_empty() || self.follower.is_pending()
     }
 
-    /// Has an algorithm used from now on whatever the routes, or (with `None`) lets the framework
-    /// choose again.
+    /// Pins an algorithm regardless of the routes, or (with `None`) returns to automatic choice.
     ///
     /// # Errors
-    /// There is no such algorithm, or it cannot hold the routes; nothing has changed then.
+    /// The algorithm does not exist or cannot hold the routes; the algorithm then stays as it was.
     pub fn pin(&mut self, name: Option<&str>) -> Result<(), PinError> {
         self.settle(Instant::now);
         self.follower.pin(name, &self.rib)
     }
 
-    /// Bytes of the structure and the RIB.
+    /// Returns the size of the structure and the RIB in bytes.
     pub fn memory_bytes(&self) -> usize {
         let changed = self.changed.capacity() * size_of::<Change<A>>();
         self.follower.memory_bytes() + changed + self.rib.memory_bytes()
     }
 
-    /// How things are. Takes time proportional to the number of routes.
+    /// Returns the status. Takes time proportional to the number of routes.
     pub fn status(&self) -> Status {
         Status {
             pending: self.is_pending(),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A look-up structure that follows a RIB which is kept elsewhere: the algorithm of the moment, and
-//! when it gives way to another.
+//! A lookup structure that follows a separate RIB. Holds the current algorithm and decides when to replace it.
 //!
-//! Several followers of one RIB give the same answers once each has been told of the same changes; so
-//! two versions of a table need one RIB. A follower always has a structure that answers as the RIB did
-//! when it was last told: where an algorithm cannot follow, it is built anew, at once if the last build
-//! was long enough ago; otherwise a copy of the RIB answers for a delay of ten times what that build
-//! took, at most [`LONGEST_DELAY`], so that building takes at most about a tenth of the time however
-//! fast routes change.
+//! Several followers of one RIB give the same answers once each has received the same changes, so two versions
+//! of a table need only one RIB.
+//!
+//! Invariant: a follower always has a structure that answers as the RIB did at the last update. If an algorithm
+//! cannot follow, its structure is rebuilt, at once if the last build was long enough ago. Otherwise a copy of the
+//! RIB answers for a delay of ten times the duration of the last build, at most [`LONGEST_DELAY`]. So builds take
+//! at most about a tenth of the time, however fast routes change.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -16,24 +16,24 @@ use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::kinds::{Family, Kind};
 use crate::{Address, Change, Lines, NONE, Prefix, Rib};
 
-/// How long a copy of the RIB answers at most before a structure is built again.
+/// Longest time for which a copy of the RIB answers before a structure is rebuilt.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);
 
-/// Changes from which on it is asked whether a build would cost less.
+/// Number of changes above which a rebuild is considered instead.
 const MANY: usize = 1024;
 
-/// Name of what answers where no algorithm does.
+/// Name that the status shows while a copy of the RIB answers.
 const RIB: &str = "rib";
 
 /// Why an algorithm cannot be pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PinError {
-    /// There is none of this name.
+    /// No algorithm has this name.
     Unknown {
-        /// The names that there are.
+        /// Names of all algorithms.
         known: Vec<&'static str>,
     },
-    /// It cannot hold the routes.
+    /// The algorithm cannot hold the routes.
     Build(BuildError),
 }
 
@@ -54,30 +54,30 @@ impl std::fmt::Display for PinError {
 
 impl std::error::Error for PinError {}
 
-/// What an operator wants to know.
+/// Status of a FIB for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The algorithm that answers; `rib` while a copy of the RIB does because a structure is to be built.
+    /// The algorithm that answers; `rib` while a copy of the RIB answers until a structure is built.
     pub algorithm: &'static str,
-    /// The algorithm that was asked for, if one was.
+    /// The pinned algorithm, if any.
     pub pinned: Option<&'static str>,
     /// Number of routes.
     pub routes: usize,
     /// Number of distinct values.
     pub values: usize,
-    /// Bytes of the look-up structure.
+    /// Bytes of the lookup structure.
     pub bytes: usize,
     /// Bytes of the RIB.
     pub rib_bytes: usize,
-    /// How often a structure was built.
+    /// Number of builds.
     pub builds: u64,
-    /// What the last build took.
+    /// Duration of the last build.
     pub last_build: Duration,
-    /// Whether the structure is to be brought in line or built.
+    /// Whether the structure has changes to apply or waits for a build.
     pub pending: bool,
 }
 
-/// A copy of a RIB, which can follow whatever happens.
+/// A copy of a RIB, which can follow every change.
 #[derive(Debug)]
 struct Copy<A>(Rib<A>);
 
@@ -115,15 +115,15 @@ impl<A: Address> Algorithm<A> for Copy<A> {
     }
 }
 
-/// See the module. What look-ups read comes first.
+/// A lookup structure that follows a RIB; see the module. Order: fields that lookups read come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Follower<A: Family> {
     structure: Box<dyn Algorithm<A>>,
-    /// What the structure is; none if it is a copy of the RIB.
+    /// The structure's algorithm; `None` for a copy of the RIB.
     kind: Option<&'static Kind<A>>,
     pinned: Option<&'static Kind<A>>,
-    /// When a structure is to be built.
+    /// Time of the scheduled build, if any.
     due: Option<Instant>,
     builds: u64,
     last_build: Duration,
@@ -131,7 +131,7 @@ pub struct Follower<A: Family> {
 }
 
 impl<A: Family> Follower<A> {
-    /// A follower of a RIB as it is now.
+    /// Creates a follower of a RIB in its current state.
     pub fn new(rib: &Rib<A>) -> Self {
         let nothing = Rib::new();
         let kind = &A::KINDS[0];
@@ -146,24 +146,24 @@ impl<A: Family> Follower<A> {
             built_at: None,
         };
         follower.build(rib);
-        // The first change is no reason to wait.
+        // The first change need not wait for the delay after a build.
         follower.built_at = None;
         follower
     }
 
-    /// What [`lines`](Self::lines) will read.
+    /// Returns the cache lines that [`lines`](Self::lines) dereferences.
     #[inline]
     pub fn way(&self, address: A) -> Lines {
         self.structure.way(address)
     }
 
-    /// What a look-up of this address will read: see [`Algorithm::lines`].
+    /// Returns the cache lines that a lookup of this address reads; see [`Algorithm::lines`].
     #[inline]
     pub fn lines(&self, address: A) -> Lines {
         self.structure.lines(address)
     }
 
-    /// The value of the longest prefix that contains `address`, or [`NONE`].
+    /// Returns the value of the longest prefix that contains `address`, or [`NONE`].
     #[inline]
     pub fn lookup(&self, address: A) -> u32 {
         self.structure.lookup(address)
@@ -178,10 +178,9 @@ impl<A: Family> Follower<A> {
         self.structure.lookup_batch(addresses, values);
     }
 
-    /// Brings the structure in line with the RIB, where `changed` (made by [`outermost`](crate::outermost)) is what
-    /// has changed since it last was; and builds one that is due `now`, which is asked
-    /// only if it matters. Call it without changes, too, at least every [`LONGEST_DELAY`] while
-    /// [`is_pending`](Self::is_pending).
+    /// Updates the structure to the RIB. `changed` holds the changes since the last call, reduced by
+    /// [`outermost`](crate::outermost). Also runs a build that is due; `now` is called only if needed. While
+    /// [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
             if self.due.is_some_and(|due| due <= now()) {
@@ -205,7 +204,7 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// The structure is of no use any more.
+    /// Replaces an unusable structure: builds a new one if `at_once` or if a build is due, else copies the RIB.
     fn build_or_wait(&mut self, at_once: bool, rib: &Rib<A>, now: Instant) {
         if self.due.is_none() {
             self.schedule(now);
@@ -217,14 +216,14 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// Has a structure built as soon as the last build is long enough ago.
+    /// Schedules a build for the time when the last build is long enough ago.
     fn schedule(&mut self, now: Instant) {
         let rest = (10 * self.last_build).min(LONGEST_DELAY);
         self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
     }
 
-    /// Whether an algorithm may go on with so many routes: up to twice as many as it is chosen for, and
-    /// down to half as many as the one before it is chosen for.
+    /// Returns whether an algorithm may be kept for this number of routes (hysteresis): at most twice its own limit,
+    /// and at least half the limit of every algorithm before it.
     fn suits(&self, kind: &Kind<A>, routes: usize) -> bool {
         let before = A::KINDS.iter().take_while(|other| other.name != kind.name);
         let bounds = before.map(|other| other.most_routes);
@@ -233,12 +232,12 @@ impl<A: Family> Follower<A> {
             || routes / 2 <= kind.most_routes && bounds.into_iter().all(enough_for)
     }
 
-    /// Whether a structure waits to be built.
+    /// Returns whether a build is scheduled.
     pub fn is_pending(&self) -> bool {
         self.due.is_some()
     }
 
-    /// Lets a copy of the RIB answer.
+    /// Replaces the structure by a copy of the RIB.
     fn copy(&mut self, rib: &Rib<A>) {
         self.kind = None;
         self.structure = Box::new(Copy(rib.clone()));
@@ -274,11 +273,11 @@ impl<A: Family> Follower<A> {
         self.built_at = Some(Instant::now());
     }
 
-    /// Has an algorithm used from now on whatever the routes, or (with `None`) lets the framework
-    /// choose again. The structure is in line with the RIB afterwards.
+    /// Pins an algorithm regardless of the routes, or (with `None`) returns to automatic choice. The structure is up
+    /// to date with the RIB afterwards.
     ///
     /// # Errors
-    /// There is no such algorithm, or it cannot hold the routes; nothing has changed then.
+    /// The algorithm does not exist or cannot hold the routes; nothing has changed then.
     pub fn pin(&mut self, name: Option<&str>, rib: &Rib<A>) -> Result<(), PinError> {
         let Some(name) = name else {
             self.pinned = None;
@@ -296,12 +295,12 @@ impl<A: Family> Follower<A> {
         Ok(())
     }
 
-    /// Bytes of the structure.
+    /// Returns the size of the structure in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.structure.memory_bytes()
     }
 
-    /// How things are. Takes time proportional to the number of routes.
+    /// Returns the status. Takes time proportional to the number of routes.
     pub fn status(&self, rib: &Rib<A>) -> Status {
         let mut values = HashSet::new();
         rib.for_each(&mut |_, value| {
@@ -313,7 +312,7 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// Likewise, in no time: values are not counted, and said to be 0.
+    /// As [`status`](Self::status), but fast: the values are not counted, and reported as 0.
     pub fn brief_status(&self, rib: &Rib<A>) -> Status {
         Status {
             algorithm: self.kind.map_or(RIB, |kind| kind.name),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that will be read, told in advance. Nothing is read here, so it need not even be there.
+//! Cache lines to prefetch. Nothing here dereferences an address, so addresses may be invalid.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// How many may be told together.
+/// Largest number of lines in one [`Lines`].
 const MOST: usize = 3;
 
-/// Some neighbouring cache lines.
+/// A few consecutive cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines {
     first: *const u8,
@@ -15,19 +15,19 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None.
+    /// No lines.
     pub const NONE: Self = Self {
         first: std::ptr::null(),
         count: 0,
     };
 
-    /// The one that this is in.
+    /// Returns the line that contains `first`.
     #[inline(always)]
     pub(crate) fn of<T>(first: *const T) -> Self {
         Self::from(first, 1)
     }
 
-    /// So many from the one that this is in, at most [`MOST`].
+    /// Returns `count` lines, at most [`MOST`], from the one that contains `first`.
     #[inline(always)]
     pub(crate) fn from<T>(first: *const T, count: usize) -> Self {
         debug_assert!(count <= MOST);
@@ -37,21 +37,21 @@ impl Lines {
         }
     }
 
-    /// An address in each of them.
+    /// Returns one address in each line.
     #[inline(always)]
     pub fn addresses(self) -> impl Iterator<Item = *const u8> {
         let all: [_; MOST] = std::array::from_fn(|line| self.first.wrapping_add(line * LINE));
         all.into_iter().take(self.count)
     }
 
-    /// Asks for them.
+    /// Prefetches the lines.
     #[inline(always)]
     pub fn fetch(self) {
         self.addresses().for_each(fetch);
     }
 }
 
-/// Asks for the line that something is in.
+/// Prefetches the line that contains `from`.
 #[inline(always)]
 pub(crate) fn fetch<T>(from: *const T) {
     #[cfg(target_arch = "x86_64")]

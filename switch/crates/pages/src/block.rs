@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 /// Bytes of a huge page.
 pub const HUGE: usize = 2 << 20;
 
-/// Bytes of any other.
+/// Bytes of a normal page.
 const SMALL: usize = 4 << 10;
 
-/// Memory that begins where a huge page may begin, zeroed. It is given back when this is dropped.
+/// Zeroed memory, aligned to a huge page. Dropping this frees it.
 #[derive(Debug)]
 pub struct Block {
     start: NonNull<u8>,
@@ -34,17 +34,17 @@ impl Block {
         }
     }
 
-    /// The bytes of a block that so many are asked of.
+    /// Returns the size of a block for `bytes` bytes: whole pages, at least one.
     pub(crate) fn size_for(bytes: usize) -> usize {
         bytes.max(1).next_multiple_of(SMALL)
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> usize {
         self.layout.size()
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of look-up structures: in huge pages as soon as there is enough for one.
+//! Memory for lookup structures: in huge pages once it is large enough for one.
 //!
-//! A look-up in a table of some megabytes touches another page each time. With pages of 4 KiB,
-//! finding out where they are costs as much as reading them; with pages of 2 MiB, hardly anything.
-//! [`Block`] is memory of that kind; [`Items`] is a vector that is in such memory once it is large, and
-//! like any other while it is small, so that small tables stay small; [`Reserved`] is address space for such
-//! memory, in which nothing ever moves.
+//! Each lookup in a table of some megabytes touches a different page. With pages of 4 KiB the address translation
+//! costs as much as the read; with pages of 2 MiB it costs hardly anything.
 //!
-//! Depends on the operating system only. Promises: memory is zeroed, or what was put there; where the
-//! system has no huge pages, nothing is lost but speed. The `unsafe` is all about memory that is
-//! this crate's own.
+//! * [`Block`]: memory in huge pages.
+//! * [`Items`]: a vector that uses such memory once it is large, and normal memory while it is small, so that
+//!   small tables stay small.
+//! * [`Reserved`]: address space for such memory, in which nothing ever moves.
+//!
+//! Depends on the operating system only. Invariants: memory holds zeros or what was stored there. Without huge pages
+//! only speed is lost. All `unsafe` code concerns memory that this crate owns.
 
 mod block;
 mod items;

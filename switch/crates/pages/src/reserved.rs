@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address space that is asked for at once and filled with memory as it is needed.
+//! Address space that is reserved at once and made usable as it is needed.
 
 use std::ptr::NonNull;
 
 use crate::block::HUGE;
 
-/// Address space that begins where a huge page may begin: what is in it never moves. It is given back when this
-/// is dropped.
+/// Address space aligned to a huge page. Its contents never move. Dropping this unmaps it.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<u8>,
     bytes: usize,
-    /// So many bytes can be used.
+    /// Number of usable bytes.
     usable: usize,
-    /// What was mapped: a huge page more, for the sake of the beginning.
+    /// Start of the mapping, which is a huge page longer than `bytes` so that `start` can be aligned.
     mapping: NonNull<u8>,
 }
 
-// SAFETY: this owns the mapping and reads or writes nothing in it: who follows its addresses answers for that.
+// SAFETY: this owns the mapping and neither reads nor writes it. Code that follows its addresses is responsible
+// for its accesses.
 unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
 #[cfg(target_os = "linux")]
 impl Reserved {
-    /// So many bytes of addresses, whole huge pages, none of which can be used yet; nothing where the system
-    /// refuses.
+    /// Reserves address space for `bytes` bytes, rounded up to whole huge pages, none usable yet. Returns `None` if
+    /// the system refuses.
     pub fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.next_multiple_of(HUGE);
-        // SAFETY: a new private mapping, of which nothing else knows.
+        // SAFETY: this creates a new private mapping, to which no other reference exists.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -45,7 +45,7 @@ impl Reserved {
         let mapping = NonNull::new(mapping.cast::<u8>())?;
         let before = mapping.as_ptr().align_offset(HUGE);
         Some(Self {
-            // SAFETY: the mapping is a huge page longer than what is asked for.
+            // SAFETY: the mapping is a huge page longer than `bytes`.
             start: unsafe { mapping.add(before) },
             bytes,
             usable: 0,
@@ -53,8 +53,8 @@ impl Reserved {
         })
     }
 
-    /// Makes at least the first `bytes` usable: zeroed, in huge pages where there are any, and taking no memory
-    /// before they are touched. Whether that is done.
+    /// Makes at least the first `bytes` usable: zeroed, in huge pages if available, and not allocated before they are
+    /// touched. Returns whether this succeeded.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let bytes = bytes.next_multiple_of(HUGE);
         if bytes > self.bytes {
@@ -64,13 +64,13 @@ impl Reserved {
         if more == 0 {
             return true;
         }
-        // SAFETY: these bytes are within what was mapped, whole pages, and nobody uses them yet.
+        // SAFETY: these bytes are whole pages within the mapping, and no code uses them yet.
         unsafe {
             let from = self.start.add(self.usable).as_ptr().cast();
             if libc::mprotect(from, more, libc::PROT_READ | libc::PROT_WRITE) != 0 {
                 return false;
             }
-            // Advice: without it the memory is as good, but slower to find.
+            // Only advice: if it fails, the memory is still usable, with more TLB misses.
             libc::madvise(from, more, libc::MADV_HUGEPAGE);
         }
         self.usable = bytes;
@@ -80,24 +80,24 @@ impl Reserved {
 
 #[cfg(not(target_os = "linux"))]
 impl Reserved {
-    /// Nothing: only Linux is asked for addresses.
+    /// Returns `None`: address space is reserved on Linux only.
     pub fn new(_: usize) -> Option<Self> {
         None
     }
 
-    /// There is none of these.
+    /// Never called: `new` returns no value on this system.
     pub fn grow(&mut self, bytes: usize) -> bool {
         bytes <= self.usable && bytes <= self.bytes
     }
 }
 
 impl Reserved {
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// How many can be used, from the first on.
+    /// Returns the number of usable bytes, counted from the start.
     pub fn usable(&self) -> usize {
         self.usable
     }
@@ -125,7 +125,7 @@ mod tests {
         for bytes in [1, HUGE, HUGE + 1, 5 << 20, 64 << 20] {
             assert!(reserved.grow(bytes));
             assert!(reserved.usable() >= bytes && reserved.start() == start);
-            // SAFETY: so many bytes are usable, and nobody else knows of them.
+            // SAFETY: `bytes` bytes are usable, and no other reference to them exists.
             unsafe {
                 let last = start.add(bytes - 1);
                 assert_eq!(last.read(), 0);

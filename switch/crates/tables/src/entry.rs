@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries as the control plane holds them, and what look-ups find.
+//! Table entries as the control plane holds them, and the results that lookups return.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -17,7 +17,7 @@ use crate::model::{ActionCall, EntryAction, EntrySpec, Value};
 use crate::slab::{Record, Slab};
 use crate::value;
 
-/// An action with its parameters, as the engine wants them.
+/// An action with its parameters, packed for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionEntry {
     /// The action.
@@ -26,7 +26,7 @@ pub struct ActionEntry {
     pub params: Box<[u64]>,
 }
 
-/// An action with its parameters, as a look-up finds it.
+/// An action with its parameters, as a lookup returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionRef<'a> {
     /// The action.
@@ -36,7 +36,7 @@ pub struct ActionRef<'a> {
 }
 
 impl ActionEntry {
-    /// The action, borrowed.
+    /// Borrows the action.
     #[inline]
     pub fn as_ref(&self) -> ActionRef<'_> {
         ActionRef {
@@ -70,7 +70,7 @@ impl ActionEntry {
         })
     }
 
-    /// The call as the control plane reads it.
+    /// Returns the call in the control plane's form.
     pub(crate) fn call(&self, program: &Program) -> ActionCall {
         let action = program.action(self.action);
         let params = action
@@ -88,7 +88,7 @@ impl ActionEntry {
     }
 }
 
-/// What an entry leads to.
+/// Target of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// An action.
@@ -97,11 +97,11 @@ pub enum Binding {
     Member(u32),
     /// A group of the table's profile.
     Group(u32),
-    /// A group of the entry's own.
+    /// A group that belongs to this entry only.
     OneShot(Arc<Group>),
 }
 
-/// What an entry is to lead to, borrowed.
+/// A borrowed [`Binding`]: the target that an entry is to get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BindingRef<'a> {
     Direct(ActionRef<'a>),
@@ -130,48 +130,48 @@ impl Binding {
     }
 }
 
-/// An entry as tables keep it: of a table that has actions of its own and is not matched by priority.
-/// Who makes one has checked the values.
+/// An entry in the form that tables store, for tables with direct actions that are not matched by priority.
+/// Invariant: the code that builds one has checked the values.
 #[derive(Clone, Copy, Debug)]
 pub struct CompiledEntry<'a> {
     /// The key, every field padded to whole bytes, bits beyond a prefix 0.
     pub key: &'a [u8],
-    /// Bits of the longest-prefix field; 0 if there is none, or nothing is asked of it.
+    /// Prefix length of the longest-prefix field in bits; 0 if there is no such field, or if it matches any value.
     pub prefix_len: u16,
-    /// The table's own copy of an action; of no account where an entry is removed.
+    /// The table's own copy of the action; ignored when the entry is removed.
     pub action: ActionRef<'a>,
     /// The idle timeout in nanoseconds; 0 for none.
     pub idle_timeout_ns: u64,
 }
 
-/// What packets leave behind at an entry. Shared by all versions of it. All words are atomic; the
-/// first three are what a packet writes.
+/// State that packets write at an entry, shared by all versions of the entry. All words are atomic;
+/// packets write only the first three.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct EntryState {
     counter: CounterCell,
     last_hit_us: AtomicU64,
     reported_us: AtomicU64,
-    /// When the timer is set for; used only under the control lock.
+    /// Time at which the idle timer expires; used only under the control lock.
     armed_us: AtomicU64,
 }
 
 impl EntryState {
-    /// Where the direct counter is, in bytes: packets, then bytes, 64 bits each.
+    /// Byte offset of the direct counter: packets, then bytes, 64 bits each.
     pub const COUNTER: usize = offset_of!(Self, counter);
-    /// Where the time of the last hit is.
+    /// Byte offset of the time of the last hit.
     pub const LAST_HIT: usize = offset_of!(Self, last_hit_us);
 
-    /// Bytes that packets write, from the first on.
+    /// Number of leading bytes that packets write.
     pub(crate) const HOT: usize = offset_of!(Self, reported_us);
 
-    /// Whether entries of a table keep state: it counts, meters or times out. Where they do not,
-    /// packets leave nothing behind.
+    /// Returns whether the table's entries keep state: a table with direct counters, direct meters or idle
+    /// timeouts. In other tables packets write nothing.
     pub fn kept_by(table: &Table) -> bool {
         table.with_counters || table.support_timeout || table.meter.is_some()
     }
 
-    /// Sets everything as it is at a new entry.
+    /// Resets all fields for a new entry.
     pub(crate) fn begin(&self, now_us: u64) {
         self.counter.set(0, 0);
         self.last_hit_us.store(now_us, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl EntryState {
         self.armed_us.store(0, Ordering::Relaxed);
     }
 
-    /// Counts a packet of so many bytes.
+    /// Counts a packet of `bytes` bytes and records the time of the hit.
     #[inline]
     pub fn hit(&self, bytes: u64, now_us: u64) {
         self.counter.count(bytes);
@@ -191,41 +191,41 @@ impl EntryState {
         &self.counter
     }
 
-    /// When a packet last hit the entry (or it was inserted), in microseconds.
+    /// Returns when a packet last hit the entry, or when the entry was inserted, in microseconds.
     pub fn last_hit_us(&self) -> u64 {
         self.last_hit_us.load(Ordering::Relaxed)
     }
 
-    /// When it was last hit or last reported idle, whichever came later.
+    /// Returns when the entry was last hit or last reported idle, whichever came later.
     pub(crate) fn idle_since_us(&self) -> u64 {
         let reported = self.reported_us.load(Ordering::Relaxed);
         self.last_hit_us().max(reported)
     }
 
-    /// Notes that it was reported idle.
+    /// Records that the entry was reported idle.
     pub(crate) fn report(&self, at_us: u64) {
         self.reported_us.store(at_us, Ordering::Relaxed);
     }
 
-    /// Notes when its timer falls due.
+    /// Records when the idle timer expires.
     pub(crate) fn arm(&self, due_us: u64) {
         self.armed_us.store(due_us, Ordering::Relaxed);
     }
 
-    /// When its timer falls due.
+    /// Returns when the idle timer expires.
     pub(crate) fn armed_us(&self) -> u64 {
         self.armed_us.load(Ordering::Relaxed)
     }
 }
 
-/// A table entry: a version of it, which stays as it is while this is kept.
+/// A reference to one version of a table entry. Invariant: the version does not change while this is held.
 pub struct Entry {
     slab: Arc<Slab>,
     slot: u32,
 }
 
 impl Entry {
-    /// The entry at a slot. Under the control lock only: nobody gives the slot up meanwhile.
+    /// Takes a reference to the entry at a slot. Requires the control lock, so that the slot is not released meanwhile.
     pub(crate) fn hold(slab: &Arc<Slab>, slot: u32) -> Self {
         let entry = Self {
             slab: Arc::clone(slab),
@@ -239,14 +239,14 @@ impl Entry {
         self.slab.record(self.slot)
     }
 
-    /// Its record, and the one that holds what packets left behind.
+    /// Returns the entry's record and, if it is another one, the record that holds the packet state.
     fn holders(&self) -> impl Iterator<Item = Record<'_>> {
         let holder = self.record().holder();
         let other = (holder != self.slot).then(|| self.slab.record(holder));
         std::iter::once(self.record()).chain(other)
     }
 
-    /// What packets left behind, where the table keeps that ([`EntryState::kept_by`]).
+    /// Returns the state that packets wrote, if the table keeps any ([`EntryState::kept_by`]).
     pub fn state(&self) -> Option<&EntryState> {
         self.record().state()
     }
@@ -256,17 +256,17 @@ impl Entry {
         self.record().meter()
     }
 
-    /// Whether the program made this entry.
+    /// Returns whether the P4 program itself declares this entry.
     pub fn is_const(&self) -> bool {
         self.record().is_const()
     }
 
-    /// What it leads to.
+    /// Returns the entry's target.
     pub fn binding(&self, program: &Program) -> Binding {
         self.record().binding(program)
     }
 
-    /// The entry as the control plane reads it.
+    /// Returns the entry in the control plane's form.
     pub fn spec(&self, program: &Program, table: &Table) -> EntrySpec {
         let record = self.record();
         let extras = record.extras();
@@ -305,7 +305,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// What packets leave behind at a default entry.
+/// State that packets write at a default entry.
 #[derive(Debug)]
 pub(crate) struct DefaultState {
     pub(crate) state: EntryState,
@@ -321,19 +321,19 @@ impl DefaultState {
     }
 }
 
-/// What a table does on a miss.
+/// A table's default entry, which applies on a miss.
 #[derive(Debug)]
 pub struct DefaultEntry {
     pub(crate) binding: Option<Binding>,
     pub(crate) controller_metadata: u64,
     pub(crate) metadata: Box<[u8]>,
     pub(crate) kept: Arc<DefaultState>,
-    /// Whether this is what the program says.
+    /// Whether this is the default that the program declares.
     pub(crate) initial: bool,
 }
 
 impl DefaultEntry {
-    /// What packets left behind: a packet that missed is counted here.
+    /// Returns the state that packets wrote. Packets that miss are counted here.
     #[inline]
     pub fn state(&self) -> &EntryState {
         &self.kept.state
@@ -345,27 +345,27 @@ impl DefaultEntry {
         self.kept.meter.as_ref()
     }
 
-    /// What it leads to; `None` for nothing at all.
+    /// Returns the target; `None` if there is no default action.
     pub fn binding(&self) -> Option<&Binding> {
         self.binding.as_ref()
     }
 
-    /// What the controller keeps here.
+    /// Returns the controller's opaque 64-bit value.
     pub fn controller_metadata(&self) -> u64 {
         self.controller_metadata
     }
 
-    /// What the controller keeps here.
+    /// Returns the controller's opaque bytes.
     pub fn metadata(&self) -> &[u8] {
         &self.metadata
     }
 
-    /// Whether this is what the program says.
+    /// Returns whether this is the default that the program declares.
     pub fn is_initial(&self) -> bool {
         self.initial
     }
 
-    /// The action as the control plane reads it.
+    /// Returns the action in the control plane's form.
     pub fn action(&self, program: &Program) -> Option<EntryAction> {
         self.binding.as_ref().map(|binding| binding.action(program))
     }

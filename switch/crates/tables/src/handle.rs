@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables as machine code sees them.
 //!
-//! A look-up gives a *row*: the address of words that begin with a head and hold the parameters of
-//! an action at a place that depends on the table only. Rows are the records of entries, the classes
-//! of longest-prefix tables, and what tables do on a miss. They are there as long as the side is
-//! held.
+//! A lookup returns a *row*: the address of words that begin with a head and hold an action's parameters
+//! at an offset that depends on the table only. Rows are the records of entries, the classes of
+//! longest-prefix tables, and the default entries of tables. A row is valid as long as the side is held.
 //!
-//! What a program's code may rely on for a table is its [`Access`] and its [`RowShape`]; what changes
-//! with the entries is in the table's [`TableHandle`].
+//! A table's [`Access`] and [`RowShape`] are fixed: compiled code may embed them. The table's
+//! [`TableHandle`] holds the values that change with the entries.
 
 use std::mem::offset_of;
 
@@ -20,45 +19,46 @@ use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
 use crate::slab::Layout;
 
-/// In a row's head: there is an entry behind it. The low half is the action.
+/// Bit of a row's head that marks a hit. The low 32 bits of the head are the action.
 pub const ROW_HIT: u64 = 1 << 34;
 
-/// In a row's head, of two bits, where the table has a profile: what the low half is.
+/// Lowest bit of a two-bit field in a row's head, in tables with a profile: the type of the low 32 bits
+/// ([`KIND_ACTION`], [`KIND_MEMBER`], [`KIND_GROUP`]).
 pub const ROW_KIND: u32 = 32;
 
-/// From this bit on the head of an entry's row has the number of the record that holds what packets leave behind.
+/// First bit of a field in the head of an entry's row: the number of the record that holds the packet state.
 pub const ROW_HOLDER: u32 = 36;
 
-/// The action, whose parameters are in the row.
+/// The low half is an action, whose parameters are in the row.
 pub const KIND_ACTION: u64 = 0;
 
-/// The id of a member.
+/// The low half is the id of a member.
 pub const KIND_MEMBER: u64 = 1;
 
-/// The id of a group.
+/// The low half is the id of a group.
 pub const KIND_GROUP: u64 = 2;
 
-/// In place of an action: none.
+/// Value that stands for no action.
 pub const NO_ACTION: u32 = u32::MAX;
 
-/// How packets' keys get to a table.
+/// Method by which compiled code looks up a packet's key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// There is no key: always a miss.
     Keyless,
-    /// The key as a number, of at most so many bits, is the place in an array.
+    /// The key, as a number of at most this many bits, is the index into an array.
     Direct(u32),
-    /// [`Side::row_narrow`](crate::Side::row_narrow), [`Side::row_wide`](crate::Side::row_wide): the
-    /// exact fields as one number, and the prefix field, which is the one at this position.
+    /// Uses [`Side::row_narrow`](crate::Side::row_narrow) or [`Side::row_wide`](crate::Side::row_wide) with the
+    /// exact fields as one number and the prefix field, which is the key field at this position.
     Prefix(usize),
-    /// [`Side::row_exact`](crate::Side::row_exact): the key's bytes.
+    /// Uses [`Side::row_exact`](crate::Side::row_exact) with the key's bytes.
     Exact,
-    /// [`Side::row`](crate::Side::row): the key's bytes.
+    /// Uses [`Side::row`](crate::Side::row) with the key's bytes.
     Bytes,
 }
 
 impl Access {
-    /// That of a table.
+    /// Returns the method for a table.
     pub fn of(table: &Table) -> Self {
         match KeyShape::of(table) {
             _ if table.key.is_empty() => Self::Keyless,
@@ -71,28 +71,28 @@ impl Access {
     }
 }
 
-/// The exact fields of a longest-prefix table.
+/// Returns the exact fields of a longest-prefix table.
 pub(crate) fn exact_fields(table: &Table) -> impl Iterator<Item = &Key> {
     let fields = table.key.iter();
     fields.filter(|field| field.kind != MatchKind::Lpm)
 }
 
-/// Where things are in a table's rows and records, in bytes.
+/// Offsets and strides of a table's rows and records, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct RowShape {
-    /// The action's parameters.
+    /// Offset of the action's parameters.
     pub params: usize,
-    /// What packets leave behind, in a holder: see [`EntryState`].
+    /// Offset of the packet state in the record that holds it; see [`EntryState`].
     pub state: usize,
-    /// From one record to the next.
+    /// Distance from one record to the next.
     pub stride: usize,
-    /// From one member's row to the next: a power of two. In it there is the action, of 32 bits, and
-    /// eight bytes further its parameters.
+    /// Distance from one member's row to the next, a power of two. A member's row holds the action, 32 bits wide,
+    /// and its parameters from byte 8 on.
     pub member_stride: usize,
 }
 
 impl RowShape {
-    /// That of a table.
+    /// Returns the row shape of a table.
     pub fn of(program: &Program, table: &Table) -> Self {
         let layout = Layout::new(program, table);
         Self {
@@ -106,7 +106,7 @@ impl RowShape {
     }
 }
 
-/// See the module. Offsets of its fields are constants.
+/// Per-table values that change with the entries; see the module. The constants are field offsets in bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TableHandle {
@@ -122,32 +122,31 @@ pub struct TableHandle {
     pub(crate) group_count: u32,
 }
 
-// SAFETY: a handle reads nothing: who follows its addresses holds the side that it belongs to.
+// SAFETY: a handle dereferences nothing. Code that follows its addresses holds the side that the handle belongs to.
 unsafe impl Send for TableHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for TableHandle {}
 
 impl TableHandle {
-    /// How many entries there are.
+    /// Number of entries.
     pub const ENTRIES: usize = offset_of!(Self, entries);
-    /// Where the array of [`Access::Direct`] begins: for each key 32 bits, 1 more than the entry's
-    /// number, 0 for none.
+    /// Start of the array of [`Access::Direct`]: 32 bits for each key, the entry's number plus 1, or 0 for no entry.
     pub const PLACES: usize = offset_of!(Self, places);
-    /// Where a table with [`Access::Direct`] and a profile keeps for each key the head of the entry's row, 0
-    /// for none: what an entry leads to is one read away then.
+    /// Start of the array of row heads in a table with [`Access::Direct`] and a profile: one per key, 0 for no
+    /// entry. With it one read finds an entry's target.
     pub const HEADS: usize = offset_of!(Self, heads);
-    /// Where the records of entries begin.
+    /// Start of the records of entries.
     pub const RECORDS: usize = offset_of!(Self, records);
     /// The row of a miss.
     pub const DEFAULT: usize = offset_of!(Self, default);
-    /// What packets that missed left behind.
+    /// State that packets write on a miss.
     pub const DEFAULT_STATE: usize = offset_of!(Self, default_state);
-    /// Where the rows of the profile's members begin, by id.
+    /// Start of the rows of the profile's members, indexed by id.
     pub const MEMBERS: usize = offset_of!(Self, members);
-    /// How many rows there are: 32 bits.
+    /// Number of member rows, 32 bits.
     pub const MEMBER_COUNT: usize = offset_of!(Self, member_count);
-    /// Where the [`GroupHandle`]s of the profile's groups begin, by id.
+    /// Start of the [`GroupHandle`]s of the profile's groups, indexed by id.
     pub const GROUPS: usize = offset_of!(Self, groups);
-    /// How many there are: 32 bits.
+    /// Number of [`GroupHandle`]s, 32 bits.
     pub const GROUP_COUNT: usize = offset_of!(Self, group_count);
 }

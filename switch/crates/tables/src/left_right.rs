@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two sides: readers use one, the writer changes the other, then they change places.
+//! Left-right replication: readers use one side, the writer changes the other, then the sides swap roles.
 //!
-//! The protocol. `active` names the side for readers. A reader announces the side it is about to
-//! use in its own slot, then looks at `active` again; if the two differ it starts over. The writer
-//! flips `active`, then waits until no slot names the old side. Both put a sequentially consistent
-//! fence between their store and their load, so either the writer sees the announcement and waits,
-//! or the reader sees the flip and starts over: nobody reads a side that is being written. The tests explore every interleaving
-//! of a small case with loom.
+//! The protocol: `active` names the side for readers. A reader stores the side it is about to use in
+//! its own slot, then loads `active` again; if the two differ, the reader retries. The writer flips
+//! `active`, then waits until no slot names the old side. Reader and writer put a sequentially consistent
+//! fence between their store and their load. So either the writer sees the slot and waits, or the reader
+//! sees the flip and retries. Invariant: no reader uses a side that is being written. The tests explore
+//! every interleaving of a small case with loom.
 //!
-//! The writer waits for readers at most as long as they keep one pin, which is one batch of packets.
-//! Readers wait for the writer only while it must change something that both sides share: then
-//! `active` names no side ([`CLOSED`]) until that is done.
+//! The writer waits for a reader at most as long as the reader holds one pin, which is one batch of packets.
+//! Readers wait for the writer only while the writer changes data that both sides share: `active` then
+//! names no side ([`CLOSED`]) until the change is complete.
 
 #[cfg(loom)]
 use loom::{
@@ -31,10 +31,10 @@ use std::ops::Deref;
 
 const IDLE: usize = usize::MAX;
 
-/// In place of a side: readers wait.
+/// Value of `active` while no side may be read: readers wait.
 const CLOSED: usize = 2;
 
-/// What readers share with the writer.
+/// State that readers share with the writer.
 struct Shared<T> {
     sides: [UnsafeCell<T>; 2],
     active: Alone<AtomicUsize>,
@@ -46,20 +46,20 @@ unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 // SAFETY: sending the two sides sends two values of `T`.
 unsafe impl<T: Send> Send for Shared<T> {}
 
-/// Alone in its cache lines: who writes to it takes from others no more than it.
+/// Aligned to 128 bytes (two cache lines) to avoid false sharing.
 #[repr(align(128))]
 struct Alone<T>(T);
 
-/// Where a reader says what it reads, for every batch.
+/// A reader's slot: holds the side that the reader uses, updated for each batch.
 type Slot = Arc<Alone<AtomicUsize>>;
 
-/// The one who changes the sides.
+/// The writer, which changes the sides.
 pub(crate) struct Writer<T> {
     shared: Arc<Shared<T>>,
     slots: Vec<Slot>,
 }
 
-/// One who reads.
+/// A reader's handle.
 pub(crate) struct ReadHandle<T> {
     shared: Arc<Shared<T>>,
     slot: Slot,
@@ -72,7 +72,7 @@ pub struct Pinned<'a, T> {
 }
 
 impl<T> Writer<T> {
-    /// Two equal sides.
+    /// Creates a writer for two equal sides.
     pub(crate) fn new(left: T, right: T) -> Self {
         let sides = [UnsafeCell::new(left), UnsafeCell::new(right)];
         let active = Alone(AtomicUsize::new(0));
@@ -82,16 +82,16 @@ impl<T> Writer<T> {
         }
     }
 
-    /// How many readers there are.
+    /// Returns the number of readers.
     pub(crate) fn readers(&mut self) -> usize {
-        // Slots whose readers are gone are of no use any more.
+        // Drop the slots of readers that no longer exist.
         self.slots.retain(|slot| Arc::strong_count(slot) > 1);
-        // What they did happened before what is done now in the knowledge that they are gone.
+        // Order: all accesses of dropped readers happen before the writer relies on their absence.
         fence(Ordering::SeqCst);
         self.slots.len()
     }
 
-    /// A new reader.
+    /// Creates a reader.
     pub(crate) fn reader(&mut self) -> ReadHandle<T> {
         self.readers();
         let slot = Arc::new(Alone(AtomicUsize::new(IDLE)));
@@ -102,31 +102,31 @@ impl<T> Writer<T> {
         }
     }
 
-    /// Changes the side that nobody reads.
+    /// Changes the inactive side.
     pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
         let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
         with_mut(&self.shared.sides[inactive], change)
     }
 
-    /// Looks at the side that nobody reads.
+    /// Returns the inactive side for reading.
     pub(crate) fn inactive(&self) -> &T {
         let inactive = 1 - self.shared.active.0.load(Ordering::Relaxed);
         side(&self.shared.sides[inactive])
     }
 
-    /// Turns readers round to the changed side and waits until the last has left the other.
+    /// Switches readers to the changed side and waits until the last reader has left the old side.
     pub(crate) fn flip(&mut self) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(1 - old, Ordering::Release);
         self.wait_until_left(old);
     }
 
-    /// Turns readers round as [`flip`](Self::flip) does, and runs `alone` between two moments: when
-    /// the last reader has left the old side, and when the first may enter the changed one.
+    /// Switches readers as [`flip`](Self::flip) does. Runs `alone` while no reader uses either side: after the last
+    /// reader has left the old side and before the first may enter the changed side.
     pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(CLOSED, Ordering::Release);
-        // Whatever becomes of `alone`, readers must not wait for ever.
+        // Readers must be released even if `alone` panics.
         let _open = Opening(&self.shared.active.0, 1 - old);
         self.wait_until_left(old);
         alone();
@@ -143,7 +143,7 @@ impl<T> Writer<T> {
     }
 }
 
-/// Lets readers in when it is dropped.
+/// Opens a side to readers when dropped.
 struct Opening<'a>(&'a AtomicUsize, usize);
 
 impl Drop for Opening<'_> {
@@ -152,7 +152,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Waits a little: at first in place, then by letting others run.
+/// Backs off: spins at first, then yields the CPU.
 fn pause(spins: &mut u32) {
     *spins += 1;
     if *spins > 100 || cfg!(loom) {
@@ -164,8 +164,8 @@ fn pause(spins: &mut u32) {
 
 #[cfg(not(loom))]
 fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: see the module: the side is not the active one, `flip` has waited for the readers
-    // that had pinned it, and the writer is borrowed mutably.
+    // SAFETY: by the module's protocol the side is not active, `flip` has waited for the readers that had
+    // pinned it, and the writer is borrowed mutably.
     change(unsafe { &mut *cell.get() })
 }
 
@@ -176,7 +176,7 @@ fn with_mut<T, R>(cell: &UnsafeCell<T>, change: impl FnOnce(&mut T) -> R) -> R {
 }
 
 impl<T> ReadHandle<T> {
-    /// Holds the current side. Waits only for [`Writer::flip_while_empty`].
+    /// Pins the current side. Waits only for [`Writer::flip_while_empty`].
     #[inline]
     pub(crate) fn pin(&mut self) -> Pinned<'_, T> {
         let mut active = self.shared.active.0.load(Ordering::Acquire);
@@ -187,8 +187,8 @@ impl<T> ReadHandle<T> {
                 pause(&mut spins);
                 active = self.shared.active.0.load(Ordering::Acquire);
             }
-            // Release: the writer may see this instead of the end of an earlier pin, and what was
-            // read under that pin must be over by then.
+            // Release: the writer may see this store instead of the end of an earlier pin. Reads under that
+            // pin must be complete by then.
             self.slot.0.store(active, Ordering::Release);
             fence(Ordering::SeqCst);
             let again = self.shared.active.0.load(Ordering::Acquire);
@@ -206,9 +206,8 @@ impl<T> ReadHandle<T> {
 
 #[cfg(not(loom))]
 fn side<T>(cell: &UnsafeCell<T>) -> &T {
-    // SAFETY: a reader's slot names this side, and the writer changes no side that a slot names; or
-    // it is the writer who looks, and what it gets borrows the writer, through which alone a side
-    // changes.
+    // SAFETY: a reader's slot names this side, and the writer changes no side that a slot names. Or the
+    // caller is the writer: the reference borrows the writer, and only the writer changes a side.
     unsafe { &*cell.get() }
 }
 

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control-plane state of a program, and the look-up structures that packets see.
+//! Control-plane state of a program, and the lookup structures that packets use.
 //!
 //! A [`Store`] holds three copies of the same information: the *truth*, which the control plane
-//! reads and validates against, and two *sides*, the look-up structures. Packets use one side; a
-//! [`Transaction`] changes the truth and the other side, then turns the readers round, waits until
-//! the last of them has left, and brings the side they left up to date. So a packet sees one
-//! version of all tables from start to end, a transaction becomes visible as a whole, and a
-//! committed transaction is one that no packet can miss.
+//! reads and validates against, and two *sides*, the lookup structures. Packets use one side. A
+//! [`Transaction`] changes the truth and the other side, switches the readers to the changed side,
+//! waits until the last reader has left the old side, and replays the changes there. This guarantees:
 //!
-//! Entries themselves are kept once, in slabs (`slab`), and are named by number everywhere else.
+//! * a packet sees one version of all tables from start to end;
+//! * a transaction becomes visible as a whole;
+//! * after a commit no packet uses the old version.
+//!
+//! Entries are stored once, in slabs (`slab`); all other structures refer to them by number.
 //!
 //! * [`Store`], [`Transaction`], [`View`]: the control plane's interface;
 //! * [`Side`]: the packet's interface ([`Store::reader`], [`Reader::pin`]);
-//! * [`TableHandle`], [`Access`], [`RowShape`]: the same, as machine code uses it;
+//! * [`TableHandle`], [`Access`], [`RowShape`]: the packet's interface for machine code;
 //! * [`EntrySpec`] and its parts: entries as the control plane writes and reads them;
 //! * [`Externs`]: counters, meters and registers, shared by both sides.
 //!
-//! Depends on `program`, `fib`, `exact` and `classifier`. Promises: the packet's interface neither locks nor allocates; an
-//! operation that returns an error has changed nothing.
+//! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
+//! allocates; an operation that returns an error has changed nothing.
 
 mod by_id;
 mod change;

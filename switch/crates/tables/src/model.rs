@@ -6,35 +6,35 @@ use sluice_program::ActionId;
 /// A big-endian byte string. Written with any zero padding; read in the shortest form.
 pub type Value = Vec<u8>;
 
-/// What an entry wants of one key field.
+/// Match of an entry on one key field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyField {
-    /// Equal.
+    /// The field equals the value.
     Exact(Value),
-    /// The first `prefix_len` bits equal; the other bits of `value` must be 0.
+    /// The first `prefix_len` bits are equal; the other bits of `value` must be 0.
     Lpm {
         /// The prefix.
         value: Value,
-        /// Its length in bits, not 0 (a field that may be anything is [`KeyField::DontCare`]).
+        /// Prefix length in bits, not 0 (for any value use [`KeyField::DontCare`]).
         prefix_len: u32,
     },
-    /// Equal where the mask is 1; the other bits of `value` must be 0.
+    /// The bits whose mask bit is 1 are equal; the other bits of `value` must be 0.
     Ternary {
         /// The value.
         value: Value,
         /// The mask, not 0.
         mask: Value,
     },
-    /// Between both bounds, inclusive.
+    /// The field is between both bounds, inclusive.
     Range {
         /// Lower bound.
         low: Value,
         /// Upper bound, not below `low`.
         high: Value,
     },
-    /// Equal; for a field that need not be given.
+    /// The field equals the value, in a field of match kind `optional`.
     Optional(Value),
-    /// Anything. For every kind but exact.
+    /// Any value matches. Allowed for every match kind except exact.
     DontCare,
 }
 
@@ -58,7 +58,7 @@ pub struct OneShotMember {
     pub watch_port: Option<u32>,
 }
 
-/// What an entry does.
+/// Action of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryAction {
     /// Runs this action.
@@ -67,7 +67,7 @@ pub enum EntryAction {
     Member(u32),
     /// Runs the action of a member of this group, chosen by the selector.
     Group(u32),
-    /// A group that belongs to the entry.
+    /// Runs the action of a member of a group that belongs to the entry.
     OneShot(Vec<OneShotMember>),
 }
 
@@ -80,7 +80,7 @@ pub struct EntrySpec {
     pub priority: i32,
     /// What it does.
     pub action: EntryAction,
-    /// Time without a hit after which it is reported, in nanoseconds; 0 for never.
+    /// Time without a hit after which the entry is reported idle, in nanoseconds; 0 for never.
     pub idle_timeout_ns: u64,
     /// Kept for the controller.
     pub controller_metadata: u64,
@@ -113,13 +113,13 @@ pub struct GroupMember {
 pub struct GroupSpec {
     /// Chosen by the control plane.
     pub id: u32,
-    /// Largest sum of weights; 0 for no limit of its own.
+    /// Largest sum of weights; 0 if the group declares no limit.
     pub max_size: u32,
-    /// Its members.
+    /// Members of the group.
     pub members: Vec<GroupMember>,
 }
 
-/// What an entry does on a miss, and what the controller keeps there.
+/// Default entry: a table's action on a miss, and the controller's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultSpec {
     /// What it does.
@@ -147,12 +147,12 @@ pub struct Replica {
     pub port: u32,
     /// Told to the egress pipeline as `egress_rid`.
     pub instance: u16,
-    /// Where it goes instead while that port is down: the first of these whose port is up.
+    /// Fallbacks while `port` is down: the first one whose port is up is used.
     pub backups: Vec<BackupReplica>,
 }
 
 impl Replica {
-    /// A replica without backups.
+    /// Creates a replica without backups.
     pub fn new(port: u32, instance: u16) -> Self {
         Self {
             port,
@@ -161,7 +161,7 @@ impl Replica {
         }
     }
 
-    /// Every port and instance that it may go to, the preferred one first.
+    /// Returns every port and instance that the replica may use, the preferred one first.
     pub fn places(&self) -> impl Iterator<Item = (u32, u16)> + '_ {
         let backups = self.backups.iter();
         std::iter::once((self.port, self.instance))
@@ -169,7 +169,7 @@ impl Replica {
     }
 }
 
-/// Replicas and their backups, counted together.
+/// Returns the number of replicas and backups together.
 pub(crate) fn places(replicas: &[Replica]) -> usize {
     replicas
         .iter()
@@ -177,7 +177,7 @@ pub(crate) fn places(replicas: &[Replica]) -> usize {
         .sum()
 }
 
-/// A replica's second choice.
+/// A fallback of a replica whose port is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReplica {
     /// Where it goes.
@@ -204,7 +204,7 @@ impl From<Vec<Replica>> for MulticastGroup {
     }
 }
 
-/// How much a store takes of what the program does not bound itself.
+/// Limits of a store for objects that the program does not limit itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Multicast groups.
@@ -216,7 +216,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// As many groups and sessions as v1model can name, and a million replicas.
+    /// Allows as many groups and sessions as v1model can number, and 2^20 replicas.
     fn default() -> Self {
         Self {
             multicast_groups: 0xffff,
@@ -231,7 +231,7 @@ impl Default for Limits {
 pub struct CloneSession {
     /// The copies.
     pub replicas: Vec<Replica>,
-    /// Kept for the controller: this switch has one class.
+    /// Stored for the controller only: this switch has one class of service.
     pub class_of_service: u32,
     /// Bytes that the copy keeps; 0 for all.
     pub packet_length: u32,

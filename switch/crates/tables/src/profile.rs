@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups of a profile, as packets find them.
+//! Members and groups of a profile, in the form for packets.
 //!
-//! Beside the objects themselves there is what machine code reads: each member's *row* (the action,
-//! then its parameters) in one array by id, and of each group where its buckets are, which name their
-//! members. Reads that wait for each other are what a choice costs: from a group to the parameters of a
-//! member it is three, the handle, the bucket, the row. A member that changes is written in one place,
-//! whatever groups it is in.
+//! Besides the objects there are two arrays for machine code, indexed by id: each member's *row* (the action, then
+//! its parameters), and each group's [`GroupHandle`], which points to its buckets; a bucket holds a member's id.
+//! Dependent reads dominate the cost of a choice. From a group to a member's parameters there are three: handle,
+//! bucket, row. A changed member is written in one place, whatever groups it is in.
 //!
 //! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there, nor are the
 //! parts of a bucket that several members have: see [`Side::behind`](crate::Side::behind) for those.
@@ -36,13 +35,13 @@ pub struct GroupHandle {
 const _: () = assert!(size_of::<GroupHandle>().is_power_of_two());
 
 impl GroupHandle {
-    /// Where the address of the buckets is.
+    /// Byte offset of the address of the buckets.
     pub const BUCKETS: usize = offset_of!(Self, buckets);
-    /// Where the number of buckets is.
+    /// Byte offset of the number of buckets.
     pub const COUNT: usize = offset_of!(Self, count);
-    /// What a hash is multiplied by.
+    /// Multiplier of a hash.
     pub const SPREAD: u64 = crate::group::SPREAD;
-    /// Stands for the member of a bucket that several have.
+    /// Marks a bucket that several members share.
     pub const DIVIDED: u16 = crate::group::DIVIDED;
 
     const NONE: Self = Self {

@@ -1,64 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays that never move: address space is reserved at once, memory is there as far as it is asked
-//! for, cleared, and costs nothing before it is touched. Large ones lie in huge pages where the
-//! system has them: a look-up among millions of entries would otherwise spend most of its time on
-//! finding out where pages are.
+//! Arrays that never move. Their address space is reserved at creation; memory becomes usable on request,
+//! is zeroed, and is not allocated before it is touched. Large arrays use huge pages where the system has
+//! them: a lookup among millions of entries would otherwise spend most of its time on TLB misses.
 //!
-//! What packets read most is in the first lines of many of these arrays (interfaces and next hops have low
-//! numbers). A cache finds a line's place by the low bits of its address, so arrays do not all begin where a page
-//! begins: their first lines would push each other out of the nearest cache.
+//! The lines that packets read most are the first ones of many of these arrays (interfaces and next hops have low
+//! numbers). The low bits of a line's address select its cache set. Arrays therefore start at different offsets
+//! in a page: otherwise their first lines would evict each other from the L1 cache.
 
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a huge page has, and where it must begin.
+/// Size and alignment of a huge page, in bytes.
 const HUGE: usize = 2 << 20;
 
-/// Memory is asked for in steps of at least so many bytes.
+/// Granularity in bytes by which memory is made usable.
 const STEP: usize = 64 << 10;
 
-/// A cache line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Lines of a page, and how far one array's beginning is from the last one's: with no common divisor, so that all
-/// lines have their turn, and such that arrays made in a row begin far apart.
+/// `LINES` is the number of cache lines in a page; `APART` is the offset in lines between the starts of consecutive
+/// arrays. They are coprime, so that starts cycle through all lines, and consecutive arrays start far apart.
 const LINES: usize = 64;
 const APART: usize = 25;
 
-/// Arrays made so far.
+/// Number of arrays created so far.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// An array of bytes.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// Begins with a line of a huge page's first page.
+    /// Start of the array: a cache line in the first page of a huge page.
     start: NonNull<u8>,
-    /// From the beginning of the huge page.
+    /// Offset of `start` from the beginning of the huge page, in bytes.
     skipped: usize,
     bytes: usize,
-    /// So many bytes can be used.
+    /// Number of usable bytes.
     usable: AtomicUsize,
-    /// What was mapped.
+    /// Address and length of the mapping.
     mapping: (NonNull<u8>, usize),
 }
 
-// SAFETY: this owns the mapping and reads or writes nothing in it: who follows its addresses answers
-// for that.
+// SAFETY: this owns the mapping and neither reads nor writes it. Code that follows its addresses is responsible
+// for its accesses.
 unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
 impl Reserved {
-    /// Address space for so many bytes, none of which can be used yet.
+    /// Reserves address space for `bytes` bytes, none of which is usable yet.
     ///
     /// # Panics
-    /// If there is no address space.
+    /// If the address space cannot be mapped.
     pub(crate) fn new(bytes: usize) -> Self {
         let skipped = MADE.fetch_add(1, Ordering::Relaxed) * APART % LINES * LINE;
         let bytes = bytes.next_multiple_of(STEP);
         let mapped = (skipped + bytes).next_multiple_of(STEP) + HUGE;
-        // SAFETY: a new private mapping, of which nothing else knows.
+        // SAFETY: this creates a new private mapping, to which no other reference exists.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -83,7 +82,7 @@ impl Reserved {
         }
     }
 
-    /// So many bytes that can be used at once, of which few are touched, here and there.
+    /// Creates an array of `bytes` usable bytes for sparse access; it gets no huge pages.
     ///
     /// # Panics
     /// If there is no memory.
@@ -93,13 +92,13 @@ impl Reserved {
         reserved
     }
 
-    /// Where it begins.
+    /// Returns the start of the array.
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Bytes that can be used, from the first on.
+    /// Returns the number of usable bytes, counted from the start.
     #[inline]
     pub(crate) fn usable(&self) -> usize {
         self.usable.load(Ordering::Relaxed)
@@ -108,7 +107,7 @@ impl Reserved {
     /// Makes the first `bytes` usable.
     ///
     /// # Panics
-    /// If that is more than was reserved, or there is no memory.
+    /// If `bytes` exceeds the reservation, or there is no memory.
     pub(crate) fn grow(&self, bytes: usize) {
         let usable = self.usable();
         if bytes <= usable {
@@ -120,15 +119,15 @@ impl Reserved {
 
     fn make_usable(&self, bytes: usize, close: bool) {
         let more = bytes.next_multiple_of(STEP);
-        // SAFETY: what is skipped and the first `more` bytes are the mapping's own, from a page's beginning on, and
-        // become readable and writable.
+        // SAFETY: the skipped bytes and the first `more` bytes lie in this mapping and begin at a page boundary.
+        // They become readable and writable.
         unsafe {
             let start = self.start.as_ptr().sub(self.skipped).cast();
             let bytes = (self.skipped + more).next_multiple_of(STEP);
             let done = libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE);
             assert_eq!(done, 0, "{}", failed(more));
             if close && more > HUGE {
-                // Advice: without it the memory is as good, but slower to find.
+                // Only advice: if it fails, the memory is still usable, with more TLB misses.
                 libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
             }
         }
@@ -139,7 +138,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let (start, bytes) = self.mapping;
-        // SAFETY: the mapping is this value's own, and nobody follows its addresses any more.
+        // SAFETY: this value owns the mapping, and no code follows its addresses any more.
         unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
     }
 }
@@ -161,7 +160,7 @@ mod tests {
         for bytes in [1, STEP, STEP + 1, 5 << 20, 64 << 20] {
             reserved.grow(bytes);
             assert!(reserved.usable() >= bytes && reserved.start() == start);
-            // SAFETY: so many bytes are usable, and nobody else knows of them.
+            // SAFETY: `bytes` bytes are usable, and no other reference to them exists.
             unsafe {
                 let last = start.add(bytes - 1);
                 assert_eq!(last.read(), 0);
@@ -175,7 +174,7 @@ mod tests {
     fn the_first_lines_of_arrays_do_not_share_a_place_in_caches() {
         let arrays: Vec<_> = (0..16).map(|_| Reserved::new(STEP)).collect();
         let place = |array: &Reserved| array.start().addr() / LINE % LINES;
-        // Others make arrays at the same time: not all of these are in a row.
+        // Other tests create arrays at the same time, so these are not all consecutive.
         let mut places: Vec<usize> = arrays.iter().map(place).collect();
         places.sort_unstable();
         let alike = places.chunk_by(|a, b| a == b).map(<[usize]>::len).max();

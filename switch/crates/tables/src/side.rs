@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What packets see: one of the two copies of all look-up structures.
+//! A side: one of the two copies of all lookup structures, which packets read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +24,11 @@ use crate::truth::{Kept, Member, ValueSetMembers};
 pub(crate) struct TableSide {
     pub(crate) structure: Structure,
     default: Arc<DefaultEntry>,
-    /// What the default does, as machine code reads it.
+    /// Row of the default entry, for machine code.
     default_row: Box<[u64]>,
     entries: u64,
     slab: Arc<Slab>,
-    /// Groups that belong to one entry, by its slot.
+    /// Groups that belong to one entry, by the entry's slot.
     one_shots: HashMap<u32, Arc<Group>>,
     profile: usize,
     keeps_state: bool,
@@ -53,7 +53,7 @@ impl TableSide {
         }
     }
 
-    /// `profiles` are those of the side that it belongs to.
+    /// Returns the table's handle; `profiles` belong to the same side.
     fn handle(&self, profiles: &[ProfileSide]) -> TableHandle {
         let nothing = (std::ptr::null(), 0);
         let profile = profiles.get(self.profile);
@@ -79,14 +79,14 @@ impl TableSide {
         }
     }
 
-    /// Asks for the memory that a change begins with, and returns at once.
+    /// Prefetches the first cache lines that a change reads, without waiting for them.
     pub(crate) fn prefetch(&self, swap: EntrySwap) {
         if let Some(slot) = swap.after.or(swap.before) {
             self.structure.prefetch(self.slab.record(slot).value());
         }
     }
 
-    /// Puts one version of an entry in the place of another.
+    /// Replaces one version of an entry by another.
     fn swap(&mut self, swap: EntrySwap) {
         self.entries += u64::from(swap.after.is_some());
         self.entries -= u64::from(swap.before.is_some());
@@ -121,31 +121,31 @@ pub struct Side {
     ports: Arc<PortStatus>,
     /// One for each table.
     handles: Box<[TableHandle]>,
-    /// Whether there may be readers besides the one that holds it.
+    /// Whether other readers than the current one may hold this side.
     pub(crate) shared: bool,
 }
 
-/// How a look-up waits for memory.
+/// Prefetch and yield operations of a lookup that waits for memory.
 pub trait Wait {
-    /// This line will be read after the next [`pause`](Self::pause).
+    /// Prefetches a cache line that the lookup reads after the next [`pause`](Self::pause).
     fn ask(&self, line: *const u8);
 
-    /// Lets others go on until what was asked for has come.
+    /// Yields to other lookups until the prefetched lines have arrived.
     fn pause(&self);
 }
 
 /// An entry that a packet's key matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// Its key.
+    /// The entry's key.
     pub key: Vec<KeyField>,
-    /// Its priority, in a table that is matched by priority; else 0.
+    /// The entry's priority in a table that is matched by priority; else 0.
     pub priority: i32,
-    /// What it leads to.
+    /// The entry's target.
     pub leads_to: LeadsTo,
 }
 
-/// What an entry leads to.
+/// Kind of an entry's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadsTo {
     /// An action.
@@ -154,7 +154,7 @@ pub enum LeadsTo {
     Member(u32),
     /// A group of the table's profile.
     Group(u32),
-    /// A group of its own.
+    /// A group that belongs to this entry only.
     OneShot,
 }
 
@@ -169,18 +169,17 @@ impl LeadsTo {
     }
 }
 
-/// What a look-up found.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
     /// Whether an entry matched.
     pub hit: bool,
-    /// What runs; `None` when there is no default action, or no member left in the group.
+    /// The action to run; `None` if there is no default action, or the group has no usable member.
     pub action: Option<ActionRef<'a>>,
-    /// Where the packet is counted: at the entry, or at the default entry. `None` where the table
-    /// keeps none: it has neither direct counter nor direct meter nor idle timeouts.
+    /// State of the entry or default entry, which counts the packet. `None` if the table keeps no state: it has
+    /// neither direct counters nor direct meters nor idle timeouts.
     pub state: Option<&'a EntryState>,
-    /// The direct meter that the packet is to be measured with: there is one on a hit of a table that
-    /// has direct meters.
+    /// The direct meter for the packet; present on a hit in a table with direct meters.
     pub meter: Option<&'a Meter>,
 }
 
@@ -207,13 +206,13 @@ impl Side {
         }
     }
 
-    /// Puts one version of an entry in the place of another.
+    /// Replaces one version of an entry by another.
     pub(crate) fn swap(&mut self, table: TableId, swap: EntrySwap) {
         self.tables[table.index()].swap(swap);
         self.renew_handle(table.index());
     }
 
-    /// Changes what a table does on a miss.
+    /// Replaces a table's default entry.
     pub(crate) fn set_default(&mut self, table: TableId, default: &Arc<DefaultEntry>) {
         let index = table.index();
         let table = &mut self.tables[index];
@@ -226,12 +225,12 @@ impl Side {
         self.handles[table] = self.tables[table].handle(&self.profiles);
     }
 
-    /// Puts a member in the place of the one with this id; `None` takes it away.
+    /// Replaces the member with this id; `None` removes it.
     pub(crate) fn set_member(&mut self, profile: ProfileId, id: u32, member: Option<Arc<Member>>) {
         self.change_profile(profile, |profile| profile.set_member(id, member));
     }
 
-    /// Likewise a group.
+    /// Replaces the group with this id; `None` removes it.
     pub(crate) fn set_group(&mut self, profile: ProfileId, id: u32, group: Option<Arc<Group>>) {
         self.change_profile(profile, |profile| profile.set_group(id, group));
     }
@@ -250,22 +249,21 @@ impl Side {
         }
     }
 
-    /// What machine code knows of the tables: one handle for each, in their order.
+    /// Returns the handles for machine code, one per table, in table order.
     #[inline]
     pub fn handles(&self) -> *const TableHandle {
         self.handles.as_ptr()
     }
 
-    /// Whether there may be readers besides the one that holds this. If not, what packets leave
-    /// behind may be written without regard to others: the control plane writes it only while
-    /// nobody holds a side.
+    /// Returns whether other readers than the current one may hold this side. If not, the reader may write
+    /// packet state without synchronization: the control plane writes that state only while no reader holds
+    /// a side.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Looks a key up. `key` has the table's `key_bytes`; `hash` is asked only when a member of a
-    /// group must be chosen.
+    /// Looks up a key. `key` has the table's `key_bytes`; `hash` is called only to choose a member of a group.
     #[inline]
     pub fn lookup(&self, table: TableId, key: &[u8], hash: impl FnOnce() -> u64) -> Lookup<'_> {
         let table = &self.tables[table.index()];
@@ -305,7 +303,7 @@ impl Side {
         }
     }
 
-    /// The row that a key leads to, a miss included; see [`TableHandle`]. `key` has the table's
+    /// Returns the row for a key; on a miss, the default entry's row. See [`TableHandle`]. `key` has the table's
     /// `key_bytes`.
     #[inline]
     pub fn row(&self, table: TableId, key: &[u8]) -> *const u64 {
@@ -314,7 +312,7 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
-    /// As [`row`](Self::row), for a table that is matched exactly and is no array
+    /// As [`row`](Self::row), for an exact-match table that is not an array
     /// ([`Access::Exact`](crate::Access::Exact)).
     #[inline(always)]
     pub fn row_exact(&self, table: TableId, key: &[u8]) -> *const u64 {
@@ -329,8 +327,8 @@ impl Side {
         }
     }
 
-    /// As [`row_exact`](Self::row_exact) in a table with few entries; nothing in another. `key` has the key's bytes,
-    /// at most eight, and zeros behind them.
+    /// As [`row_exact`](Self::row_exact) in a table with few entries; `None` in other tables. `key` holds the key's
+    /// bytes, at most eight, followed by zeros.
     #[inline(always)]
     pub fn row_of_few(&self, table: TableId, key: u64) -> Option<*const u64> {
         let table = &self.tables[table.index()];
@@ -343,8 +341,7 @@ impl Side {
         })
     }
 
-    /// As [`row`](Self::row), with time for something else while memory is waited for, in a table that is matched
-    /// exactly.
+    /// As [`row`](Self::row), but in an exact-match table it yields through `wait` while cache lines are fetched.
     #[inline]
     pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
         match &self.tables[table.index()].structure {
@@ -353,7 +350,7 @@ impl Side {
         }
     }
 
-    /// As [`row_exact`](Self::row_exact) likewise.
+    /// As [`row_exact`](Self::row_exact), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_exact_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
         let table = &self.tables[table.index()];
@@ -366,7 +363,7 @@ impl Side {
         };
         table.slab.ask(slot, |line| wait.ask(line));
         wait.pause();
-        // Where the entry was changed, what packets leave behind is still where it began.
+        // If the entry was modified, its packet state is still in the record of its first version.
         if let Some(state) = table.slab.state_elsewhere(slot) {
             wait.ask(state);
             wait.pause();
@@ -374,20 +371,20 @@ impl Side {
         table.slab.row(slot)
     }
 
-    /// Entries of a table.
+    /// Returns the number of entries of a table.
     #[inline]
     pub fn entries(&self, table: TableId) -> u64 {
         self.handles[table.index()].entries
     }
 
-    /// Entries of the table that has most.
+    /// Returns the number of entries of the largest table.
     pub fn most_entries(&self) -> u64 {
         let entries = self.handles.iter().map(|handle| handle.entries);
         entries.max().unwrap_or(0)
     }
 
-    /// The row for an address of at most 32 bits, left-aligned, in a table whose exact fields make
-    /// the number `exact` ([`Access::Prefix`](crate::Access::Prefix)).
+    /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the table's exact fields as one
+    /// number ([`Access::Prefix`](crate::Access::Prefix)).
     #[inline]
     pub fn row_narrow(&self, table: TableId, exact: u64, address: u32) -> *const u64 {
         let table = &self.tables[table.index()];
@@ -398,7 +395,7 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
-    /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
+    /// As [`row_narrow`](Self::row_narrow), for an address of more than 32 bits.
     #[inline]
     pub fn row_wide(&self, table: TableId, exact: u64, address: u128) -> *const u64 {
         let table = &self.tables[table.index()];
@@ -409,7 +406,7 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
-    /// As [`row_narrow`](Self::row_narrow), with time for something else while memory is waited for.
+    /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_narrow_waiting(
         &self,
@@ -426,7 +423,7 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
-    /// As [`row_wide`](Self::row_wide) likewise.
+    /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_wide_waiting(
         &self,
@@ -443,10 +440,10 @@ impl Side {
         row.unwrap_or(table.default_row.as_ptr())
     }
 
-    /// What [`lookup`](Self::lookup) says of the key that led to this row.
+    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row.
     ///
     /// # Safety
-    /// The row is one that this side gave for this table since it is held.
+    /// This side returned the row for this table while the caller's current pin was held.
     pub unsafe fn behind(
         &self,
         table: TableId,
@@ -481,7 +478,7 @@ impl Side {
         }
     }
 
-    /// What a member or a group leads to.
+    /// Returns the action of a target; in a group, the action of the chosen member.
     #[inline]
     fn choose<'a>(
         &'a self,
@@ -515,8 +512,8 @@ impl Side {
         }
     }
 
-    /// The entry that a packet's key matches, for those who want to know more of it than
-    /// [`lookup`](Self::lookup) says. Slower than that.
+    /// Returns the entry that a packet's key matches, with its key and priority. Slower than
+    /// [`lookup`](Self::lookup).
     pub fn find(&self, program: &Program, id: TableId, key: &[u8]) -> Option<Match> {
         let (declared, table) = (program.table(id), &self.tables[id.index()]);
         let matched = match table.structure.lookup(key)? {
@@ -532,7 +529,7 @@ impl Side {
                     leads_to: LeadsTo::of(&record.target()),
                 }
             }
-            // All entries with a prefix that lead to the same are alike here: the key tells which it is.
+            // Prefix entries with the same target share one class, so the key determines which entry matched.
             Found::Class(target, _) => {
                 let length = table.structure.prefix_len(key);
                 Match {
@@ -545,7 +542,7 @@ impl Side {
         Some(matched)
     }
 
-    /// Copies to make for a multicast group; none for an unknown one.
+    /// Returns the replicas of a multicast group; none for an unknown group.
     #[inline]
     pub fn multicast(&self, group: u32) -> &[Replica] {
         self.multicast
@@ -553,8 +550,8 @@ impl Side {
             .map_or(&[], |group| &group.replicas)
     }
 
-    /// Where a replica goes now, and as which instance: to the first of its places whose port is up;
-    /// to its own port, which drops it, if all are down.
+    /// Returns a replica's current egress port and instance: its first place whose port is up. If all are down,
+    /// returns the replica's own port, which drops the packet.
     #[inline]
     pub fn place(&self, replica: &Replica) -> (u32, u16) {
         let own = (replica.port, replica.instance);
@@ -567,13 +564,13 @@ impl Side {
             .unwrap_or(own)
     }
 
-    /// A clone session.
+    /// Returns a clone session.
     #[inline]
     pub fn clone_session(&self, session: u32) -> Option<&CloneSession> {
         self.clones.get(&session).map(|session| &**session)
     }
 
-    /// Whether a key, one padded component after the other, is in a value set. A mask applies to
+    /// Returns whether a value set contains a key, given as its padded components in sequence. A mask applies to
     /// both sides of the comparison.
     pub fn value_set_contains(&self, set: ValueSetId, key: &[u8], mask: Option<&[u8]>) -> bool {
         self.value_sets[set.index()].contains(key, mask)

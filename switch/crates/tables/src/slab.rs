@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a table's entries are kept: records of a fixed number of 64-bit words, found by slot.
+//! Storage of a table's entries: records of a fixed number of 64-bit words, indexed by slot.
 //!
-//! Truth, both sides and whoever holds an [`Entry`](crate::Entry) share a slab. A record is written
-//! while nobody can reach it: its slot is on the free list, and appears in truth and on the sides only
-//! afterwards. What an entry is changed to is another record, so that each side keeps the version
-//! that belongs to it. A slot is free again when both sides have left it (see
-//! [`left_right`](crate::left_right)) and no handle is left.
+//! Truth, both sides and every [`Entry`](crate::Entry) handle share a slab.
 //!
-//! What packets leave behind belongs to all versions of an entry. It lies in the record that the
-//! entry began with, its *holder*, which stays as long as the entry.
+//! Invariant: a record is written only while it is unreachable. Its slot is then on the free list; truth and
+//! the sides refer to it only afterwards. Modifying an entry writes a new record, so that each side keeps its
+//! own version. A slot becomes free when both sides have dropped it (see
+//! [`left_right`](crate::left_right)) and no handle refers to it.
 //!
-//! Records lie one after the other in memory that is reserved for as many as a table can ever need,
-//! so a slot says where its record is; memory of records that were never written is not touched.
+//! All versions of an entry share the state that packets write. It is in the record of the entry's first
+//! version, the *holder*, which lives as long as the entry.
 //!
-//! [`layout`] says where things are in a record, [`record`] reads one.
+//! Records are contiguous. Address space is reserved for the largest number that the table can need, so the
+//! slot alone gives a record's address. Memory of records that were never written is not touched.
+//!
+//! [`layout`] defines the offsets in a record, [`record`] reads a record.
 
 mod layout;
 mod record;
@@ -40,15 +41,15 @@ pub(crate) use record::{Record, Target, class_target, default_row};
 
 use layout::*;
 
-/// A table has slots for so many times the entries that it may hold, and for [`SPARE`] more: versions
-/// that a transaction under way brings or takes away, and those that handles keep.
+/// A table has `VERSIONS` slots per entry that it may hold, plus [`SPARE`]. The extra slots are for versions that
+/// a running transaction adds or removes, and for versions that handles keep.
 const VERSIONS: usize = 4;
 const SPARE: usize = 1 << 16;
 
-/// No table has more slots, whatever it declares: address space is finite, too, and a head has room for as many.
+/// Upper limit of slots in any table: the slot field of a row's head holds no more, and address space is finite.
 const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);
 
-/// What few entries have.
+/// Optional fields that few entries have.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) controller_metadata: u64,
@@ -56,7 +57,7 @@ pub(crate) struct Extras {
     pub(crate) one_shot: Option<Arc<Group>>,
 }
 
-/// What an entry is to be.
+/// Contents of a record to write.
 pub(crate) struct NewRecord<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) rank: i32,
@@ -75,19 +76,19 @@ pub(crate) struct Slab {
     records: Reserved,
     /// One for each record of a table with a direct meter.
     meters: Option<Reserved>,
-    /// By slot. Nothing that a packet needs.
+    /// Optional fields by slot; packets need none of them.
     extras: Mutex<HashMap<u32, Arc<Extras>>>,
 }
 
 impl Slab {
-    /// Room for a table's records. Without a key there are none.
+    /// Reserves room for a table's records; none for a table without a key.
     pub(crate) fn of(program: &Program, table: &Table) -> Self {
         let entries = table.max_size.max(table.entries.len());
         let entries = if table.key.is_empty() { 0 } else { entries };
         Self::new(Layout::new(program, table), entries)
     }
 
-    /// Room for the records of a table that may hold so many entries.
+    /// Reserves room for the records of a table that may hold `entries` entries.
     pub(crate) fn new(layout: Layout, entries: usize) -> Self {
         let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
         let slots = slots.min(MOST);
@@ -101,24 +102,24 @@ impl Slab {
         }
     }
 
-    /// Where things are in its records.
+    /// Returns the layout of the records.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The record of a slot that truth, a side or a handle names.
+    /// Returns the record of a slot that truth, a side or a handle refers to.
     #[inline]
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
         let start = slot as usize * self.layout.bytes();
         let words = if start + self.layout.bytes() <= self.records.usable() {
-            // SAFETY: these bytes are usable, lie on a boundary of eight bytes and hold numbers,
-            // whatever was written; all of their access is atomic (or there is none but reads: see
-            // `plain`); they stay as long as the slab.
+            // SAFETY: these bytes are usable, aligned to eight bytes, and valid numbers whatever was written.
+            // All accesses are atomic, or there are only reads (see `plain`). The memory lives as long as the
+            // slab.
             unsafe {
                 let first = self.records.start().add(start).cast::<AtomicU64>();
                 std::slice::from_raw_parts(first, self.layout.words)
@@ -133,12 +134,12 @@ impl Slab {
         }
     }
 
-    /// Where the records begin.
+    /// Returns the start of the records.
     pub(crate) fn start(&self) -> *const u8 {
         self.records.start()
     }
 
-    /// The row of a slot that a side names.
+    /// Returns the row of a slot that a side refers to.
     #[inline]
     pub(crate) fn row(&self, slot: u32) -> *const u64 {
         let start = slot as usize * self.layout.bytes();
@@ -146,7 +147,7 @@ impl Slab {
         self.records.start().wrapping_add(start).cast()
     }
 
-    /// Tells `ask` the lines of a slot's row.
+    /// Calls `ask` with each cache line of a slot's row.
     #[inline(always)]
     pub(crate) fn ask(&self, slot: u32, ask: impl Fn(*const u8)) {
         let row = self.row(slot).cast::<u8>();
@@ -158,37 +159,37 @@ impl Slab {
         }
     }
 
-    /// Where what packets leave behind is, if it is in another record than its entry's.
+    /// Returns the address of the packet state if it is in another record than this slot's.
     #[inline(always)]
     pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
-        // SAFETY: a side names the slot, so it has a record, whose words are atomic where they may be written.
+        // SAFETY: a side refers to the slot, so its record exists. Words that may be written are atomic.
         let head = unsafe { &*self.row(slot).cast::<AtomicU64>() };
         let holder = (head.load(Ordering::Relaxed) >> ROW_HOLDER) as u32;
         let state = || self.row(holder).wrapping_add(layout.state).cast();
         (layout.keeps_state && holder != slot).then(state)
     }
 
-    /// Asks for a slot's row ahead of its use.
+    /// Prefetches a slot's row.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         #[cfg(target_arch = "x86_64")]
         self.ask(slot, |line| {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
+            // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
         });
         #[cfg(not(target_arch = "x86_64"))]
         let _ = slot;
     }
 
-    /// The slot whose row this is.
+    /// Returns the slot of a row.
     pub(crate) fn slot_of(&self, row: *const u64) -> u32 {
         let start = row.addr() - self.records.start().addr();
         (start / self.layout.bytes()) as u32
     }
 
-    /// Makes room for a slot's record.
+    /// Makes the memory of a slot's record usable.
     fn make_room(&self, slot: u32) {
         let records = slot as usize + 1;
         self.records.grow(records * self.layout.bytes());
@@ -197,8 +198,8 @@ impl Slab {
         }
     }
 
-    /// Writes a record into a free slot. `holder` is the first version of the entry, if this is not
-    /// it; else what packets leave behind begins with `now_us`.
+    /// Writes a record into a free slot. `holder` is the slot of the entry's first version. It is `None` if this
+    /// record is the first version: the packet state is then reset, with `now_us` as the time of the last hit.
     pub(crate) fn fill(&self, slot: u32, new: NewRecord<'_>, holder: Option<u32>, now_us: u64) {
         self.make_room(slot);
         let (record, layout) = (self.record(slot), &self.layout);
@@ -260,17 +261,16 @@ impl Slab {
         }
     }
 
-    /// Whether what is at this slot has to stay when its entry is changed: it holds what packets leave
-    /// behind.
+    /// Returns whether this slot holds packet state, so that it must stay when its entry is modified.
     pub(crate) fn is_holder(&self, slot: u32) -> bool {
         self.layout.keeps_state && self.record(slot).holder() == slot
     }
 
-    /// Gives a slot up that is in neither truth nor sides; false while a handle refers to it, and
-    /// then it is not free yet.
+    /// Releases a slot that neither truth nor a side refers to. Returns false if a handle still refers to it: the
+    /// slot is then not free yet.
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
-        // Acquire: what was read through a handle must be over.
+        // Acquire: reads through dropped handles must be complete.
         let notes = record.words[self.layout.notes].load(Ordering::Acquire);
         if notes as u32 != 0 {
             return false;
@@ -296,7 +296,7 @@ mod tests {
     use crate::entry::{ActionRef, EntryState};
     use sluice_program::ActionId;
 
-    /// The action of a new record, without parameters.
+    /// Returns a new record with this action and no parameters.
     fn plain(action: u32) -> NewRecord<'static> {
         NewRecord {
             key: KeyRef::new(&[0; 20], 0),

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members bid for buckets, and the highest bidder that has room gets them.
+//! Members bid for buckets; the highest bidder with room gets each bucket.
 
 use std::cmp::Ordering;
 
 use super::buckets::Piece;
 
-/// Shares of less than this many positions are rounding errors, and not worth a division of a bucket: 2^-52 of
-/// one.
+/// Shares below this many positions (2^-52 of a bucket) are rounding errors. No bucket is divided for them.
 const NEGLIGIBLE: u128 = 1 << 12;
 
-/// What bids for buckets.
+/// A group member that bids for buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bidder {
-    /// What identifies a member, mixed: see [`mix`].
+    /// Hash of the member's identity; see [`mix`].
     pub(super) key: u64,
     /// Not 0.
     pub(super) weight: u32,
@@ -25,14 +24,14 @@ pub(super) fn mix(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// What a member draws for a bucket: uniform over all numbers.
+/// Returns a member's pseudo-random draw for a bucket, uniform over all 64-bit numbers.
 #[inline]
 fn draw(bucket: usize, bidder: &Bidder) -> u64 {
     mix(bidder.key ^ (bucket as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// How far a bid is from the best that can be: exponential with the weight as its rate, so that the
-/// least of several falls to each in proportion to its weight.
+/// Returns the distance of a bid from the best possible bid. It is exponentially distributed with the weight as
+/// its rate, so each member has the least distance with probability in proportion to its weight.
 fn distance(draw: u64, weight: u32) -> f64 {
     let uniform = ((draw >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     -uniform.ln() / f64::from(weight)
@@ -56,8 +55,8 @@ impl Bid {
         }
     }
 
-    /// The order of two bids for one bucket, the better one greater. Among equal weights the greater
-    /// draw is the better bid, so the best of them is found without a logarithm.
+    /// Compares two bids for one bucket; the better bid is greater. Among equal weights the greater draw is the
+    /// better bid, so the best of them is found without a logarithm.
     fn compare(&self, other: &Self) -> Ordering {
         let nearer = other.distance.total_cmp(&self.distance);
         nearer
@@ -66,8 +65,8 @@ impl Bid {
     }
 }
 
-/// The highest bidder for a bucket, of these. While watched ports are down, a bucket whose owner they
-/// took belongs to the highest bidder that is left: no other bucket moves, and all return with the ports.
+/// Returns the highest of these bidders for a bucket. While watched ports are down, a bucket whose owner is out
+/// belongs to the highest remaining bidder. No other bucket moves, and all buckets return when the ports are up.
 pub(super) fn winner<'a>(
     bucket: usize,
     bidders: impl Iterator<Item = (usize, &'a Bidder)>,
@@ -76,7 +75,7 @@ pub(super) fn winner<'a>(
     bids.max_by(Bid::compare).map(|best| best.member)
 }
 
-/// Each bidder's share of so many positions.
+/// Returns each bidder's share of `positions` positions.
 pub(super) fn shares(bidders: &[Bidder], positions: u128) -> Vec<u128> {
     let weights = || bidders.iter().map(|bidder| u128::from(bidder.weight));
     let sum: u128 = weights().sum();
@@ -97,12 +96,12 @@ impl<'a> Rooms<'a> {
         Self { bidders, room }
     }
 
-    /// Whether a bidder has room for a whole piece.
+    /// Returns whether a bidder has room for a whole piece.
     pub(super) fn fits(&self, owner: usize, piece: &Piece) -> bool {
         piece.positions() <= self.room[owner] + NEGLIGIBLE
     }
 
-    /// Gives a bidder as much of a piece as it has room for; returns that and the rest.
+    /// Assigns to a bidder as much of a piece as it has room for; returns the assigned part and the rest.
     pub(super) fn take(&mut self, owner: usize, piece: Piece) -> (Option<Piece>, Option<Piece>) {
         let room = self.room[owner];
         let (taken, rest) = if self.fits(owner, &piece) {
@@ -119,14 +118,14 @@ impl<'a> Rooms<'a> {
         (taken.map(owned), rest)
     }
 
-    /// Gives pieces to the highest bidders with room, in order. Each bidder divides at most one of them.
+    /// Assigns pieces in order to the highest bidders with room. Each bidder divides at most one piece.
     pub(super) fn give(mut self, free: impl IntoIterator<Item = Piece>, given: &mut Vec<Piece>) {
         let mut classes = self.classes();
         for piece in free {
             let mut rest = Some(piece);
             while let Some(piece) = rest.take() {
                 let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
-                    // Rounding has left a little more than all have room for.
+                    // Rounding left slightly more positions than the bidders have room for.
                     let all = self.bidders.iter().enumerate();
                     given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
                     break;
@@ -144,7 +143,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// What [`winner`] gives for the bidders with room, with one logarithm for each weight.
+    /// As [`winner`] among the bidders with room, but with only one logarithm per distinct weight.
     fn highest_bidder(&self, classes: &[Vec<usize>], bucket: usize) -> Option<usize> {
         let best_of = |class: &Vec<usize>| {
             let draws = class.iter().map(|index| {
@@ -158,7 +157,7 @@ impl<'a> Rooms<'a> {
         best.map(|best| best.member)
     }
 
-    /// Bidders with room, those of equal weight together.
+    /// Returns the bidders with room, grouped by weight.
     fn classes(&self) -> Vec<Vec<usize>> {
         let has_room = |index: &usize| self.room[*index] >= NEGLIGIBLE;
         let mut order: Vec<usize> = (0..self.bidders.len()).filter(has_room).collect();

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where things are in the records of a table.
+//! Layout of a table's records.
 //!
-//! A record begins with what packets read and write of it, so that this is in one cache line wherever it fits:
-//! the head, the parameters, and of what packets leave behind the counter and the time of the last hit. What only
-//! the control plane needs follows. Records that packets write begin with a line.
+//! A record begins with the words that packets read and write, so that they share one cache line if they fit:
+//! the head, the parameters, and from the packet state the counter and the time of the last hit. Words that only
+//! the control plane needs follow. Records that packets write are aligned to a cache line.
 
 use sluice_program::{Program, Table};
 
 use crate::entry::EntryState;
 use crate::key::KeyShape;
 
-/// Where things are in a record, in words.
+/// Offsets and sizes in a record, in words unless stated otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(super) keeps_state: bool,
     pub(super) metered: bool,
     pub(super) param_words: usize,
-    /// What packets leave behind, where that is kept.
+    /// Offset of the packet state, if the table keeps any.
     pub(super) state: usize,
-    /// Flags, handles, the length of the prefix.
+    /// Offset of the word with flags, handle count and prefix length.
     pub(super) notes: usize,
     pub(super) timeout: Option<usize>,
-    /// Rank and sequence number, where the order of entries matters.
+    /// Offset of rank and sequence number, in tables where the order of entries matters.
     pub(super) order: Option<usize>,
     pub(super) key: usize,
     /// Bytes of the key's value.
     pub(super) key_bytes: usize,
-    /// Bytes of value, and of masks and upper bounds.
+    /// Bytes of the key's value, masks and upper bounds.
     pub(super) stored_bytes: usize,
     pub(super) words: usize,
-    /// Words from one record to the next.
+    /// Distance from one record to the next.
     stride: usize,
-    /// Bytes that packets read and write, from the first on.
+    /// Number of leading bytes that packets read and write.
     pub(super) hot_bytes: usize,
 }
 
-/// Bytes that come from memory together.
+/// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
-/// What leads where, and the slot of the holder: see [`ROW_HOLDER`](crate::handle::ROW_HOLDER).
+/// The head: target, and slot of the holder; see [`ROW_HOLDER`](crate::handle::ROW_HOLDER).
 pub(super) const HEAD: usize = 0;
 
 /// Parameters of an action.
@@ -46,7 +46,7 @@ pub(super) const PARAMS: usize = 1;
 
 pub(super) const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
 
-/// The word of notes: handles that refer to the record in the low half, then flags, then the length of the prefix.
+/// Fields of the `notes` word: handle count in the low 32 bits, then flags, then the prefix length.
 pub(super) const CONST: u64 = 1 << 34;
 pub(super) const LIVE: u64 = 1 << 35;
 pub(super) const EXTRAS: u64 = 1 << 36;
@@ -58,7 +58,7 @@ impl Layout {
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
         let keeps_state = EntryState::kept_by(table);
-        // Members and groups of a profile keep their parameters themselves.
+        // In a table with a profile, members and groups store the parameters.
         let param_words = match table.profile {
             Some(_) => 0,
             None => {
@@ -76,7 +76,7 @@ impl Layout {
         )
     }
 
-    /// `state` says whether it is kept and if so, whether with a meter.
+    /// Computes a layout. `state` is `None` if the table keeps no packet state, else whether it has a meter.
     pub(crate) fn of(
         state: Option<bool>,
         param_words: usize,
@@ -118,22 +118,22 @@ impl Layout {
         }
     }
 
-    /// Bytes of a record.
+    /// Returns the distance from one record to the next, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.stride * size_of::<u64>()
     }
 
-    /// Where the parameters are, in words.
+    /// Returns the offset of the parameters, in words.
     pub(crate) fn params(&self) -> usize {
         PARAMS
     }
 
-    /// Where what packets leave behind is, in words.
+    /// Returns the offset of the packet state, in words.
     pub(crate) fn state(&self) -> usize {
         self.state
     }
 
-    /// Words of a record up to the last parameter.
+    /// Returns the number of words up to and including the last parameter.
     pub(crate) fn row_words(&self) -> usize {
         PARAMS + self.param_words
     }

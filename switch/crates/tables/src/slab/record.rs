@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A record as truth, sides and handles look at it, and rows: what a packet needs of one.
+//! Read access to records for truth, sides and handles, and rows: the part of a record that packets need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::handle::{
 };
 use crate::meter::Meter;
 
-/// A record, looked at by who may: see the module.
+/// A reachable record. Only truth, a side or a handle may access it; see the parent module.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(super) slab: &'a Slab,
@@ -25,7 +25,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The head of its row.
+    /// Returns the head of the record's row.
     #[inline]
     pub(crate) fn head(&self) -> u64 {
         self.words[HEAD].load(Ordering::Relaxed)
@@ -44,13 +44,13 @@ impl<'a> Record<'a> {
         self.slot
     }
 
-    /// The slot that holds what packets leave behind.
+    /// Returns the slot that holds the packet state.
     #[inline]
     pub(crate) fn holder(&self) -> u32 {
         (self.head() >> ROW_HOLDER) as u32
     }
 
-    /// What packets left behind, where the table keeps that.
+    /// Returns the state that packets wrote, if the table keeps any.
     #[inline]
     pub(crate) fn state(&self) -> Option<&'a EntryState> {
         if !self.slab.layout.keeps_state {
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         Some(unsafe { &*std::ptr::from_ref(words).cast::<EntryState>() })
     }
 
-    /// The direct meter, if the table has one.
+    /// Returns the direct meter, if the table has one.
     #[inline]
     pub(crate) fn meter(&self) -> Option<&'a Meter> {
         let meters = self.slab.meters.as_ref()?;
@@ -78,9 +78,9 @@ impl<'a> Record<'a> {
         if start + size_of::<Meter>() > meters.usable() {
             return None;
         }
-        // SAFETY: these bytes are usable, and begin at a multiple of a meter's size from the beginning of
-        // a cache line. A meter consists of atomic numbers, for which cleared memory and whatever they were
-        // changed to are valid, and it is only ever borrowed shared; it stays as long as the slab.
+        // SAFETY: these bytes are usable and begin at a multiple of a meter's size from the start of a cache
+        // line. A meter consists of atomic numbers, for which zeroed memory and any later value are valid. It is
+        // only borrowed shared, and lives as long as the slab.
         Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
     }
 
@@ -103,7 +103,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What it leads to and nothing else of it, as a row of the same words as the record begins with.
+    /// Writes only the record's target into `row`, in the format of a record's first words.
     pub(crate) fn class(&self, row: &mut Vec<u64>) {
         let layout = &self.slab.layout;
         let head = self.head();
@@ -116,7 +116,7 @@ impl<'a> Record<'a> {
         row.extend_from_slice(plain(&self.words[PARAMS..layout.row_words()]));
     }
 
-    /// What it leads to, for the control plane.
+    /// Returns the record's target in the control plane's form.
     pub(crate) fn binding(&self, program: &Program) -> Binding {
         match self.target() {
             Target::Direct(call) => {
@@ -142,7 +142,7 @@ impl<'a> Record<'a> {
         self.slab.extras.lock().get(&self.slot).map(Arc::clone)
     }
 
-    /// The group of an entry that has one of its own.
+    /// Returns the group that belongs to this entry only, if it has one.
     pub(crate) fn one_shot(&self) -> Option<Arc<Group>> {
         self.extras()?.one_shot.as_ref().map(Arc::clone)
     }
@@ -151,14 +151,14 @@ impl<'a> Record<'a> {
         self.flag(CONST)
     }
 
-    /// Whether it is in truth.
+    /// Returns whether the record is in truth.
     pub(crate) fn is_live(&self) -> bool {
         self.flag(LIVE)
     }
 
-    /// Notes whether it is in truth; for the one who changes it.
+    /// Records whether the record is in truth. Only the code that changes truth calls this.
     pub(crate) fn set_live(&self, live: bool) {
-        // Others may note handles at the same time.
+        // Other threads may change the handle count in the same word concurrently.
         if live {
             self.notes().fetch_or(LIVE, Ordering::Relaxed);
         } else {
@@ -166,23 +166,23 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Notes one more handle.
+    /// Increments the handle count.
     pub(crate) fn hold(&self) {
         self.notes().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes one handle fewer.
+    /// Decrements the handle count.
     pub(crate) fn let_go(&self) {
         self.notes().fetch_sub(1, Ordering::Release);
     }
 
-    /// The idle timeout in nanoseconds; 0 for none.
+    /// Returns the idle timeout in nanoseconds; 0 for none.
     pub(crate) fn idle_timeout_ns(&self) -> u64 {
         let timeout = self.slab.layout.timeout;
         timeout.map_or(0, |index| self.words[index].load(Ordering::Relaxed))
     }
 
-    /// The priority as the control plane gave it; for an over-wide longest-prefix field, the length.
+    /// Returns the priority from the control plane; for an over-wide longest-prefix field, the prefix length.
     pub(crate) fn rank(&self) -> i32 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| {
@@ -190,44 +190,44 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Among equal ranks the one inserted first wins: the lower number.
+    /// Returns the insertion number. Among equal ranks the lowest number, inserted first, wins.
     pub(crate) fn sequence(&self) -> u64 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| self.words[index + 1].load(Ordering::Relaxed))
     }
 
-    /// The length of the prefix of the longest-prefix field.
+    /// Returns the prefix length of the longest-prefix field.
     pub(crate) fn prefix_len(&self) -> u32 {
         (self.notes().load(Ordering::Relaxed) >> PREFIX_LEN) as u32
     }
 
-    /// The key's value, then masks and upper bounds.
+    /// Returns the key's value, followed by masks and upper bounds.
     pub(crate) fn stored(&self) -> &'a [u8] {
         let layout = &self.slab.layout;
         &bytes(plain(&self.words[layout.key..layout.words]))[..layout.stored_bytes]
     }
 
-    /// The key's value.
+    /// Returns the key's value.
     pub(crate) fn value(&self) -> &'a [u8] {
         &self.stored()[..self.slab.layout.key_bytes]
     }
 
-    /// Masks and upper bounds; empty unless the table is matched by priority.
+    /// Returns masks and upper bounds; empty unless the table is matched by priority.
     pub(crate) fn second(&self) -> &'a [u8] {
         &self.stored()[self.slab.layout.key_bytes..]
     }
 }
 
-/// What a record leads to, as a packet needs it.
+/// Target of a record, in the form for packets.
 pub(crate) enum Target<'a> {
     Direct(ActionRef<'a>),
     Member(u32),
     Group(u32),
-    /// The group that the side keeps for the record.
+    /// The group that the side stores for the record.
     OneShot,
 }
 
-/// What the row of a class leads to, and the slot of the entry that a group belongs to.
+/// Returns the target of a class's row. The slot is that of the entry that owns a one-shot group.
 #[inline]
 pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
     let target = row[HEAD] as u32;
@@ -244,7 +244,7 @@ pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
     (target, slot)
 }
 
-/// The row of what a table does on a miss.
+/// Returns the row of a table's default entry.
 pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
     let (kind, target) = match binding {
         None => (DIRECT, NO_ACTION),
@@ -260,17 +260,17 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
     row.into()
 }
 
-/// Words that nobody writes: parameters and key of a record that can be reached.
+/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
-    // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. Nobody
-    // writes these words during the borrow: `Slab::fill` alone does, for a slot from the free list,
-    // and who calls this has the slot from truth (under the control lock), from a side (held by a
-    // pin) or from a handle (counted in the record), all of which keep it off that list.
+    // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These
+    // words are not written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The
+    // caller has the slot from truth (under the control lock), from a side (held by a pin) or from a handle
+    // (counted in the record), and each of these keeps the slot off that list.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 
-/// Words as bytes.
+/// Returns words as bytes.
 fn bytes(words: &[u64]) -> &[u8] {
     // SAFETY: all bytes of a `u64` are initialised, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
