@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `esp`: packets through the ESP engine, shim to shim, against AWS-LC's AEAD alone over as many bytes.
+//! `esp`: packets through the ESP engine, shim to shim, compared with AWS-LC's AEAD alone over the same number of
+//! bytes.
 //!
-//! AES-128-GCM with ESN, tunnel over IPv4, window of 1,024 packets; 1 SA, or 10,000 of which each packet has one at
-//! random. *encrypt*, *decrypt*: frames lie in a batch; before each pass their first bytes are written anew (encryption has
-//! overwritten them), and the payload is what the pass before left. *copied*: whole frames are copied into the batch, too.
-//! `aead-SIZE` seals or opens that many bytes in place, with the same number of keys, through the library's own Rust
-//! interface; `aead-one-key` is that with a single key.
+//! AES-128-GCM with ESN, tunnel over IPv4, window of 1,024 packets. Either 1 SA, or 10,000 SAs of which each packet
+//! uses a random one.
+//!
+//! * *encrypt*, *decrypt*: frames lie in a batch. Before each pass their first bytes are rewritten, because encryption
+//!   has overwritten them; the payload is what the last pass left.
+//! * *copied*: whole frames are also copied into the batch.
+//! * `aead-SIZE` seals or opens that many bytes in place, with the same number of keys, through the library's own Rust
+//!   interface.
+//! * `aead-one-key` is the same with a single key.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,23 +28,23 @@ use crate::setting::Setting;
 use crate::system::thread_time;
 
 const BATCH: usize = sluice_esp::batch::BATCH;
-/// Batches that are prepared for each time that is taken of decryption.
+/// Batches that are prepared for each measurement of decryption.
 const BATCHES: usize = 4;
 const MANY: usize = 10_000;
 const SIZES: [usize; 4] = [64, 256, 576, 1_350];
-/// Bytes of the IMIX's packets: 7 of 64, 4 of 576, 1 of 1,350.
+/// Packet sizes of the IMIX in bytes: 7 of 64, 4 of 576, 1 of 1,350.
 const IMIX: [usize; 12] = [64, 576, 64, 64, 576, 64, 1_350, 64, 576, 64, 576, 64];
 const SEED: u64 = 0x0065_7370;
-/// Picks of SAs that are gone through.
+/// Length of the sequence of random SAs, which repeats.
 const PICKS: usize = 1 << 14;
 const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance of the buffers that the AEAD alone works on; that of frames in a batch.
+/// Distance of the buffers of the AEAD alone; the same as that of frames in a batch.
 const STRIDE: usize = 66_880;
 
-/// What is sent: sizes in turn, SAs at random.
+/// The packets to send: sizes in turn, SAs at random.
 struct Traffic {
     name: String,
     /// The peer's name.
@@ -67,7 +72,7 @@ impl Traffic {
         }
     }
 
-    /// Size and SA of a packet.
+    /// Returns the size and the SA of a packet.
     fn packet(&self, number: usize) -> (usize, u32) {
         let size = self.sizes[number % self.sizes.len()];
         (size, self.picks[number % PICKS])
@@ -94,7 +99,7 @@ fn key(number: u32) -> [u8; 20] {
 
 impl Engines {
     fn new(sas: usize) -> Result<Self> {
-        // Memory, where there is some: each SA waits for its number to be on disk.
+        // In memory, if there is a tmpfs: otherwise each SA waits for its number to be on disk.
         let memory = std::path::Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -140,7 +145,7 @@ fn spec(number: u32, direction: &str) -> Result<SaSpec> {
     Ok(spec)
 }
 
-/// The beginning of a frame to encrypt: shim and IP header.
+/// Builds the start of a frame to encrypt: shim and IP header.
 fn header(size: usize, sa: u32) -> [u8; HEADER] {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
     packet[2..4].copy_from_slice(&(size as u16).to_be_bytes());
@@ -181,7 +186,7 @@ impl<'a> ToEncrypt<'a> {
         }
     }
 
-    /// Fills a batch: the beginnings of its frames, or all of them.
+    /// Fills a batch: only the starts of its frames, or whole frames.
     #[inline]
     fn fill(&mut self, batch: &mut Batch, copied: bool) {
         batch.clear();
@@ -201,12 +206,12 @@ impl<'a> ToEncrypt<'a> {
     }
 }
 
-/// All frames must have been answered.
+/// Whether all frames have been processed.
 fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
 
-/// What one engine encrypts, the other decrypts to what it was.
+/// Checks that one engine decrypts what the other encrypts to the original.
 fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     let (mut batch, mut sealed) = (Batch::default(), Batch::default());
     let mut frames = ToEncrypt::new(traffic);
@@ -227,7 +232,7 @@ fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     Ok(())
 }
 
-/// Has ESP packets decrypted: the answers of one batch are the frames of the next.
+/// Fills a batch for decryption: the results of one batch become the frames of the next.
 fn to_decrypt(from: &Batch, to: &mut Batch) {
     to.clear();
     for answer in from.answers() {
@@ -261,7 +266,7 @@ fn decrypt_pass(
 /// The library's AEAD alone.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// The same keys once more, for opening: at a peer they have not just been used for sealing.
+    /// A second copy of the keys, for opening: at a peer the keys have not just been used for sealing.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -301,7 +306,7 @@ impl Aead {
         first..first + size
     }
 
-    /// Seals so many texts.
+    /// Seals this number of texts.
     fn seal(&mut self, traffic: &Traffic, count: usize) -> u64 {
         for at in 0..count {
             let (size, sa) = traffic.packet(self.number as usize);
@@ -354,7 +359,7 @@ fn measure(
         setting.tell(&name, &rates);
         let mut case = Case::new(name, kind, &rates);
         if kind == "copied" {
-            // The AEAD copies nothing: no ratio of the two.
+            // The AEAD copies nothing, so no ratio of the two is reported.
             case.peers.clear();
         }
         let bits = rates[0].median() * traffic.mean_size() * 8.0;
@@ -394,7 +399,7 @@ fn measure(
     );
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("packets per CPU-second");
     report.note("algorithm", "aes-128-gcm, ESN, tunnel over IPv4");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `exact`: exact match of 5-tuples, from a thousand to ten million entries.
 //!
-//! Every key looked up is in the table, at random. *batch*: as many look-ups as possible at a time
-//! (ours and rte_hash in bursts; hashbrown has none, and its look-ups overlap as far as the
-//! processor sees ahead). *dependent*: the next key is one of the trace's next two, as the lowest
-//! bit of the value found says; beside it `random-read`, a chain of reads through memory of the
-//! same size as our table, one to a cache line: the least that a look-up in it can take.
+//! Every key looked up is in the table; keys come in random order.
+//!
+//! * *batch*: as many lookups at a time as possible. Ours and rte_hash use bursts. hashbrown has none; its lookups
+//!   overlap as far as the processor speculates.
+//! * *dependent*: the next key is one of the trace's next two, selected by the lowest bit of the value found. For
+//!   comparison, `random-read` is a chain of reads through memory of the same size as our table, one per cache line: a
+//!   lower bound for a lookup in it.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -23,7 +25,7 @@ use crate::system::opaque;
 
 const BURST: usize = 256;
 const SEED: u64 = 0x6578;
-/// For rte_hash.
+/// Heap for rte_hash, in bytes.
 const HEAP_BYTES: usize = 5 << 28;
 /// Bytes of a 5-tuple: two addresses, two ports, the protocol.
 const IPV4_BYTES: usize = 13;
@@ -31,33 +33,33 @@ const IPV6_BYTES: usize = 37;
 
 /// A trace of keys that are all in the table.
 pub(crate) struct Keys {
-    /// Bytes of a key.
+    /// Bytes per key.
     pub(crate) width: usize,
-    /// One behind the other.
+    /// The keys, concatenated.
     pub(crate) bytes: Vec<u8>,
-    /// The number of each key's entry, which is its value in ours and in hashbrown.
+    /// The number of each key's entry, which is its value in our table and in hashbrown.
     pub(crate) entries: Vec<u32>,
 }
 
 /// A table under measurement.
 pub(crate) trait Table {
-    /// What results call it.
+    /// Returns its name in the results.
     fn name(&self) -> &str;
 
-    /// The entries of the first `count` keys; None for a key that it does not have.
+    /// Returns the entries of the first `count` keys; `None` for a missing key.
     fn entries(&self, keys: &Keys, count: usize) -> Vec<Option<u32>>;
 
-    /// Looks all keys up as fast as it can; a digest.
+    /// Looks up all keys as fast as possible; returns a digest of the values.
     fn lookup(&self, keys: &Keys) -> u64;
 
-    /// Looks half of the keys up one at a time, each chosen by the value before; a digest.
+    /// Looks up half of the keys one at a time, each selected by the value before; returns a digest of the values.
     fn chain(&self, keys: &Keys) -> u64;
 
-    /// What it takes, if it tells.
+    /// Returns its memory, if it reports that.
     fn memory_bytes(&self) -> Option<usize>;
 }
 
-/// The key that a step of a chain goes to: one of two.
+/// Returns the key of a step of a chain: one of two.
 #[inline(always)]
 pub(crate) fn choose(step: usize, value: u32) -> usize {
     2 * step + opaque(value & 1) as usize
@@ -115,7 +117,7 @@ impl Table for Own {
     }
 }
 
-/// A cycle through all cache lines of a piece of memory, in random order (Sattolo).
+/// A cycle through all cache lines of a memory block, in random order (Sattolo).
 struct Reads(Vec<[u32; 16]>);
 
 impl Reads {
@@ -142,7 +144,7 @@ impl Reads {
     }
 }
 
-/// `count` distinct 5-tuples of TCP and UDP flows.
+/// Generates `count` distinct 5-tuples of TCP and UDP flows.
 fn tuples(width: usize, count: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(count * width);
     for number in 0..count {
@@ -269,7 +271,7 @@ fn memory(name: &str, tables: &[Box<dyn Table>]) -> Memory {
 /// Checks that all tables find every key.
 ///
 /// # Errors
-/// One does not: then there is nothing to measure.
+/// A table misses a key: then the measurement is meaningless.
 fn agree(tables: &[Box<dyn Table>], keys: &Keys) -> Result<()> {
     let sample = keys.entries.len().min(1 << 16);
     for table in tables {

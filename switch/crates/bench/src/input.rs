@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is looked up in what: tables, rules and traces of keys, read from a file or generated.
+//! The benchmarks' input: tables, rules and traces of keys, read from a file or generated.
 //!
 //! Promises: the same seed gives the same input, on every machine.
 

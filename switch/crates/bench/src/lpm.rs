@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `lpm4-full` and `lpm6-full`: longest-prefix match in full tables.
 //!
-//! Two tables: the real one if a file has it, else a generated one of its size and mix; and a
-//! larger one that is always generated. Each is looked up in batches with the uniform and the Zipf
-//! trace, and one key at a time with the dependent one: the uniform trace's keys, a bit of
-//! each (the last of IPv4's, the 64th of IPv6's) flipped if the value found before was odd, so that no
-//! look-up begins before the last ends.
+//! Two tables: the real one if a file has it, else a generated one of its size and mix; and a larger one that is always
+//! generated. Each is looked up in three ways:
+//!
+//! * in batches, with the uniform and with the Zipf trace;
+//! * one key at a time, with the dependent trace: the uniform trace's keys, with one bit of each (the last of IPv4's,
+//!   the 64th of IPv6's) flipped if the value found before was odd. So no lookup starts before the last one ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,32 +26,32 @@ use crate::setting::Setting;
 
 /// Keys of a batch.
 pub(crate) const BURST: usize = 256;
-/// Keys that all contenders have to agree on before they are measured.
+/// Keys on which all contenders must agree before they are measured.
 const SAMPLE: usize = 1 << 16;
 const SEED: u64 = 0x51;
-/// For DPDK's structures.
+/// Heap for DPDK's structures, in bytes.
 pub(crate) const HEAP_BYTES: usize = 3 << 29;
 
-/// A structure with routes in it.
+/// A lookup structure with its routes.
 pub(crate) trait Table<A> {
-    /// What results call it.
+    /// Returns its name in the results.
     fn name(&self) -> &str;
 
-    /// The values of a trace's first `count` keys, 0 for none.
+    /// Returns the values of a trace's first `count` keys, 0 for none.
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
-    /// Looks some of the keys up, [`BURST`] at a time; a digest of the values.
+    /// Looks up some of the keys, [`BURST`] at a time; returns a digest of the values.
     fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
-    /// Looks all keys up one at a time, each made from the value before; a digest of the values.
+    /// Looks up all keys one at a time, each derived from the value before; returns a digest of the values.
     fn chain(&self, trace: &Trace<A>) -> u64;
 }
 
-/// How large the tables and traces of a run are.
+/// Sizes of the tables and traces of a run.
 pub(crate) struct Sizes {
-    /// Of the table that stands for the real one.
+    /// Routes of the table that stands for the real one.
     pub(crate) real: usize,
-    /// Of the larger one.
+    /// Routes of the larger table.
     pub(crate) larger: usize,
     /// Keys of a trace.
     pub(crate) keys: usize,
@@ -59,7 +60,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// A family's.
+    /// Returns the sizes for a family.
     pub(crate) fn of<A: Family>(quick: bool) -> Self {
         if quick {
             return Self {
@@ -82,7 +83,7 @@ impl Sizes {
     }
 }
 
-/// The real table or, without a file, one of its size and mix; and where it is from.
+/// Returns the real table or, without a file, one of its size and mix. Also returns its source.
 pub(crate) fn real_table<A: Space>(
     setting: &Setting,
     size: usize,
@@ -154,7 +155,7 @@ fn one_table<A: Net>(
     Ok(())
 }
 
-/// All tables, at a trace: dependent look-ups or batches.
+/// Makes contenders of all tables with a trace: dependent lookups or batches.
 pub(crate) fn contenders<'a, A: Family>(
     tables: &'a [Box<dyn Table<A>>],
     trace: &'a Trace<A>,
@@ -172,7 +173,7 @@ pub(crate) fn contenders<'a, A: Family>(
     contenders
 }
 
-/// DPDK's tables, as many as there are.
+/// Returns those of DPDK's tables that are available.
 fn dpdk_tables<A: Family>(
     setting: &Setting,
     routes: &[Route<A>],
@@ -192,7 +193,7 @@ fn dpdk_tables<A: Family>(
     tables
 }
 
-/// What DPDK's tables of a family are called.
+/// Returns the names of DPDK's tables of a family.
 pub(crate) fn dpdk_names<A: Family>() -> [&'static str; 2] {
     match A::BITS {
         32 => ["rte_fib", "rte_lpm"],
@@ -200,8 +201,8 @@ pub(crate) fn dpdk_names<A: Family>() -> [&'static str; 2] {
     }
 }
 
-/// Ours, and for IPv4 what DIR-24-8 (Gupta, Lin, McKeown 1998) takes by its definition with two
-/// bytes an entry: one for each /24, and 256 for each /24 that has longer prefixes.
+/// Reports our memory and, for IPv4, that of DIR-24-8 (Gupta, Lin, McKeown 1998) by its definition with two bytes per
+/// entry: one entry for each /24, and 256 for each /24 with longer prefixes.
 fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memory {
     let mut peers = BTreeMap::new();
     if A::BITS == 32 {
@@ -218,10 +219,10 @@ fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memor
     }
 }
 
-/// Checks that all tables say the same.
+/// Checks that all tables agree.
 ///
 /// # Errors
-/// They do not: then there is nothing to measure.
+/// They differ: then the measurement is meaningless.
 pub(crate) fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
     let expected = tables[0].values(trace, SAMPLE);
     for table in &tables[1..] {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `lpm-auto`: how well the framework chooses, and how fast it follows.
+//! `lpm-auto`: the quality of the framework's choice of algorithm, and its speed of updates.
 //!
-//! - *size*: from one route to a million, the framework's choice against each algorithm that it may
-//!   choose; `best-own` is the fastest of them in that case. Algorithms that only an operator
-//!   chooses (DIR-24-8: 32 MiB and more whatever the routes) are measured beside it in the largest.
-//! - *updates*: updates a second, one after the other: next hops that change, routes that go and
-//!   come back. RIB and structure on both sides.
-//! - *churn*: look-ups a second while an update comes after every ten-thousandth of what the
-//!   contender looks up in a second, hence nearly 10,000 updates a second; `without-updates` is ours
-//!   left alone.
+//! - *size*: from one route to a million, the framework's choice against each algorithm that it may choose; `best-own`
+//!   is the fastest of them in that case. Algorithms that only an operator can choose (DIR-24-8: at least 32 MiB for
+//!   any routes) are also measured in the largest case.
+//! - *updates*: updates per second, one after the other: next hops that change, routes that are removed and added
+//!   again. Includes RIB and structure on both sides.
+//! - *churn*: lookups per second with one update after every ten-thousandth of the contender's lookups in a second,
+//!   hence nearly 10,000 updates per second. `without-updates` is ours without any update.
 
 use std::cell::Cell;
 
@@ -30,7 +29,7 @@ use crate::setting::Setting;
 const SEED: u64 = 0x6175;
 /// Routes that a pass of updates changes, removes and adds.
 const CHANGED: usize = 2_000;
-/// Updates a second.
+/// Updates per second.
 const CHURN: f64 = 10_000.0;
 const BEST: &str = "best-own";
 
@@ -44,7 +43,7 @@ pub(crate) fn run(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// The framework's choice at every size.
+/// Measures the framework's choice at every size.
 fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let most = if setting.quick { 1_000 } else { 1_000_000 };
     let sizes = (0..)
@@ -83,7 +82,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A table of this size: small ones have short prefixes as well, as a host's or a site's has.
+/// Returns a table of this size. Small ones also have short prefixes, like the table of a host or a site.
 fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     let mut prefixes = generate::table(size, SEED);
     if let Some(first) = prefixes.first_mut() {
@@ -92,12 +91,12 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Whether the framework never chooses an algorithm by itself.
+/// Whether only an operator can choose this algorithm.
 fn operators_choice(name: &str) -> bool {
     name.starts_with("dir24")
 }
 
-/// Adds the fastest that the framework may choose, under a name of its own; which one it is.
+/// Adds the fastest algorithm that the framework may choose, under a name of its own. Returns which one it is.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let eligible = |rates: &&Rates| rates.name != OURS && !operators_choice(&rates.name);
     let fastest = rates.iter().filter(eligible);
@@ -110,10 +109,10 @@ fn name_best(rates: &mut Vec<Rates>) -> String {
     name
 }
 
-/// An update: the next hop that a route gets, or that it goes.
+/// An update: the new next hop of a route, or `None` to remove it.
 type Update<A> = (Prefix<A>, Option<u32>);
 
-/// Updates after which all is as before.
+/// Returns updates that leave the table unchanged in the end.
 fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     let mut random = Random::new(SEED + 2);
     let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
@@ -128,10 +127,10 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     changed.chain(removed).chain(added).collect()
 }
 
-/// Who is updated.
+/// Applies an update to a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
-/// Updates alone, and look-ups with updates in between.
+/// Measures updates alone, and lookups with updates in between.
 fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let sizes = Sizes::of::<A>(setting.quick);
     let (prefixes, source) = lpm::real_table::<A>(setting, sizes.real)?;
@@ -191,8 +190,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A peer that has refused updates (DPDK's run out of parts that they do not give back) has not done
-/// what the others have: its rates go, and the report says so.
+/// Leaves out a peer that refused updates, since it did less than the others; the report says so. DPDK's structures run
+/// out of parts that they do not release.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {
@@ -210,7 +209,7 @@ fn same_again<A: Family>(own: &Own<Fib<A>>, quiet: &Own<Fib<A>>, trace: &Trace<A
     assert_eq!(own.values(trace, count), quiet.values(trace, count));
 }
 
-/// DPDK's FIB and its updates, if it is there.
+/// Returns DPDK's FIB and its updates, if available.
 fn peer<A: Family>(
     setting: &Setting,
     routes: &[Route<A>],
@@ -230,7 +229,7 @@ fn peer<A: Family>(
     }
 }
 
-/// Look-ups of the whole trace with updates in between.
+/// Makes a contender that looks up the whole trace with updates in between.
 fn churning<'a, A: Family>(
     table: &'a dyn Table<A>,
     apply: &'a Apply<'a, A>,

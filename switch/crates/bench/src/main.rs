@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the switch's look-up structures and its ESP engine against their peers, all in one process and in turn.
+//! Measures the switch's lookup structures and its ESP engine against their peers, all in one process and in turn.
 //!
-//! `make bench-NAME` runs it and writes the results: this program prints every round as JSON on
-//! standard output and its progress on standard error. It is no part of the product.
+//! `make bench-NAME` runs it and writes the results. This program prints every round as JSON on standard output, and
+//! its progress on standard error. It is not part of the product.
 //!
-//! - [`input`]: tables, rules and traces; [`peers`]: the structures of others
-//! - [`measure`]: rounds of all contenders in turn; [`report`]: what is printed
+//! - [`input`]: tables, rules and traces; [`peers`]: the structures of other projects
+//! - [`measure`]: rounds of all contenders in turn; [`report`]: the output
 //! - [`lpm`] and the other modules: one benchmark each
 //!
-//! Promises: all contenders agree on a sample of look-ups before any is measured; the same seed
-//! gives the same input.
+//! Promises: all contenders agree on a sample of lookups before any is measured; the same seed gives the same input.
 
 mod esp;
 mod exact;

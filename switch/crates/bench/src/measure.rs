@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures several contenders at one task: in turn, round by round, each for about as long.
+//! Measures several contenders at one task: in turn, round by round, for about the same time each.
 //!
-//! Rates are per second of processor time, so that other processes disturb less; the order
-//! rotates from round to round. Before the first round everyone warms up for as long as a round.
+//! Rates are per second of processor time, so that other processes disturb less. The order rotates from round to round.
+//! Before the first round each contender warms up for as long as a round.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use crate::system::thread_time;
 
-/// How much to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Processor time of a contender in a round.
+    /// Processor time per contender and round.
     pub(crate) time: Duration,
 }
 
-/// One who is measured.
+/// A measured task of one structure.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
-    /// What a pass does, in operations.
+    /// Operations per pass.
     operations: usize,
     pass: Pass<'a>,
 }
 
 enum Pass<'a> {
-    /// Does the operations; what it returns keeps the compiler from leaving anything out.
+    /// Performs the operations; returns a value that keeps the compiler from removing any.
     Plain(Box<dyn FnMut() -> u64 + 'a>),
-    /// Does them and returns how long they took, without what it had to prepare.
+    /// Performs the operations; returns their time without their preparation.
     Timed(Box<dyn FnMut() -> Duration + 'a>),
 }
 
 impl<'a> Contender<'a> {
-    /// A contender whose every pass does so many operations.
+    /// Creates a contender with this number of operations per pass.
     pub(crate) fn new(
         name: impl Into<String>,
         operations: usize,
@@ -46,7 +46,7 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Likewise, where a pass takes its own time by [`thread_time`].
+    /// Creates a contender whose passes measure their own time with [`thread_time`].
     pub(crate) fn timed(
         name: impl Into<String>,
         operations: usize,
@@ -71,7 +71,7 @@ impl<'a> Contender<'a> {
         thread_time() - start
     }
 
-    /// How many passes take so long.
+    /// Returns the number of passes that take this time.
     fn calibrate(&mut self, time: Duration) -> usize {
         let (mut count, mut spent) = (0, Duration::ZERO);
         while spent < time {
@@ -82,7 +82,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// What one contender did: operations a second, round by round.
+/// One contender's rates: operations per second, round by round.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     pub(crate) name: String,
@@ -90,7 +90,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// The median round.
+    /// Returns the median round.
     pub(crate) fn median(&self) -> f64 {
         let mut sorted = self.rounds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -102,7 +102,7 @@ impl Rates {
     }
 }
 
-/// All contenders' rates, in their order.
+/// Measures all contenders; returns their rates in their order.
 pub(crate) fn interleave(contenders: &mut [Contender<'_>], effort: Effort) -> Vec<Rates> {
     let counts: Vec<usize> = contenders
         .iter_mut()

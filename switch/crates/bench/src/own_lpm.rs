@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own longest-prefix-match structures as contenders: the framework with what it
-//! chooses, and each algorithm by itself.
+//! The project's own longest-prefix-match structures as contenders: the framework with its own choice, and each
+//! algorithm by itself.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -15,12 +15,12 @@ use crate::lpm::{BURST, Table};
 use crate::report::OURS;
 use crate::system::opaque;
 
-/// What looks up, under the framework's names for it.
+/// Lookup in a structure, by the framework's terms.
 pub(crate) trait Structure<A> {
-    /// One address; [`NONE`] for no route.
+    /// Looks up one address; [`NONE`] for no route.
     fn one(&self, address: A) -> u32;
 
-    /// Many.
+    /// Looks up many addresses.
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
@@ -46,19 +46,19 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
     }
 }
 
-/// What a batch finds, in whole cache lines: where else it lies would count for more than what finds it, where
-/// that takes next to nothing.
+/// Results of a batch, aligned to cache lines. Otherwise their alignment would cost more than the lookup where that is
+/// almost free.
 #[repr(align(64))]
 struct Values([u32; BURST]);
 
-/// One of them, with its routes.
+/// A structure with its routes.
 pub(crate) struct Own<S> {
     name: String,
     structure: RefCell<S>,
 }
 
 impl<A: Family> Own<Fib<A>> {
-    /// The framework, left to itself.
+    /// Creates the framework with its own choice of algorithm.
     pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
         let mut fib = Fib::new();
         for (prefix, hop) in routes {
@@ -73,12 +73,12 @@ impl<A: Family> Own<Fib<A>> {
         }
     }
 
-    /// How the framework stands.
+    /// Returns the framework's status.
     pub(crate) fn status(&self) -> Status {
         self.structure.borrow().status()
     }
 
-    /// Adds a route or gives it another next hop (`Some`), or removes it (`None`).
+    /// Adds a route or changes its next hop (`Some`), or removes it (`None`).
     pub(crate) fn update(&self, prefix: Prefix<A>, hop: Option<u32>) {
         let mut fib = self.structure.borrow_mut();
         match hop {
@@ -92,7 +92,7 @@ impl<A: Family> Own<Fib<A>> {
 }
 
 impl<A: Family> Own<Box<dyn Algorithm<A>>> {
-    /// One algorithm; None where it cannot hold the routes.
+    /// Creates one algorithm; `None` if it cannot hold the routes.
     pub(crate) fn algorithm(kind: &Kind<A>, rib: &Rib<A>) -> Option<Self> {
         Some(Self {
             name: kind.name.into(),
@@ -101,7 +101,7 @@ impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     }
 }
 
-/// A value as all contenders have it: 0 for none.
+/// Converts a value to the common form of all contenders: 0 for none.
 #[inline]
 fn hop(value: u32) -> u32 {
     if value == NONE { 0 } else { value }

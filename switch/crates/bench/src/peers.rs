@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structures that ours are measured against, each used as its documentation recommends.
+//! The structures that ours are compared with, each used as its documentation recommends.
 
 pub(crate) mod dpdk;
 pub(crate) mod dpdk_acl;

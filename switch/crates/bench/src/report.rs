@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a benchmark prints on standard output, as JSON: every round of everyone. Medians, ratios
-//! and bars are made of it by the `bench` package in Python, which writes all results.
+//! The benchmark's output on standard output, as JSON: every round of every contender. The Python package `bench`
+//! computes medians, ratios and bars from it, and writes all results.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) const OURS: &str = "ours";
 #[derive(Debug, Serialize)]
 pub(crate) struct Case {
     pub(crate) workload: String,
-    /// Which of the benchmark's bars it counts for.
+    /// The kind of bar that it counts for.
     pub(crate) kind: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
@@ -23,7 +23,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Of measured rates, among which [`OURS`] is one.
+    /// Creates a case of measured rates; one of them must be [`OURS`].
     pub(crate) fn new(workload: impl Into<String>, kind: &'static str, rates: &[Rates]) -> Self {
         let (mut ours, mut peers) = (Vec::new(), BTreeMap::new());
         for rates in rates {
@@ -42,13 +42,13 @@ impl Case {
         }
     }
 
-    /// Notes something about how it was measured.
+    /// Records a detail of the measurement.
     pub(crate) fn detail(&mut self, name: &str, value: impl ToString) {
         self.details.insert(name.into(), value.to_string());
     }
 }
 
-/// How many bytes structures with the same content take.
+/// Memory in bytes of structures with the same content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workload: String,
@@ -62,21 +62,21 @@ pub(crate) struct Report {
     pub(crate) unit: &'static str,
     pub(crate) cases: Vec<Case>,
     pub(crate) memory: Vec<Memory>,
-    /// Peers that could not be measured at all or in some case, and why.
+    /// Peers that could not be measured, at all or in some case, with the reason.
     pub(crate) missing: BTreeMap<String, String>,
-    /// What was looked up in what.
+    /// Description of the input.
     pub(crate) input: BTreeMap<String, String>,
     /// The peers' versions.
     pub(crate) versions: BTreeMap<String, String>,
 }
 
 impl Report {
-    /// Says something about the input.
+    /// Records a fact about the input.
     pub(crate) fn note(&mut self, name: &str, value: impl ToString) {
         self.input.insert(name.into(), value.to_string());
     }
 
-    /// Names a peer that is not measured, and why. The first reason stands.
+    /// Records a peer that is not measured, with the reason. The first reason is kept.
     pub(crate) fn misses(&mut self, peer: &str, why: impl Into<String>) {
         self.missing.entry(peer.into()).or_insert(why.into());
     }

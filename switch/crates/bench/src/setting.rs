@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds for a whole run: how much to measure, the input, and DPDK if it is there.
+//! Settings of a whole run: the effort, the input, and DPDK if available.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use crate::measure::{Effort, Rates};
 use crate::peers::dpdk::Dpdk;
 use crate::report::{OURS, Report};
 
-/// How many fine rounds make up a round.
+/// Number of fine rounds per round.
 const FINER: usize = 6;
 
-/// How a run is to be done.
+/// Settings of a run.
 pub(crate) struct Setting {
-    /// Tiny tables and short rounds, to see that everything works.
+    /// Tiny tables and short rounds, to check that everything works.
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
     /// A file of prefixes.
     pub(crate) table: Option<PathBuf>,
-    /// The library of DPDK's peers.
+    /// The library with DPDK's peers.
     pub(crate) library: Option<PathBuf>,
-    /// The processor that everything runs on.
+    /// The processor that runs everything.
     pub(crate) processor: u32,
     started: OnceCell<Result<Dpdk, String>>,
 }
 
 impl Setting {
-    /// A setting; DPDK is started when somebody asks for it.
+    /// Creates the settings; DPDK is started when it is first used.
     pub(crate) fn new(
         quick: bool,
         rounds: usize,
@@ -47,7 +47,7 @@ impl Setting {
         }
     }
 
-    /// How much to measure.
+    /// Returns the effort of a measurement.
     pub(crate) fn effort(&self) -> Effort {
         Effort {
             rounds: self.rounds,
@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// As much in more and shorter rounds, for those who differ by little: what disturbs then disturbs all of
-    /// them, and the median round is the undisturbed one.
+    /// Returns the same effort in more and shorter rounds, for contenders that differ little. A disturbance then
+    /// affects all of them, and the median round is an undisturbed one.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {
@@ -68,7 +68,7 @@ impl Setting {
         }
     }
 
-    /// A report with nothing in it.
+    /// Creates an empty report.
     pub(crate) fn report(&self, unit: &'static str) -> Report {
         let mut report = Report {
             unit,
@@ -78,8 +78,8 @@ impl Setting {
         report
     }
 
-    /// DPDK, which these peers need; without it the report says that they are missing.
-    /// They have `heap_bytes` together, as the first who asks says.
+    /// Starts DPDK, which these peers need; without it the report lists them as missing. The first call sets
+    /// `heap_bytes` for all of them together.
     pub(crate) fn dpdk(
         &self,
         peers: &[&str],
@@ -107,14 +107,14 @@ impl Setting {
         Dpdk::start(library, self.processor, heap_bytes).map_err(|why| format!("{why:#}"))
     }
 
-    /// Says on standard error what is being done.
+    /// Prints the current step on standard error.
     pub(crate) fn progress(&self, what: &str) {
         if !self.quick {
             eprintln!("{what}");
         }
     }
 
-    /// Says on standard error what was found.
+    /// Prints the result on standard error.
     pub(crate) fn tell(&self, workload: &str, rates: &[Rates]) {
         if self.quick {
             return;

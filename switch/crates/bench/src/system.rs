@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the measurements need from the operating system: one processor, and the time on it.
+//! Operating system functions for measurements: pinning to one processor, and time on it.
 
 use std::io;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn pin() -> io::Result<u32> {
     }
 }
 
-/// The processor time that this thread has used: what others use meanwhile is not in it.
+/// Returns the processor time of this thread, without that of other threads.
 pub(crate) fn thread_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -43,7 +43,7 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The value, of which the compiler then knows nothing: what is computed from it waits for it.
+/// Returns the value, opaque to the compiler: computations from it must wait for it.
 #[inline(always)]
 pub(crate) fn opaque(value: u32) -> u32 {
     let mut word = u64::from(value);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ternary`: the first of many overlapping rules that matches a packet, from ten rules to a
-//! hundred thousand: 5-tuples with prefixes of both addresses, ranges of both ports and a protocol,
-//! of the shapes that access lists, firewalls and chains of packet filters have. The trace is the
-//! classifier's own: packets inside of rules picked at random, often at their corners.
+//! `ternary`: finds the first of many overlapping rules that matches a packet, with ten to a hundred thousand rules.
+//! Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol, shaped like those of access
+//! lists, firewalls and packet filter chains. The trace is the classifier's own: packets inside of random rules, often
+//! at their corners.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -18,9 +18,9 @@ use crate::setting::Setting;
 
 const BURST: usize = 256;
 const SEED: u64 = 0x616c;
-/// For rte_acl.
+/// Heap for rte_acl, in bytes.
 const HEAP_BYTES: usize = 2 << 30;
-/// Where a key has its ports.
+/// Position of the ports in a key.
 const PORTS: [std::ops::Range<usize>; 2] = [8..10, 10..12];
 
 struct Own(Classifier);
@@ -34,7 +34,7 @@ impl Own {
                 value: &value,
                 bounds: &bounds,
             };
-            // Each has a priority of its own, as it must have in rte_acl.
+            // Each rule has a priority of its own, as rte_acl requires.
             let rank = Rank {
                 priority: -(number as i32),
                 sequence: 0,
@@ -44,7 +44,7 @@ impl Own {
         Self(classifier)
     }
 
-    /// The rules found, 0 for none.
+    /// Returns the rules found, 0 for none.
     fn values(&self, keys: &[u8]) -> Vec<u32> {
         let mut found = vec![0; keys.len() / KEY_BYTES];
         self.0.lookup_batch(keys, &mut found);
@@ -141,10 +141,10 @@ fn one_set(
     Ok(())
 }
 
-/// Checks both against the rules themselves (some keys) and each other (all keys).
+/// Checks both against the rules themselves (some keys) and against each other (all keys).
 ///
 /// # Errors
-/// They differ: then there is nothing to measure.
+/// They differ: then the measurement is meaningless.
 fn agree(
     rules: &[FiveTuple],
     trace: &[[u8; KEY_BYTES]],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every benchmark, quickly and without DPDK: it runs, all agree, the report is complete.
+//! Runs every benchmark quickly and without DPDK: all contenders agree, and the report is complete.
 
 use super::*;
 

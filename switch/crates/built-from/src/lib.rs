@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which commit is built: for build scripts, which put it into `--version`.
+//! Finds the commit that is built, for build scripts that put it into `--version`.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Characters of a digest or commit that are shown, as `sluice --version` does.
+/// Characters of a digest or commit to show, as `sluice --version` does.
 pub const SHOWN: usize = 12;
 
-/// Returns the commit, `SLUICE_COMMIT` or that of the checkout at `root`, and has cargo look at both again.
+/// Returns the commit: `SLUICE_COMMIT`, or that of the checkout at `root`. Makes cargo rerun the build script when
+/// either changes.
 pub fn commit(root: &Path) -> String {
     println!("cargo::rerun-if-env-changed=SLUICE_COMMIT");
     if let Ok(named) = std::env::var("SLUICE_COMMIT") {
         return named;
     }
-    // Written at each commit and checkout.
+    // Git writes this file at each commit and checkout.
     if let Some(log) = git(root, &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={}", root.join(log).display());
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An input read as a series of decisions, so that any bytes mean something and equal bytes mean the same.
+//! Reads an input as a series of decisions: any bytes are valid, and equal bytes give equal decisions.
 
-/// Decisions taken from bytes. When the bytes are used up, every further decision is the first of its alternatives.
+/// Decisions taken from bytes. When the bytes are used up, every further decision is its first alternative.
 #[derive(Clone, Debug)]
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    /// The decisions that these bytes make.
+    /// Starts the decisions of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -16,7 +16,7 @@ impl<'a> Choices<'a> {
         self.0.is_empty()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         match self.0.split_first() {
             Some((first, rest)) => {
@@ -27,17 +27,17 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// The next two bytes as a number.
+    /// Returns the next two bytes as a number.
     pub fn u16(&mut self) -> u16 {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// The next four bytes as a number.
+    /// Returns the next four bytes as a number.
     pub fn u32(&mut self) -> u32 {
         u32::from(self.u16()) << 16 | u32::from(self.u16())
     }
 
-    /// A number below `limit`, or 0 if that is 0.
+    /// Returns a number below `limit`, or 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let number = match limit {
             0 | 1 => return 0,
@@ -48,17 +48,17 @@ impl<'a> Choices<'a> {
         number % limit
     }
 
-    /// True once in `n` times; false when the bytes are used up.
+    /// Returns true once in `n` times; false when the bytes are used up.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 1 || n < 2
     }
 
-    /// One of the elements, which must not be none.
+    /// Picks one of the elements; there must be at least one.
     pub fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
         &from[self.below(from.len())]
     }
 
-    /// So many bytes, zeros when there are no more.
+    /// Returns `count` bytes, filled with zeros when the input is used up.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a target on one input after the other, and keeps the input of a crash.
 //!
-//! The target runs on this thread; a second one watches that no input takes for ever. Inputs are made of the seeds by
-//! mutation.
+//! The target runs on this thread; a watchdog thread detects an input that never ends. Inputs are mutations of the
+//! seeds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use parking_lot::Mutex;
 use crate::random::{Random, scramble};
 use crate::target::{Tally, Target};
 
-/// An input that takes longer than this hangs the switch.
+/// Time limit of an input: a longer one hangs the switch.
 const TOO_LONG: Duration = Duration::from_secs(20);
 const REPORT: Duration = Duration::from_secs(10);
 
-/// When to stop.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// When so many of the target's units have been tried.
+    /// After this number of the target's units.
     Count(u64),
 }
 
@@ -40,14 +40,14 @@ pub struct Driver {
     running: Arc<Mutex<Option<Running>>>,
 }
 
-/// The input that is being tried.
+/// The input that is being run.
 struct Running {
     since: Instant,
     input: Vec<u8>,
 }
 
 impl Driver {
-    /// A driver for a target. The inputs of crashes go to the folder `artifacts`.
+    /// Creates a driver for a target. The inputs of crashes are written to the folder `artifacts`.
     pub fn new(
         name: &'static str,
         target: Box<dyn Target>,
@@ -65,15 +65,15 @@ impl Driver {
         }
     }
 
-    /// What has been tried so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Tries the seeds, then what mutation makes of them; returns what has been tried.
+    /// Runs the seeds, then mutations of them; returns the counts.
     ///
     /// # Errors
-    /// A crash: the path of its input and how to replay it. An input that hangs ends the process.
+    /// A crash: the path of its input, and how to replay it. An input that hangs ends the process.
     pub fn run(&mut self, until: Until) -> Result<&Tally> {
         let (stop, stopped) = mpsc::channel();
         let watchdog = Watchdog {
@@ -124,7 +124,7 @@ impl Driver {
         self.target.mutate(&mut self.random, input, other)
     }
 
-    /// Tries one input.
+    /// Runs one input.
     fn input(&mut self, input: &[u8]) -> Result<()> {
         *self.running.lock() = Some(Running {
             since: Instant::now(),
@@ -141,7 +141,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What has been tried, in one line.
+    /// Returns the counts in one line.
     pub fn report(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(0.001);
         let mut line = format!("{}: {seconds:.1} s", self.name);
@@ -154,10 +154,10 @@ impl Driver {
     }
 }
 
-/// Gives an input to a target once more.
+/// Runs a target on a stored input.
 ///
 /// # Panics
-/// As the target does.
+/// If the target panics.
 pub fn replay(target: &mut dyn Target, input: &[u8]) -> Tally {
     let mut tally = Tally::default();
     target.run(input, &mut tally);
@@ -180,7 +180,7 @@ fn how_to_replay(name: &str, path: &Path) -> String {
     format!("its input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
-/// Ends the process when an input takes for ever: nothing else ends a thread that does not return.
+/// Ends the process when an input never ends: a thread that does not return cannot be stopped otherwise.
 struct Watchdog {
     name: &'static str,
     artifacts: PathBuf,

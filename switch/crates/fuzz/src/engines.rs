@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Target `engines`: the same frames through two engines, over equal tables.
 //!
-//! An input chooses a program, then tables, then frames, until it is used up. Two stores are filled alike, one for each
-//! engine; both get the same frames at the same times. What must hold:
+//! An input selects a program, then tables, then frames, until it is used up. Two stores are filled alike, one for each
+//! engine; both get the same frames at the same times. Invariants:
 //!
-//! * after every frame, what was sent, in order, with ports, digests and log lines, is equal;
-//! * so is what the engines have counted;
-//! * after the last frame, so is everything that frames leave behind ([`residue`]).
+//! * After every frame, both engines have sent the same: packets in order with their ports, digests and log lines.
+//! * After every frame, their counters are equal.
+//! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
-//! The interpreter is what the native engine has to agree with; and so has the interpreter itself when it is watched, and
-//! the native engine when it runs several packets at a time, of which what is sent and counted is compared batch by batch.
+//! The interpreter is the reference for the native engine. Also compared with it: the interpreter with tracing, and the
+//! native engine with several packets at a time. In the last case output and counters are compared per batch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,25 +32,25 @@ pub const NAME: &str = "engines";
 
 /// Most frames of one input.
 const MAX_FRAMES: u64 = 1024;
-/// Every so often the other engine is the interpreter that is watched.
+/// Once in this number of inputs the other engine is the interpreter with tracing.
 const WATCHED: usize = 16;
-/// And so often it runs several packets at a time.
+/// Once in this number of inputs it runs several packets at a time.
 const IN_LANES: usize = 3;
-/// Frames of a batch at most: more than lanes gather before they run.
+/// Most frames of a batch: more than lanes gather before they run.
 const BATCH: usize = 100;
 /// Bytes of a new input.
 const LENGTH: usize = 32 << 10;
 
-/// See the module.
+/// The target; see the module.
 pub struct EnginesTarget {
     programs: Vec<(Arc<Program>, Arc<Code>)>,
 }
 
 impl EnginesTarget {
-    /// The target, with the router and all programs of `switch/programs`.
+    /// Creates the target, with the router and all programs of `switch/programs`.
     ///
     /// # Panics
-    /// Without the source tree, and if a program is not compiled as a whole.
+    /// Without the source tree, or if a program cannot be compiled completely.
     pub fn new() -> Self {
         let load = |compiled| load(&compiled).unwrap_or_else(|refused| panic!("{refused}"));
         Self {
@@ -58,10 +58,10 @@ impl EnginesTarget {
         }
     }
 
-    /// Those and others, of which some may be refused: why they are is returned beside.
+    /// Creates the target with further programs. Some of them may be refused; the reasons are returned.
     ///
     /// # Panics
-    /// As above.
+    /// As [`new`](Self::new).
     pub fn with(others: Vec<programs::Compiled>) -> (Self, Vec<String>) {
         let mut target = Self::new();
         let mut refused = Vec::new();
@@ -75,7 +75,7 @@ impl EnginesTarget {
     }
 }
 
-/// A program and its code, or why the program is refused.
+/// Loads and compiles a program; returns the reason if it is refused.
 fn load(compiled: &programs::Compiled) -> Result<(Arc<Program>, Arc<Code>), String> {
     let program = Program::from_json(&compiled.json);
     let program = program.map_err(|error| format!("{}: {error}", compiled.name))?;
@@ -103,7 +103,7 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
+    /// Mostly makes new decisions: old ones are worth keeping only with feedback on how good they are.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);
@@ -136,10 +136,10 @@ impl Target for EnginesTarget {
     }
 }
 
-/// Sends frames through the interpreter and through another engine, over tables that the seed decides.
+/// Sends frames through the interpreter and through another engine, over tables that the seed determines.
 ///
 /// # Panics
-/// When the two differ.
+/// If the two engines differ.
 pub fn against_interpreter<E: Engine>(
     program: &Arc<Program>,
     seed: u64,
@@ -151,9 +151,9 @@ pub fn against_interpreter<E: Engine>(
     compare(&mut oracle, &mut rival, choices)
 }
 
-/// Tables that the seed decides.
+/// Creates tables that the seed determines.
 fn filled(program: &Arc<Program>, seed: u64) -> Store {
-    // The clock of control is at 0 until then: entries are not of different ages.
+    // The control plane's clock is at 0 until then, so that all entries have the same age.
     let later = Instant::now() + Duration::from_secs(3600);
     let store = Store::with_epoch(Arc::clone(program), later);
     let mut random = Random::new(seed);
@@ -162,16 +162,16 @@ fn filled(program: &Arc<Program>, seed: u64) -> Store {
     store
 }
 
-/// What came of the frames of one input.
+/// Counts of one input's frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
-    /// Frames that went in.
+    /// Frames sent into the switch.
     pub packets: u64,
-    /// Frames, digests and log lines that came out.
+    /// Frames, digests and log lines from the switch.
     pub outputs: u64,
 }
 
-/// An engine, its tables, and what it sent.
+/// An engine with its tables and output.
 pub struct Lane<E> {
     store: Store,
     switch: Switch<E>,
@@ -179,7 +179,7 @@ pub struct Lane<E> {
 }
 
 impl<E: Engine> Lane<E> {
-    /// A lane of its own tables.
+    /// Creates a lane with its own tables.
     pub fn new(store: Store, switch: Switch<E>) -> Self {
         Self {
             store,
@@ -192,7 +192,7 @@ impl<E: Engine> Lane<E> {
         residue::of(&self.store)
     }
 
-    /// The program's name.
+    /// Returns the program's name.
     fn name(&self) -> String {
         self.store.program().name.clone()
     }
@@ -201,7 +201,7 @@ impl<E: Engine> Lane<E> {
 /// Sends frames through both lanes until the choices are used up.
 ///
 /// # Panics
-/// When the lanes differ.
+/// If the lanes differ.
 pub fn compare<A: Engine, B: Engine>(
     oracle: &mut Lane<A>,
     rival: &mut Lane<B>,
@@ -249,11 +249,11 @@ pub fn compare<A: Engine, B: Engine>(
     sent
 }
 
-/// Sends frames through a lane one after the other, and in batches through lanes over equal tables, until the choices are
-/// used up.
+/// Sends frames through a lane one after the other, and in batches through lanes over equal tables, until the choices
+/// are used up.
 ///
 /// # Panics
-/// When the two differ.
+/// If the two outputs differ.
 pub fn compare_batches<E: Engine>(
     oracle: &mut Lane<E>,
     store: &Store,
@@ -289,7 +289,7 @@ pub fn compare_batches<E: Engine>(
         lanes.batch(&right, store.externs(), &mut outputs, |lanes| {
             for (index, frame) in batch.iter().enumerate() {
                 let (data, port) = (&frame.bytes, frame.port);
-                // Some of them do not stay.
+                // Some frames do not stay in place, so the lanes must copy them.
                 if index % 5 == 3 {
                     let data = &data.clone();
                     lanes.process_copy(PacketIn { data, port, now_us });
@@ -318,7 +318,7 @@ pub fn compare_batches<E: Engine>(
     sent
 }
 
-/// Something that left.
+/// One output of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Output {
     Frame(u32, Vec<u8>),
@@ -326,7 +326,7 @@ enum Output {
     Log(String),
 }
 
-/// All that left, in order.
+/// All outputs, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outputs(Vec<Output>);
 
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn equal_lanes_agree() {
-        // Random tables of one seed may let nothing out.
+        // Random tables of one seed may drop everything.
         let (mut packets, mut outputs) = (0, 0);
         for seed in 1..=6 {
             let bytes = Random::new(seed).bytes(LENGTH);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `esp`: what comes to an ESP engine, of a peer and of anybody else.
+//! Target `esp`: the input of an ESP engine, from its peer and from attackers.
 //!
-//! An input chooses an algorithm, a mode and a window; then packets that one engine encrypts and another is given: as they
-//! are, again, changed, cut, in fragments, put together of two, or made up. What must hold:
+//! An input selects an algorithm, a mode and a window; then packets that one engine encrypts and another receives:
+//! unchanged, repeated, modified, truncated, fragmented, spliced from two packets, or made up. Invariants:
 //!
-//! * nothing panics, and every frame has one outcome, which is counted, or is a fragment that is kept;
-//! * what is decrypted is what was encrypted under that sequence number, and comes once;
-//! * what a peer sent, and is new and within the window, is decrypted.
+//! * Nothing panics, and every frame either has exactly one outcome, which is counted, or is a fragment that is kept.
+//! * A decrypted packet is the one that was encrypted under its sequence number, and is delivered once.
+//! * A packet from the peer that is new and within the window is decrypted.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -28,20 +28,20 @@ pub const NAME: &str = "esp";
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
-/// Identifications above this are farther from all others than by three bits.
+/// Identifications above this differ from all others by more than three bits.
 const FIRST_ID: u16 = 0x3000;
-/// Fragments that one source's few identifications may have kept.
+/// Most fragments kept for one source with its few identifications.
 const MAX_KEPT: u64 = 2 * 64 * 64;
 const SPI: u32 = 0x1002;
 
-/// See the module.
+/// The target; see the module.
 #[derive(Default)]
 pub struct EspTarget {
     _private: (),
 }
 
 impl EspTarget {
-    /// The target.
+    /// Creates the target.
     pub fn new() -> Self {
         Self::default()
     }
@@ -61,7 +61,7 @@ impl Target for EspTarget {
         (0..32).map(|_| random.bytes(LENGTH)).collect()
     }
 
-    /// Mostly new decisions, as in `packet`.
+    /// Mostly makes new decisions, as in `packet`.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -81,17 +81,17 @@ impl Target for EspTarget {
     }
 }
 
-/// Two engines, and what has passed between them.
+/// Two engines, and the packets between them.
 struct Pair {
     sender: Engine,
     receiver: Engine,
     mode: Mode,
     window: u64,
-    /// Packets in clear by sequence number, and as they were sent.
+    /// By sequence number: the packet in clear, and as it was sent.
     sent: Vec<(Vec<u8>, Vec<u8>)>,
     accepted: HashSet<u64>,
     top: u64,
-    /// Identification of the packet that was delivered in fragments last.
+    /// Identification of the last packet that was delivered in fragments.
     last_id: u16,
     out: Vec<u8>,
     _reservations: Reservations,
@@ -100,7 +100,7 @@ struct Pair {
 
 impl Pair {
     fn new(choices: &mut Choices<'_>) -> Self {
-        // Without integrity anything may come out.
+        // Without integrity the result is undefined.
         let sound: Vec<Algorithm> = ALGORITHMS
             .into_iter()
             .filter(|algorithm| algorithm.icv_len() != 0)
@@ -109,7 +109,7 @@ impl Pair {
         let mode = *choices.pick(&[Mode::Tunnel, Mode::Transport]);
         let window = *choices.pick(&[64_u32, 1, 32, 1000, 4096]);
         let esn = choices.one_in(2);
-        // Memory, where there is some: nothing here is to outlive the process.
+        // In memory, if there is a tmpfs: nothing here must survive the process.
         let memory = Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -227,7 +227,7 @@ impl Pair {
         self.sent.push((packet, sealed));
     }
 
-    /// A packet that nobody touched is decrypted, unless it is old.
+    /// Delivers an unmodified packet, which must be decrypted unless it is old.
     fn deliver_as_it_is(&mut self, index: usize, tally: &mut Tally) {
         let number = index as u64 + 1;
         let late = number + self.window <= self.top;
@@ -237,7 +237,7 @@ impl Pair {
         assert_eq!(opened, expected, "number {number}, highest {}", self.top);
     }
 
-    /// Fragments of a packet, in any order, of an identification that nothing else has.
+    /// Delivers the fragments of a packet in any order, with an unused identification.
     fn deliver_in_fragments(&mut self, index: usize, choices: &mut Choices<'_>, tally: &mut Tally) {
         let sealed = self.sent[index].1.clone();
         let number = index as u64 + 1;
@@ -259,7 +259,7 @@ impl Pair {
         assert_eq!(opened, expected, "number {number} in fragments");
     }
 
-    /// Gives the receiver a packet; true if it was decrypted.
+    /// Sends a packet to the receiver; true if it was decrypted.
     fn deliver(&mut self, packet: &[u8], tally: &mut Tally) -> bool {
         let frame = shim(Task::Decrypt, packet).frame(packet);
         self.give(&frame, tally)
@@ -283,7 +283,7 @@ impl Pair {
             Ok(length) => length,
             Err(why) => {
                 let counted = |all: &HashMap<&str, u64>| all.get(why.name()).copied().unwrap_or(0);
-                // Fragments that were kept are dropped with the one that spoils their datagram.
+                // Kept fragments are dropped together with the one that makes their datagram invalid.
                 let dropped = counted(&after) - counted(&before);
                 assert!(dropped >= 1 && dropped <= before["kept"] + 1, "{why:?}");
                 tally.add(
@@ -301,7 +301,7 @@ impl Pair {
         let opened = &self.out[PACKET..length];
         let packet = &frame[PACKET..];
         let number = if packet[6] & 0x3f != 0 || packet[7] != 0 {
-            // The header is in another fragment: the number that was sent within.
+            // The header is in another fragment, so use the number inside of the packet.
             let at = usize::from(opened[0] & 15) * 4;
             u64::from(word(&opened[at..])) + 1
         } else {
@@ -323,7 +323,7 @@ impl Pair {
     }
 }
 
-/// All counts of an engine with one SA.
+/// Returns all counters of an engine with one SA.
 fn outcomes(engine: &mut Engine) -> HashMap<&'static str, u64> {
     let mut all: HashMap<_, _> = engine.counters().nonzero().collect();
     for sa in engine.status(0) {
@@ -343,14 +343,14 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A part of so many bytes that begins where a fragment can.
+/// Selects a part of the data, of at most this length, that starts where a fragment can.
 fn range(choices: &mut Choices<'_>, data: usize) -> (usize, usize) {
     let from = choices.below(data.div_ceil(8)) * 8;
     let to = from + 8 * (1 + choices.below(16));
     (from, to.min(data))
 }
 
-/// A part of an IPv4 packet's data as a fragment.
+/// Builds a fragment from a part of an IPv4 packet's data.
 fn fragment(packet: &[u8], id: u16, from: usize, to: usize) -> Vec<u8> {
     let (header, data) = packet.split_at(OUTER);
     let mut piece = [header, &data[from..to]].concat();
@@ -387,7 +387,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         followed_by: None,
         ttl: None,
         dscp: None,
-        // The outer header is not authentic, so ECN would change what comes out.
+        // The outer header is not authenticated, so ECN would change the result.
         ecn: false,
         df: Default::default(),
         tfc_pad_to: 0,

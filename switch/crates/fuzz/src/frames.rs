@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames made of choices: mostly well formed, of every kind that the programs parse, and then often damaged.
+//! Generates frames: mostly well formed, of every kind that the programs parse, and often damaged afterwards.
 //!
-//! Addresses, ports and identifiers come from [`VALUES`], as do those of table entries ([`crate::state`]), so that
-//! frames find entries.
+//! Addresses, ports and identifiers come from [`VALUES`], like those of table entries ([`crate::state`]), so that
+//! frames hit entries.
 
 use crate::choices::Choices;
 
-/// Values that frames and tables share, each cut to the width that is needed.
+/// Values that frames and tables share, each truncated to the required width.
 pub const VALUES: [u128; 12] = [
     0x0200_0000_0001,
     0x0200_0000_0002,
@@ -22,7 +22,7 @@ pub const VALUES: [u128; 12] = [
     0x1194,
 ];
 
-/// The port by which frames come from the controller.
+/// The port of frames from the controller.
 pub const CPU_PORT: u32 = 510;
 
 const ETHER_TYPES: [u16; 8] = [
@@ -30,20 +30,20 @@ const ETHER_TYPES: [u16; 8] = [
 ];
 const PROTOCOLS: [u8; 14] = [6, 17, 1, 58, 50, 132, 0, 43, 44, 60, 51, 4, 89, 255];
 const PORTS: [u16; 8] = [4500, 500, 179, 53, 0, 1, 4784, 0xffff];
-/// Bytes of the router's packet_out header; other programs have shorter ones or none.
+/// Bytes of the router's packet_out header; those of other programs are shorter or absent.
 const PACKET_OUT: usize = 48;
 const LONGEST: usize = 9_000;
 
-/// A frame and the port that it comes in by.
+/// A frame and its ingress port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Below 512.
     pub port: u32,
-    /// From the first byte that the program sees.
+    /// Bytes from the first one that the program sees.
     pub bytes: Vec<u8>,
 }
 
-/// The next frame. Its payload, and no other frame's, is full of `tag`.
+/// Generates the next frame. Its payload is filled with `tag`, which no other frame's is.
 pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     let port = match choices.below(16) {
         15 => choices.below(512) as u32,
@@ -60,7 +60,7 @@ pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     Frame { port, bytes }
 }
 
-/// Small numbers, which most fields of the header are.
+/// Writes a header of mostly small numbers, as most of its fields are.
 fn packet_out(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let length = if choices.one_in(4) {
         choices.below(PACKET_OUT)
@@ -174,7 +174,7 @@ fn ipv4(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     }
 }
 
-/// Flags and offset: no fragment, may not be one, a first one, a later one, anything.
+/// Returns flags and offset: no fragment, "don't fragment", a first fragment, a later one, or random.
 fn fragment(choices: &mut Choices<'_>) -> u16 {
     match choices.below(8) {
         0..4 => 0,
@@ -185,7 +185,7 @@ fn fragment(choices: &mut Choices<'_>) -> u16 {
     }
 }
 
-/// The Internet checksum (RFC 1071) of whole 16-bit words.
+/// Returns the Internet checksum (RFC 1071) of whole 16-bit words.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks_exact(2)
@@ -226,7 +226,7 @@ fn ipv6(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A chain of extension headers beginning with `next`; returns the protocol behind it.
+/// Writes a chain of extension headers that starts with `next`; returns the protocol behind it.
 fn extensions(choices: &mut Choices<'_>, out: &mut Vec<u8>, mut next: u8) -> u8 {
     for _ in 0..16 {
         let behind = *choices.pick(&PROTOCOLS);
@@ -260,7 +260,7 @@ fn upper(choices: &mut Choices<'_>, out: &mut Vec<u8>, protocol: u8, deeper: usi
                 out.extend(choices.pick(&PORTS).to_be_bytes());
             }
             out.extend([0, 40, 0, 0]);
-            // Behind port 4500, a marker of zeros says IKE; otherwise it is an SPI.
+            // After port 4500, a marker of zeros means IKE; otherwise an SPI follows.
             out.extend([0, 0, 0, choices.byte() % 4]);
         }
         1 | 58 => {
@@ -291,7 +291,7 @@ fn payload(choices: &mut Choices<'_>, out: &mut Vec<u8>, tag: u64) {
     }
 }
 
-/// Cuts, changes or stretches every other frame.
+/// Truncates, modifies or extends every second frame.
 fn damage(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     match choices.below(16) {
         0..8 => {}

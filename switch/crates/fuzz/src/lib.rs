@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzzing of what outsiders can reach: programs (BMv2 JSON), packets, ESP, and P4Runtime requests and streams.
+//! Fuzzes everything that outsiders can reach: programs (BMv2 JSON), packets, ESP, P4Runtime requests and streams.
 //!
 //! ```text
 //!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | esp | stream | update
@@ -8,16 +8,16 @@
 //!              └── inputs: seeds, mutated
 //! ```
 //!
-//! * [`target`]: what a fuzz target is; [`targets`](targets()) lists them
-//! * [`driver`]: runs a target on mutated inputs, writes down the input of a crash, replays it
+//! * [`target`]: the interface of a fuzz target; [`targets`](targets()) lists them
+//! * [`driver`]: runs a target on mutated inputs, stores the input of a crash, replays it
 //! * [`choices`], [`random`], [`mutate`]: bytes into decisions, seeds into bytes, bytes into other bytes
 //! * [`frames`], [`state`], [`programs`]: packets, table states and loaded programs, made from choices
-//! * [`residue`]: what packets leave behind
+//! * [`residue`]: the state that packets leave
 //! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`], [`update`]: the targets
 //!
-//! Depends on all of the switch but its command line. Promises: an input alone decides what a target does with it, so
-//! that a crash can be repeated from its file (but for `stream`, where timing has a part); two runs with equal seeds try
-//! the same inputs.
+//! Depends on all of the switch but its command line. Promises: a target's behaviour depends on the input alone, so
+//! that a crash can be repeated from its file. (The exception is `stream`, which depends on timing.) Two runs with
+//! equal seeds run the same inputs.
 
 pub mod choices;
 pub mod driver;
@@ -39,7 +39,7 @@ pub use driver::{Driver, Until};
 pub use random::Random;
 pub use target::{Named, Tally, Target};
 
-/// The name of each target and how it is made.
+/// Returns the name and the constructor of each target.
 pub fn targets() -> [Named; 6] {
     [
         (program::NAME, || Box::new(program::ProgramTarget::new())),

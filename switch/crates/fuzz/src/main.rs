@@ -109,7 +109,7 @@ fn run(
     Ok(())
 }
 
-/// Makes a target; `engines` with the programs of a folder, if there is one.
+/// Creates a target; `engines` with the programs of a folder, if one is given.
 fn target(
     name: &str,
     make: fn() -> Box<dyn Target>,

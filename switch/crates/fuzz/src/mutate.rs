@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes made of other bytes, without knowing what they mean.
+//! Mutates bytes without knowing their meaning.
 
 use crate::random::Random;
 
-/// Longest input that mutations make of a shorter one.
+/// Longest result of a mutation of a shorter input, in bytes.
 pub const MAX_LENGTH: usize = 1 << 21;
 
 const INTERESTING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x45, 0x20, b'"'];

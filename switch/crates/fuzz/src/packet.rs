@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Target `packet`: frames through a program with random tables.
 //!
-//! An input chooses a program, then tables, then frames, until it is used up. What must hold:
+//! An input selects a program, then tables, then frames, until it is used up. Invariants:
 //!
-//! * nothing panics, and nothing takes for ever;
-//! * no frame that leaves, and no digest, carries bytes of another frame's payload;
-//! * a switch that has seen other packets sends what a new one sends, where the program itself remembers nothing.
+//! * Nothing panics, and everything ends.
+//! * No frame or digest that leaves carries bytes of another frame's payload.
+//! * If the program has no state, a switch that has processed other packets sends the same as a new one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ pub const NAME: &str = "packet";
 const MAX_FRAMES: u64 = 256;
 /// Bytes of a new input.
 const LENGTH: usize = 8 << 10;
-/// Every so often a frame is sent through a new switch too.
+/// One in this number of frames is also sent through a new switch.
 const AGAIN: u64 = 16;
 
-/// See the module.
+/// The target; see the module.
 pub struct PacketTarget {
     programs: Vec<Arc<Program>>,
 }
 
 impl PacketTarget {
-    /// The target, with the router and all programs of `switch/programs`.
+    /// Creates the target, with the router and all programs of `switch/programs`.
     ///
     /// # Panics
     /// Without the source tree.
@@ -71,7 +71,7 @@ impl Target for PacketTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly new decisions: old ones are worth keeping only if something tells that they are good.
+    /// Mostly makes new decisions: old ones are worth keeping only with feedback on how good they are.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -91,12 +91,12 @@ impl Target for PacketTarget {
     }
 }
 
-/// What came of the frames of one input.
+/// Counts of one input's frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
-    /// Frames that went in.
+    /// Frames sent into the switch.
     pub packets: u64,
-    /// Frames that came out.
+    /// Frames from the switch.
     pub transmitted: u64,
     /// Digests sent.
     pub digests: u64,
@@ -105,7 +105,7 @@ pub struct Sent {
 /// Sends frames through the store's program until the choices are used up.
 ///
 /// # Panics
-/// When something that must hold does not.
+/// If an invariant is violated.
 pub fn run(store: &Store, choices: &mut Choices<'_>) -> Sent {
     let program = store.shared_program();
     let remembers = programs::has_memory(program);
@@ -145,7 +145,7 @@ fn input(frame: &Frame, number: u64) -> PacketIn<'_> {
     }
 }
 
-/// Every packet and every copy has had exactly one fate.
+/// Checks that every packet and every copy had exactly one fate.
 fn check_balance(counters: &sluice_engine::Counters) {
     let ends = counters.transmitted
         + counters.dropped_ingress
@@ -163,22 +163,22 @@ fn check_balance(counters: &sluice_engine::Counters) {
     );
 }
 
-/// What a frame's payload is full of.
+/// Returns the pattern of a frame's payload.
 fn tag(number: u64) -> u64 {
     scramble(number + 0x5109_ce00)
 }
 
-/// Sees what leaves, and that it is of the packet that went in.
+/// Receives the outputs, and checks that they belong to the packet that was sent.
 #[derive(Default)]
 struct Witness {
-    /// Numbers of the packets so far, by the first half of their tags.
+    /// Numbers of the packets so far, by the first halves of their tags.
     tags: HashMap<u32, u64>,
     now: u64,
     seen: Vec<(u32, Vec<u8>)>,
 }
 
 impl Witness {
-    /// From now on, everything seen is to be of this packet.
+    /// Sets the packet that all further outputs must belong to.
     fn expect(&mut self, number: u64) {
         self.tags.insert((tag(number) >> 32) as u32, number);
         self.now = number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own compiled programs: what there is to fuzz with, and a switch that runs one of them.
+//! The project's own compiled programs as input for fuzzing, and switches that run them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn load(json: &Path) -> Option<Compiled> {
     })
 }
 
-/// The router.
+/// Returns the router.
 ///
 /// # Panics
 /// Without the source tree.
@@ -51,7 +51,7 @@ pub fn router() -> Compiled {
     load(&root().join("p4src/build/v1model/router.json")).expect("the router is compiled")
 }
 
-/// The program with every P4Runtime entity, which the server's own tests use.
+/// Returns the program with every P4Runtime entity, which the server's own tests use.
 ///
 /// # Panics
 /// Without the source tree.
@@ -60,7 +60,7 @@ pub fn surface() -> Compiled {
     load(&root().join(path)).expect("surface is compiled")
 }
 
-/// The router first, then `switch/programs` in the order of their names.
+/// Returns the router first, then `switch/programs` in the order of their names.
 ///
 /// # Panics
 /// Without the source tree.
@@ -80,10 +80,10 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
-/// Every JSON file of a folder and of the folders in it, in the order of their paths; without P4Info.
+/// Returns every JSON file of a folder and its subfolders, in the order of their paths; without P4Info.
 ///
 /// # Errors
-/// What cannot be read.
+/// A file or folder cannot be read.
 pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths = entries
@@ -106,11 +106,11 @@ pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
     Ok(programs)
 }
 
-/// Inputs to begin with, of so many bytes: two for each program.
+/// Returns initial inputs of this length: two for each program.
 pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     let choices = programs.len() * 2;
     let seed = |program: usize| {
-        // As many bytes as `choose` reads of them.
+        // Use as many bytes as `choose` reads.
         let mut bytes = match choices {
             0..=0x100 => vec![program as u8],
             _ => (program as u16).to_be_bytes().to_vec(),
@@ -121,13 +121,13 @@ pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     (0..choices).map(seed).collect()
 }
 
-/// The program that an input is about. Every other input is about the first, the router.
+/// Selects the program of an input. Every second input uses the first one, the router.
 pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
     let index = choices.below(programs.len() * 2);
     programs.get(index).unwrap_or(&programs[0])
 }
 
-/// Limits that let a program which never ends be told from one that hangs the switch, soon.
+/// Returns low limits, so that a program that never ends is soon told apart from one that hangs the switch.
 fn limits() -> Config {
     Config {
         max_passes: 64,
@@ -137,12 +137,12 @@ fn limits() -> Config {
     }
 }
 
-/// A switch that runs the program.
+/// Creates a switch that runs the program.
 pub fn switch(program: &Arc<Program>) -> Switch<Interpreter> {
     Switch::new(Interpreter::new(Arc::clone(program), limits()))
 }
 
-/// A program's machine code.
+/// Compiles a program to machine code.
 ///
 /// # Panics
 /// If the program cannot be compiled, or a part of it would be left to the interpreter.
@@ -154,15 +154,15 @@ pub fn compile(program: &Arc<Program>) -> Arc<Code> {
     code
 }
 
-/// A switch that runs machine code.
+/// Creates a switch that runs machine code.
 pub fn native(code: &Arc<Code>) -> Switch<Native> {
     Switch::new(Native::new(Arc::clone(code), limits()))
 }
 
-/// Lanes in which packets pause in every look-up; none for programs that draw random numbers.
+/// Creates lanes in which packets yield at every lookup; `None` for programs that draw random numbers.
 ///
 /// # Panics
-/// Without memory.
+/// If memory runs out.
 pub fn lanes(code: &Arc<Code>) -> Option<Lanes> {
     Lanes::new(code, &limits(), 0).expect("memory for stacks")
 }
@@ -177,13 +177,13 @@ impl Trace for Steps {
     }
 }
 
-/// A switch that runs the program while every packet is watched.
+/// Creates a switch that runs the program while every packet is traced.
 pub fn watched(program: &Arc<Program>) -> Switch<Interpreter<Steps>> {
     let steps = Steps::default();
     Switch::new(Interpreter::traced(Arc::clone(program), limits(), steps))
 }
 
-/// Whether a packet may leave its mark on those that come later: by registers or by the random numbers it uses up.
+/// Whether a packet may influence later ones: through registers, or through the random numbers that it uses up.
 pub fn has_memory(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     !program.registers.is_empty() || ops.any(|op| matches!(op, Op::Random(..)))

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What packets leave behind in a store: counts, times of last hits, meters' colours, registers.
+//! The state that packets leave in a store: counters, times of last hits, meters' colours, registers.
 //!
-//! Two stores that were filled alike and saw the same packets have equal residues, cell by cell.
+//! Two stores that were filled alike and processed the same packets have equal residues, cell by cell.
 
 use sluice_program::{CounterId, MeterId, RegisterId, TableId};
 use sluice_tables::{EntryState, Meter, Store, View};
 
-/// One cell and what it holds.
+/// A cell and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What it belongs to.
+    /// The object that it belongs to.
     pub name: String,
-    /// Which of those it is: an index, or an entry's place in the order of keys.
+    /// Its index in the object, or an entry's position in the order of keys.
     pub index: usize,
     /// Its content.
     pub content: Content,
 }
 
-/// What a cell holds.
+/// The content of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Packets and bytes.
     Count(u64, u64),
-    /// Packets and bytes at an entry, when it was last hit (0 for never), and what its meter, if any, has coloured.
+    /// Packets and bytes of an entry, the time of its last hit (0 for never), and the counts per colour of its meter,
+    /// if any.
     Entry(u64, u64, u64, Option<[(u64, u64); 3]>),
-    /// What a meter has coloured green, yellow and red.
+    /// Counts of a meter for green, yellow and red.
     Colors([(u64, u64); 3]),
     /// A register's value.
     Register(Vec<u8>),
 }
 
-/// All cells that are not as they were made, of all tables and externs, in an order that depends on nothing but the
-/// content.
+/// Returns all cells of all tables and externs that differ from their initial state, in an order that depends only on
+/// the content.
 pub fn of(store: &Store) -> Vec<Cell> {
     let view = store.view();
     let mut cells = Vec::new();
@@ -49,7 +50,7 @@ fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
     let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
         let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-        // Before the first hit it is the time of the insertion, which no packet left behind.
+        // Before the first hit it is the time of insertion, which does not come from a packet.
         let last_hit_us = state
             .filter(|_| packets != 0)
             .map_or(0, EntryState::last_hit_us);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random contents for a program's tables, groups, sessions and value sets.
+//! Random contents of a program's tables, groups, sessions and value sets.
 //!
-//! What the store refuses is left out: refusing is its business, and P4Runtime's target looks at that.
+//! Contents that the store refuses are left out; P4Runtime's target tests the refusals.
 
 use sluice_program::{
     ActionId, MatchKind, MeterId, ProfileId, Program, Table, TableId, ValueSetId,
@@ -18,7 +18,7 @@ const ENTRIES: usize = 24;
 const MEMBERS: u32 = 6;
 const GROUPS: u32 = 3;
 const SESSIONS: u32 = 4;
-/// Cells of a meter array that may be configured: frames hardly ever ask for later ones.
+/// Cells of a meter array that may be configured: frames hardly ever use later ones.
 const METERS: usize = 64;
 
 /// Fills the store.
@@ -66,8 +66,8 @@ pub fn populate(store: &Store, random: &mut Random) {
     transaction.commit();
 }
 
-/// Rates for some meters, so low that a handful of packets has all colours: what becomes of a packet depends on those
-/// before it then.
+/// Configures some meters with rates so low that a handful of packets gets all colours. A packet's result then depends
+/// on the packets before it.
 pub fn set_meters(store: &Store, random: &mut Random) {
     let (program, externs) = (store.program(), store.externs());
     for number in 0..program.meters.len() {
@@ -124,7 +124,7 @@ fn profile(
     }
 }
 
-/// What groups lead to depends on what they were before.
+/// Writes groups a second time, because the result of a group write depends on the old content.
 fn write_groups_again(transaction: &mut Transaction<'_>, id: ProfileId, random: &mut Random) {
     for _ in 0..random.below(8) {
         let group = 1 + random.below(GROUPS as usize) as u32;
@@ -266,7 +266,7 @@ fn under(value: &[u8], mask: &[u8]) -> Value {
     value.iter().zip(mask).map(|(v, m)| v & m).collect()
 }
 
-/// `length` ones, then zeros: `width` bits in whole bytes.
+/// Returns `length` ones, then zeros: `width` bits in whole bytes.
 fn prefix(width: u16, length: u32) -> Value {
     let bytes = usize::from(width).div_ceil(8);
     let spare = bytes * 8 - usize::from(width);
@@ -277,7 +277,7 @@ fn prefix(width: u16, length: u32) -> Value {
     mask
 }
 
-/// A value of so many bits that is not unlikely to be met in a frame or in another table.
+/// Returns a value of this width that is likely to occur in a frame or in another table.
 fn value(random: &mut Random, width: u16) -> Value {
     let bytes = usize::from(width).div_ceil(8);
     let mut value = match random.below(8) {

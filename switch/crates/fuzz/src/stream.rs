@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `stream`: several controllers at once, each sending whatever it likes on its stream, over real gRPC.
+//! Target `stream`: several controllers at once, each sending arbitrary messages on its stream, over real gRPC.
 //!
-//! An input is a series of messages, each from one of four clients. What must hold:
+//! An input is a series of messages, each from one of four clients. Invariants:
 //!
-//! * no task of the server panics;
-//! * an error on a stream, and the status that ends one, has a code of the specification, never INTERNAL or UNKNOWN;
-//! * a stream whose client has said all ends, and the server serves the next request.
+//! * No task of the server panics.
+//! * An error on a stream, and the status that ends one, has a code of the specification, never INTERNAL or UNKNOWN.
+//! * A stream whose client has finished ends, and the server serves the next request.
 
-// Fields that P4Runtime has deprecated are what older clients still send.
+// Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
 
 use std::sync::Arc;
@@ -39,24 +39,24 @@ const DEVICE: u64 = 1;
 const CLIENTS: usize = 4;
 const LENGTH: usize = 2 << 10;
 const QUEUE: usize = 4;
-/// A stream that has not ended by then never will.
+/// Deadline for a stream to end.
 const DEADLINE: Duration = Duration::from_secs(10);
 const NEVER: [Code; 3] = [Code::Internal, Code::Unknown, Code::DataLoss];
 
-/// Panics of any thread, tasks of the server included.
+/// Counts panics of any thread, tasks of the server included.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// See the module.
+/// The target; see the module.
 pub struct StreamTarget {
     runtime: Runtime,
     rpc: P4RuntimeClient<Channel>,
 }
 
 impl StreamTarget {
-    /// The target, on a server of its own.
+    /// Creates the target, on a server of its own.
     ///
     /// # Panics
-    /// When there is no port to listen on, or without the source tree.
+    /// If there is no port to listen on, or without the source tree.
     pub fn new() -> Self {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -75,7 +75,7 @@ impl Default for StreamTarget {
     }
 }
 
-/// Starts a server that runs the program with one of everything; a client of it.
+/// Starts a server with the program that has every P4Runtime entity; returns a client.
 async fn serve() -> P4RuntimeClient<Channel> {
     let (hub, digests) = Hub::new(DEVICE);
     let config = Config {
@@ -129,7 +129,7 @@ impl Target for StreamTarget {
     }
 }
 
-/// A client's sending end, and the task that hears what it is told.
+/// A client's sending end, and the task that reads its stream.
 type Client = (mpsc::Sender<StreamMessageRequest>, JoinHandle<u64>);
 
 async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
@@ -139,8 +139,8 @@ async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
     (requests, tokio::spawn(listen(stream)))
 }
 
-/// Sends every message of the input; a client whose stream the server has ended comes again. How much of a stream the
-/// server reads before it ends it is a matter of timing: of the targets, this one alone is not the same each time.
+/// Sends every message of the input; a client whose stream was ended reconnects. How much of a stream the server reads
+/// before it ends it depends on timing: only this target is not deterministic.
 async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
     let mut choices = Choices::new(input);
     let mut clients = Vec::new();
@@ -154,7 +154,7 @@ async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
             let ended = std::mem::replace(client, connect(rpc.clone()).await);
             hang_up(ended, tally).await;
         }
-        // Ended since: as if the message had been lost on the way.
+        // The stream has ended meanwhile: treat the message as lost in transit.
         let _ = client.0.send(StreamMessageRequest { update }).await;
         tally.add("messages", 1);
     }
@@ -174,7 +174,7 @@ async fn hang_up((requests, listener): Client, tally: &mut Tally) {
     tally.add("responses", heard.expect("what was heard is as it must be"));
 }
 
-/// Reads a stream to its end; how many messages came.
+/// Reads a stream to its end; returns the number of messages.
 async fn listen(mut stream: Streaming<StreamMessageResponse>) -> u64 {
     let mut heard = 0;
     loop {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a fuzz target is.
+//! The interface of a fuzz target.
 
 use std::collections::BTreeMap;
 
 use crate::mutate;
 use crate::random::Random;
 
-/// How much has been tried, by name: packets, programs, updates, ...
+/// Counts of what was tried, by name: packets, programs, updates, ...
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 
@@ -16,39 +16,39 @@ impl Tally {
         *self.0.entry(name).or_default() += count;
     }
 
-    /// A count.
+    /// Returns a count.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// All counts in the order of their names.
+    /// Returns all counts in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(name, count)| (*name, *count))
     }
 }
 
-/// Something that takes input from outsiders. It panics when what must always hold does not.
+/// A consumer of untrusted input. It panics when an invariant is violated.
 pub trait Target {
-    /// What its bar is counted in.
+    /// Returns the unit of its bar.
     fn unit(&self) -> &'static str;
 
-    /// How many of these the project's bar asks for.
+    /// Returns the project's bar: the required number of units.
     fn bar(&self) -> u64;
 
-    /// Valid inputs to begin with.
+    /// Returns valid initial inputs.
     fn seeds(&self) -> Vec<Vec<u8>>;
 
-    /// Another input made of one that is interesting. `other` is a second one, to take parts of.
+    /// Mutates an interesting input. `other` is a second one, to take parts of.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         mutate::bytes(random, input, other)
     }
 
-    /// Takes the input.
+    /// Runs the input.
     ///
     /// # Panics
-    /// When something is wrong with the switch.
+    /// If an invariant of the switch is violated.
     fn run(&mut self, input: &[u8], tally: &mut Tally);
 }
 
-/// A target's name, and how the target is made.
+/// A target's name and constructor.
 pub type Named = (&'static str, fn() -> Box<dyn Target>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The short form of `make fuzz`: every target with a fixed seed, long enough to see that it still finds its way.
+//! The short form of `make fuzz`: runs every target with a fixed seed, long enough to check that it still works.
 
 use sluice_fuzz::{Driver, Tally, Until, targets};
 

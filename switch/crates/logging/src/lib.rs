@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends what a process logs to a terminal, a file or the journal. Which one, and what is left out, is the process's to
-//! say.
+//! Sends a process's log to a terminal, a file or the journal. The process selects the destination and the filter.
 //!
-//! Promises: ANSI escapes go to a terminal only; the journal gets priorities, and each value as a field `SLUICE_NAME`; a
-//! log that nobody reads any more stops nothing.
+//! Promises: only a terminal gets ANSI escapes. The journal gets priorities, and each value as a field `SLUICE_NAME`. A
+//! log whose reader is gone stops nothing.
 
 use std::io::{self, IsTerminal};
 
@@ -14,12 +13,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
 
-/// The journal of systemd, as a place for log records.
+/// The journal of systemd as a log destination.
 pub struct Journal(tracing_journald::Layer);
 
 impl Journal {
-    /// Returns the journal, if standard error leads to it (`JOURNAL_STREAM`, systemd.exec(5)). Its records have the
-    /// program's name as identifier.
+    /// Returns the journal if standard error is connected to it (`JOURNAL_STREAM`, systemd.exec(5)). Its records have
+    /// the program's name as identifier.
     pub fn behind_standard_error(program: &str) -> Option<Self> {
         let named = std::env::var("JOURNAL_STREAM").ok()?;
         let error = rustix::fs::fstat(io::stderr()).ok()?;
@@ -32,7 +31,7 @@ impl Journal {
     }
 }
 
-/// Logs to the journal from now on.
+/// Starts logging to the journal.
 pub fn to_journal(journal: Journal, filter: EnvFilter) {
     tracing_subscriber::registry()
         .with(journal.0)
@@ -40,17 +39,17 @@ pub fn to_journal(journal: Journal, filter: EnvFilter) {
         .init();
 }
 
-/// Logs to standard output from now on, a line for each record.
+/// Starts logging to standard output, a line for each record.
 pub fn to_standard_output(filter: EnvFilter) {
     to_lines(io::stdout, io::stdout().is_terminal(), filter);
 }
 
-/// Logs to standard error from now on, a line for each record.
+/// Starts logging to standard error, a line for each record.
 pub fn to_standard_error(filter: EnvFilter) {
     to_lines(io::stderr, io::stderr().is_terminal(), filter);
 }
 
-/// Logs to a file from now on, a line for each record.
+/// Starts logging to a file, a line for each record.
 pub fn to_file(file: impl for<'w> MakeWriter<'w> + Send + Sync + 'static, filter: EnvFilter) {
     to_lines(file, false, filter);
 }
@@ -63,7 +62,7 @@ fn to_lines(
     tracing_subscriber::fmt()
         .with_target(false)
         .with_ansi(is_terminal)
-        // Nobody may be reading any more; that is no reason to fail.
+        // The reader may be gone; that must not be a failure.
         .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(writer)

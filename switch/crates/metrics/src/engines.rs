@@ -8,10 +8,10 @@ use sluice_esp_control::command::{Command, Handle};
 
 use crate::family::{Families, Sample};
 
-/// The engines by the port that each is at.
+/// The engines, each with its port.
 pub type Engines = Vec<(PortId, Handle)>;
 
-/// Adds what the engines have counted. An engine that has ended is left out.
+/// Adds the counters of the engines. An engine that has ended is left out.
 pub(crate) fn all(engines: &Engines, families: &mut Families) {
     let ask = |(port, engine): &(PortId, Handle)| Some((*port, engine.ask(Command::Totals)?));
     let found: Vec<_> = engines.iter().filter_map(ask).collect();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metric families of one scrape, as the client library encodes them.
+//! Metric families of one scrape, in the form that the client library encodes.
 
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Labels by name, and the value.
 pub(crate) type Sample = (Vec<(&'static str, String)>, f64);
 
-/// Families in the order in which they are written.
+/// Families in the order of the output.
 #[derive(Debug, Default)]
 pub(crate) struct Families(Vec<MetricFamily>);
 
 impl Families {
-    /// Adds something that rises and falls.
+    /// Adds a gauge: a value that rises and falls.
     pub(crate) fn gauge(
         &mut self,
         name: &str,
@@ -21,7 +21,7 @@ impl Families {
         self.add(name, help, MetricType::GAUGE, samples);
     }
 
-    /// Adds something that only rises; its name ends in `_total`.
+    /// Adds a counter: a value that only rises. Its name ends in `_total`.
     pub(crate) fn counter(
         &mut self,
         name: &str,
@@ -48,7 +48,7 @@ impl Families {
             .into_iter()
             .map(|(labels, value)| metric(kind, labels, value))
             .collect();
-        // The encoder takes a family without samples for a mistake.
+        // The encoder treats a family without samples as an error.
         if metrics.is_empty() {
             return;
         }
@@ -60,14 +60,14 @@ impl Families {
         self.0.push(family);
     }
 
-    /// Returns them, followed by `others`.
+    /// Returns the families, followed by `others`.
     pub(crate) fn followed_by(mut self, others: Vec<MetricFamily>) -> Vec<MetricFamily> {
         self.0.extend(others);
         self.0
     }
 }
 
-/// Makes one sample; its labels are sorted by name, as client libraries do it.
+/// Builds one sample; its labels are sorted by name, as client libraries do.
 fn metric(kind: MetricType, mut labels: Vec<(&'static str, String)>, value: f64) -> Metric {
     labels.sort_unstable();
     let pair = |(name, content): (&str, String)| {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of packets: by port, by queue, and what the switch has counted apart from both.
+//! Metrics of packets: by port, by queue, and the switch's counters outside of both.
 
 use sluice_device::{Device, PortInfo};
 
 use crate::family::{Families, Sample};
 
-/// Queues that have metrics of their own: with many priorities there are as many for each port.
+/// Most queues with metrics of their own: with many priorities, every port has as many queues.
 const QUEUES: usize = 1024;
 
-/// Names of counters that tell of drops begin so.
+/// Prefix of the counters of drops.
 const DROPPED: &str = "dropped_";
 
-/// Names of the device's counters that tell of drops, and what their reasons are called here.
+/// The device's counters of drops, and their reasons in the metrics.
 const DEVICE_DROPS: [(&str, &str); 7] = [
     ("no_program", "no_program"),
     ("no_such_port", "no_such_port"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of the running program: its tables, its action profiles, and how its routes are looked up.
+//! Metrics of the running program: its tables, its action profiles, and the lookup of its routes.
 
 use sluice_device::Device;
 use sluice_program::{ProfileId, TableId};
@@ -7,7 +7,7 @@ use sluice_tables::{FibDetail, FibInfo, Store};
 
 use crate::family::{Families, Sample};
 
-/// FIBs that have metrics of their own, those with the most routes.
+/// Most FIBs with metrics of their own: those with the most routes.
 const FIBS: usize = 128;
 
 pub(crate) fn all(device: &Device, families: &mut Families) {
@@ -48,7 +48,7 @@ fn tables(store: &Store, families: &mut Families) {
         limits.push(by(profile.max_size));
         groups.push(by(grouped));
     }
-    // The tables are not held while text is made.
+    // Order: release the tables before text is built.
     drop(view);
     families.gauge("table_entries", "Entries of a table.", entries);
     families.gauge(

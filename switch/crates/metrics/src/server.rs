@@ -24,13 +24,13 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 use crate::source::Source;
 
 const PATH: &str = "/metrics";
-/// Clients that may be connected at a time; further ones wait to be taken.
+/// Clients that may be connected at a time; further ones wait to be accepted.
 const CONNECTIONS: usize = 8;
-/// A request's head, in bytes.
+/// Largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// How long a client has to ask and to read the answer.
+/// Time limit for a client to send its request and to read the response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two scrapes: each asks all workers.
+/// Minimum time between two scrapes: each one interrupts all workers.
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(20);
 
 enum Listener {
@@ -38,17 +38,17 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A server that listens and does not yet serve.
+/// A server that listens and does not serve yet.
 pub struct Server {
     listener: Listener,
     scraper: Arc<Scraper>,
 }
 
 impl Server {
-    /// Listens. A socket that a dead switch left behind is replaced; one that is served is an error.
+    /// Binds and listens. Replaces a socket that a dead switch left; a socket that is served is an error.
     ///
     /// # Errors
-    /// If it cannot listen there.
+    /// The address cannot be listened on.
     pub async fn bind(address: &Address, source: Source) -> io::Result<Self> {
         let listener = match address {
             Address::Unix(path) => {
@@ -64,10 +64,10 @@ impl Server {
         Ok(Self { listener, scraper })
     }
 
-    /// Where it listens: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
-    /// If the operating system does not say.
+    /// Errors from the operating system.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
             Listener::Unix(_, file) => format!("unix:{}", file.path().display()),
@@ -81,7 +81,7 @@ impl Server {
         let accept = async {
             let room = Arc::new(Semaphore::new(CONNECTIONS));
             loop {
-                // Never closed.
+                // The semaphore is never closed.
                 let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
                     return;
                 };
@@ -98,7 +98,7 @@ impl Server {
                 };
                 if let Err(error) = accepted {
                     tracing::warn!(%error, "a client of the metrics was not taken");
-                    // For want of descriptors: it would spin.
+                    // Descriptors are short: without a pause this would spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -110,7 +110,7 @@ impl Server {
     }
 }
 
-/// Serves one connection for its one request. `_room` is given back at the end.
+/// Serves one connection for its one request. `_room` is released at the end.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     scraper: Arc<Scraper>,
@@ -165,12 +165,12 @@ impl Scraper {
         }
     }
 
-    /// The text, made on a thread that may wait.
+    /// Returns the text, made on a thread that may block.
     async fn made(&self) -> anyhow::Result<String> {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
         let (answer, text) = oneshot::channel();
-        // A client that goes away does not end what was begun for it, and not its turn.
+        // A client that goes away must not cancel its scrape, nor shorten the time that the lock is held.
         tokio::spawn(async move {
             let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
             tokio::time::sleep(BETWEEN_SCRAPES).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch whose metrics are told, and its text.
+//! The source of a switch's metrics, and their text.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::engines::{self, Engines};
 use crate::family::Families;
 use crate::{packets, program};
 
-/// A running switch.
+/// A running switch as a source of metrics.
 #[derive(Clone)]
 pub struct Source {
     about: About,
@@ -26,7 +26,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A switch that says this about itself.
+    /// Creates the source of a switch; `about` has facts that the device does not know.
     pub fn new(about: About, device: Arc<Device>, hub: Arc<Hub>) -> Self {
         Self {
             about,
@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// Tells of these engines, too.
+    /// Adds the metrics of these engines.
     pub fn with_engines(mut self, engines: Engines) -> Self {
         self.engines = engines;
         self
@@ -46,7 +46,7 @@ impl Source {
     /// Returns all metrics as text. Waits for the workers, each of which reports between two batches.
     ///
     /// # Errors
-    /// If the client library refuses a name: a defect.
+    /// The client library refuses a name: a defect of this crate.
     pub fn text(&self) -> prometheus::Result<String> {
         let mut families = Families::default();
         self.process_level(&mut families);

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A switch without program, and what it tells.
+/// Creates a switch without a program, and its source of metrics.
 fn switch(config: Config) -> (Arc<Device>, Arc<Hub>, Source) {
     let (hub, _digests) = Hub::new(7);
     let device = Arc::new(Device::start(config, hub.clone()).unwrap());
@@ -45,7 +45,7 @@ fn attach(device: &Device, number: u16) -> MemoryHandle {
     wire
 }
 
-/// The value of one sample.
+/// Returns the value of one sample.
 fn value(text: &str, sample: &str) -> f64 {
     let found = text.lines().find_map(|line| line.strip_prefix(sample));
     let found = found.unwrap_or_else(|| panic!("no {sample} in {text}"));
@@ -96,7 +96,7 @@ fn packets_are_counted_by_port_and_reason() {
         let found = value(&text, &format!("sluice_dataplane_{sample} "));
         assert_eq!(found, expected, "{sample}");
     }
-    // To a port that is not there.
+    // Sent to a port that does not exist any more.
     device.remove_port(1).unwrap();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     let dropped = r#"sluice_dataplane_dropped_packets_total{reason="no_such_port"} "#;
@@ -212,7 +212,7 @@ fn queues_with_metrics_are_bounded() {
 
 /// Sends a request and reads until the end.
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> String {
-    // It may have been refused before all of it was taken.
+    // The server may refuse the request before it has read all of it.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let _ = timeout(DEADLINE, stream.read_to_end(&mut answer)).await;
@@ -287,7 +287,7 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
-/// Each scrape asks the workers, who have packets to forward.
+/// Each scrape interrupts the workers, which have packets to forward.
 #[tokio::test(flavor = "multi_thread")]
 async fn scrapes_are_bounded_in_number() {
     let (_device, _, source) = switch(Config::default());

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd number of them only as the last part.
+    /// Adds bytes; only the last part may have an odd length.
     pub(crate) fn add(mut self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         // At most 16,384 words of 32 bits: the sum stays below 2^47 for any packet.
@@ -22,7 +22,7 @@ impl Sum {
         self
     }
 
-    /// The pseudo header for a transport protocol.
+    /// Starts a sum with the pseudo header for a transport protocol.
     pub(crate) fn pseudo_header(
         source: IpAddr,
         destination: IpAddr,
@@ -46,7 +46,7 @@ impl Sum {
         Self(sum.0 + u64::from(protocol) + length as u64)
     }
 
-    /// The checksum: 0 when the sum included a correct one.
+    /// Returns the checksum: 0 when the sum included a correct one.
     pub(crate) fn finish(self) -> u16 {
         let mut sum = self.0;
         while sum >> 16 != 0 {

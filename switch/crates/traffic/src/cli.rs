@@ -171,10 +171,10 @@ struct PaceArgs {
 }
 
 impl TrafficArgs {
-    /// The plan of these arguments, and how many flows it has.
+    /// Returns the plan of these arguments, and its number of flows.
     ///
     /// # Errors
-    /// A combination that cannot be.
+    /// The arguments contradict each other.
     pub(crate) fn plan(&self, run: u32) -> Result<(Plan, u32), String> {
         let Self {
             flows, shape, pace, ..
@@ -232,7 +232,7 @@ impl ShapeArgs {
 }
 
 fn check_numbers(option: &str, range: Range, most: u32) -> Result<(), String> {
-    // Parsing has seen to it that the range ends within 32 bits.
+    // Parsing has checked that the range ends within 32 bits.
     let last = range.base + (range.count - 1);
     if last > most {
         Err(format!("{option} goes up to {last}, allowed is {most}"))
@@ -241,7 +241,7 @@ fn check_numbers(option: &str, range: Range, most: u32) -> Result<(), String> {
     }
 }
 
-/// Seconds as nanoseconds.
+/// Parses seconds into nanoseconds.
 fn seconds(text: &str) -> Result<u64, String> {
     match positive(text) {
         Ok(seconds) if seconds <= 1e9 => Ok((seconds * 1e9) as u64),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one clock of both ends, and sleeping by it.
+//! The clock that both ends share, and sleeping by it.
 
 use std::mem;
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns the nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn now() -> u64 {
     // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it; it
     // cannot fail for this clock.
@@ -21,7 +21,7 @@ pub(crate) fn sleep_until(time: u64) {
         tv_sec: (time / 1_000_000_000) as libc::time_t,
         tv_nsec: (time % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: `time` lives during the call; no remainder is asked for with an absolute time.
+    // SAFETY: `time` lives during the call; an absolute sleep returns no remainder.
     unsafe {
         let flags = libc::TIMER_ABSTIME;
         libc::clock_nanosleep(
@@ -33,13 +33,13 @@ pub(crate) fn sleep_until(time: u64) {
     }
 }
 
-/// Has this thread's sleeps end on time rather than up to 50 microseconds late.
+/// Makes this thread's sleeps end on time rather than up to 50 microseconds late.
 pub(crate) fn sleep_precisely() {
     // SAFETY: takes a number only; a kernel that refuses it leaves things as they are.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// CPU seconds that this process has used, user and system.
+/// Returns the CPU seconds that this process has used, user and system.
 pub(crate) fn cpu_seconds() -> f64 {
     // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it.
     let usage = unsafe {

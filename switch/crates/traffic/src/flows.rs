@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which flows there are, and which of them the next packet belongs to.
+//! The flows of a run, and the choice of the next packet's flow.
 //!
 //! A flow is a point in the product of ranges (source, destination, two protocol numbers, flow
 //! label), numbered with the source varying fastest. Nothing is stored per flow.
@@ -81,7 +81,7 @@ impl Addresses {
     }
 }
 
-/// What distinguishes a flow's packets.
+/// The fields that identify a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) source: IpAddr,
@@ -104,10 +104,10 @@ pub(crate) struct FlowSpace {
 }
 
 impl FlowSpace {
-    /// How many flows there are.
+    /// Returns the number of flows.
     ///
     /// # Errors
-    /// When there are more than a probe can name.
+    /// There are more flows than a probe can number.
     pub(crate) fn count(&self) -> Result<u32, String> {
         let count = self
             .dimensions()
@@ -122,7 +122,7 @@ impl FlowSpace {
         }
     }
 
-    /// Flow number `index`.
+    /// Returns flow number `index`.
     pub(crate) fn flow(&self, index: u32) -> Flow {
         let mut rest = index;
         let [
@@ -156,7 +156,7 @@ impl FlowSpace {
     }
 }
 
-/// How the next packet's flow is picked.
+/// The distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pick {
     /// One after another.
@@ -190,7 +190,7 @@ pub(crate) struct Picker {
     flows: u32,
     next: u32,
     random: Random,
-    /// None for round robin, empty for uniform, else the cumulated weights.
+    /// `None` for round robin, empty for uniform, else the cumulated weights.
     weights: Option<Vec<f64>>,
 }
 
@@ -226,7 +226,7 @@ impl Picker {
     }
 }
 
-/// The share of flows 1..=k for each k.
+/// Returns the share of flows 1..=k for each k.
 fn cumulated_zipf(exponent: f64, flows: u32) -> Vec<f64> {
     let mut sum = 0.0;
     let mut cumulated: Vec<f64> = (1..=flows)

@@ -16,7 +16,7 @@ const MAX_FRAME: usize = 65_535 + 18;
 /// The simple IMIX: 7 small, 4 medium and 1 large, as bytes without the check sequence.
 const IMIX: [usize; 12] = [60, 60, 590, 60, 60, 590, 60, 590, 60, 590, 60, 1514];
 
-/// Protocols with headers of their own.
+/// IP numbers of protocols with headers of their own.
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -41,7 +41,7 @@ impl FromStr for Mac {
     }
 }
 
-/// How long frames are, without the check sequence.
+/// Frame sizes, without the check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Fixed(usize),
@@ -103,7 +103,7 @@ impl Protocol {
     }
 }
 
-/// Bytes before the payload of a transport protocol (by number), as this program writes them.
+/// Returns the length of a transport protocol's header, as this program writes it.
 pub(crate) fn transport_header(protocol: u8) -> usize {
     match protocol {
         TCP => 20,
@@ -112,7 +112,7 @@ pub(crate) fn transport_header(protocol: u8) -> usize {
     }
 }
 
-/// What all frames of a run have in common.
+/// Properties that all frames of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) source_mac: Mac,
@@ -136,10 +136,10 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// For flows of one address family.
+    /// Creates a builder for flows of one address family.
     ///
     /// # Errors
-    /// When the probe does not fit into the size.
+    /// The probe does not fit into the frame size.
     pub(crate) fn new(shape: Shape, is_v6: bool) -> Result<Self, String> {
         let link = if shape.vlan.is_some() { 18 } else { 14 };
         let headers =
@@ -167,7 +167,7 @@ impl Builder {
         })
     }
 
-    /// The next frame.
+    /// Builds the next frame.
     pub(crate) fn build(&mut self, flow: &Flow, probe: &Probe) -> &[u8] {
         let size = self.sizes[self.next_size];
         self.next_size = (self.next_size + 1) % self.sizes.len();
@@ -214,7 +214,7 @@ impl Builder {
     }
 }
 
-/// Writes the header; returns the rest.
+/// Writes the header; returns the rest of the packet.
 fn write_ipv4<'p>(
     packet: &'p mut [u8],
     shape: &Shape,
@@ -240,7 +240,7 @@ fn write_ipv4<'p>(
     rest
 }
 
-/// Writes the header; returns the rest.
+/// Writes the header; returns the rest of the packet.
 fn write_ipv6<'p>(packet: &'p mut [u8], shape: &Shape, protocol: u8, flow: &Flow) -> &'p mut [u8] {
     let (header, rest) = packet.split_at_mut(40);
     let first = 6 << 28 | u32::from(shape.traffic_class) << 20 | flow.flow_label & 0xf_ffff;
@@ -295,7 +295,7 @@ fn write_transport(segment: &mut [u8], protocol: u8, flow: &Flow, probe: &Probe)
         _ => Sum::pseudo_header(flow.source, flow.destination, protocol, length),
     };
     let checksum = sum.add(segment).finish();
-    // A UDP checksum of 0 would say that there is none (RFC 768).
+    // A UDP checksum of 0 would mean "no checksum" (RFC 768).
     let checksum = if protocol == UDP && checksum == 0 {
         0xffff
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends a run: takes what the schedule says is due, builds it, hands it to the port in batches.
+//! Sends a run: takes the packets that are due by the schedule, builds them, and sends them in batches.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -11,12 +11,12 @@ use crate::frame::Builder;
 use crate::probe::Probe;
 use crate::schedule::Schedule;
 
-/// Packets built before the port sends them and the clock is read again.
+/// Packets that are built before the port sends them and the clock is read again.
 const BATCH: usize = 64;
-/// Longest sleep, so that a request to stop is seen.
+/// Longest sleep in nanoseconds, so that a request to stop is noticed.
 const NAP: u64 = 20_000_000;
 
-/// What to send.
+/// The traffic to send.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) run: u32,
@@ -24,26 +24,26 @@ pub(crate) struct Plan {
     pub(crate) picker: Picker,
     pub(crate) builder: Builder,
     pub(crate) schedule: Schedule,
-    /// Packets at most.
+    /// Most packets.
     pub(crate) count: u64,
-    /// Nanoseconds at most.
+    /// Longest duration, in nanoseconds.
     pub(crate) duration: u64,
-    /// Wait for the next packet with the CPU rather than asleep.
+    /// Busy-wait for the next packet instead of sleeping.
     pub(crate) spin: bool,
 }
 
-/// What was handed to the port.
+/// Counts of what was passed to the port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
     /// Nanoseconds from the start to the end of the last batch.
     pub(crate) elapsed: u64,
-    /// How far behind its schedule the generator was at worst, nanoseconds.
+    /// Largest delay behind the schedule, in nanoseconds.
     pub(crate) worst_lag: u64,
 }
 
 impl Plan {
-    /// Sends until the plan is fulfilled or `stop` is set. `sequences` has a place per flow.
+    /// Sends until the plan is fulfilled or `stop` is set. `sequences` has one element per flow.
     pub(crate) fn send(
         &mut self,
         port: &mut dyn Transmitter,
@@ -74,7 +74,7 @@ impl Plan {
         sent
     }
 
-    /// Sends what is due at `elapsed`, up to a batch; returns how many.
+    /// Sends the packets that are due at `elapsed`, up to a batch; returns their number.
     fn send_batch(
         &mut self,
         port: &mut dyn Transmitter,
@@ -128,7 +128,7 @@ mod tests {
     use crate::schedule::Arrivals;
     use crate::tally::Tally;
 
-    /// A port that feeds a tally.
+    /// A port that passes its frames to a tally.
     struct Loop(Tally);
 
     impl Transmitter for Loop {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A histogram of durations with a relative error of at most 1/64, in constant memory.
 //!
-//! A bucket is named by the position of a value's highest bit and the 6 bits after it; values
-//! below 128 have a bucket of their own.
+//! A bucket is identified by the position of a value's highest bit and the 6 bits after it; each value below 128 has a
+//! bucket of its own.
 
 const SUB_BITS: u32 = 6;
 const SUB: usize = 1 << SUB_BITS;
@@ -55,8 +55,8 @@ impl Histogram {
         }
     }
 
-    /// The smallest value that at least `fraction` of all values do not exceed, rounded up to its
-    /// bucket's end; 0 when there are none.
+    /// Returns the smallest value that at least `fraction` of all values do not exceed, rounded up to the end of its
+    /// bucket; 0 without values.
     pub(crate) fn quantile(&self, fraction: f64) -> u64 {
         let rank = (fraction * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -75,7 +75,7 @@ fn bucket(value: u64) -> usize {
     shift as usize * SUB + (value >> shift) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn upper(bucket: usize) -> u64 {
     let shift = (bucket / SUB).saturating_sub(1);
     let leading = (bucket - shift * SUB) as u64;

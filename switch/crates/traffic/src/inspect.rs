@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the probe in a received frame and checks everything around it. Any bytes are accepted;
-//! what is not a packet of this run is [`Verdict::Other`].
+//! Finds the probe in a received frame, and checks everything around it. Any bytes are accepted; a frame that is not a
+//! packet of this run is [`Verdict::Other`].
 
 use std::net::IpAddr;
 
@@ -8,22 +8,22 @@ use crate::checksum::Sum;
 use crate::frame::{ICMP, ICMPV6, TCP, UDP, transport_header};
 use crate::probe::Probe;
 
-/// What a frame turned out to be.
+/// The result of inspecting a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A sound packet of this run.
+    /// An undamaged packet of this run.
     Sound {
         probe: Probe,
         /// TTL or hop limit.
         hop_limit: u8,
     },
-    /// A packet of this run with a damage.
+    /// A damaged packet of this run.
     Corrupt(Damage),
     /// Anything else.
     Other,
 }
 
-/// What is wrong with a packet.
+/// Kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
     IpChecksum,
@@ -40,14 +40,14 @@ struct Packet<'f> {
     segment: &'f [u8],
 }
 
-/// Judges frames; keeps a buffer for the comparison.
+/// Inspects frames; keeps a buffer for the comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Inspector {
     payload: Vec<u8>,
 }
 
 impl Inspector {
-    /// Judges a frame for the run with this number.
+    /// Inspects a frame for the run with this number.
     pub(crate) fn inspect(&mut self, frame: &[u8], run: u32) -> Verdict {
         let Some(packet) = packet(frame) else {
             return Verdict::Other;
@@ -76,7 +76,7 @@ impl Inspector {
     }
 }
 
-/// The IP packet of an Ethernet frame with at most one tag; none for fragments.
+/// Returns the IP packet of an Ethernet frame with at most one tag; `None` for fragments.
 fn packet(frame: &[u8]) -> Option<Packet<'_>> {
     let (ether_type, rest) = match frame.get(12..14)? {
         [0x81, 0x00] => (frame.get(16..18)?, frame.get(18..)?),

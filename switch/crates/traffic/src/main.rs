@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `sluice-traffic`: a fast generator and sink for tests and benchmarks.
 //!
-//! Sending: [`cli`] makes a [`generator::Plan`]: [`schedule`] says when, [`flows`] of which flow,
-//! [`frame`] builds it around a [`probe`]. Receiving: [`sink`] reads the interfaces, [`inspect`]
-//! judges each frame, [`tally`] keeps count, [`histogram`] the latencies. [`report`] is the result.
-//! Interfaces are those of `sluice-ports` (AF_PACKET); nothing else of the switch is used.
+//! Sending: [`cli`] makes a [`generator::Plan`]. [`schedule`] sets the time of the next packet and [`flows`] its flow;
+//! [`frame`] builds it around a [`probe`]. Receiving: [`sink`] reads the interfaces, [`inspect`] checks each frame,
+//! [`tally`] counts, and [`histogram`] collects the latencies. [`report`] is the result. Interfaces are those of
+//! `sluice-ports` (AF_PACKET); nothing else of the switch is used.
 
 mod checksum;
 mod cli;
@@ -82,7 +82,7 @@ fn measure(command: Command) -> anyhow::Result<Report> {
     })
 }
 
-/// The plan of the arguments; a combination that cannot be ends the program as wrong usage.
+/// Returns the plan of the arguments; contradicting arguments end the program as wrong usage.
 fn plan(traffic: &TrafficArgs, run: u32) -> (Plan, Vec<u64>) {
     match traffic.plan(run) {
         Ok((plan, flows)) => (plan, vec![0; flows as usize]),
@@ -125,13 +125,13 @@ fn receive(arguments: &SinkArgs, stop: &AtomicBool) -> anyhow::Result<ReceivedRe
 }
 
 fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, ReceivedReport)> {
-    // Packets that an earlier run left in queues are not this run's.
+    // A random number, so that packets that an earlier run left in queues do not count.
     let run = random::mix(clock::now() ^ u64::from(std::process::id())) as u32;
     let (mut plan, mut sequences) = plan(&arguments.traffic, run);
     let mut sink = Sink::open(&arguments.input.rx, arguments.input.ring as usize)?;
     let (mut port, counters) = open(&arguments.traffic.tx)?;
     let mut tally = Tally::new(run);
-    // When the last packet was sent; 0 while there are more.
+    // The time of the last packet; 0 while sending continues.
     let ended = AtomicU64::new(0);
     let is_over = |tally: &Tally, now: u64| match ended.load(Acquire) {
         0 => false,
@@ -141,7 +141,7 @@ fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, Re
         }
     };
     let (sent, received) = thread::scope(|scope| {
-        // A signal ends the sending; what is under way is still awaited.
+        // A signal ends the sending; packets in flight are still awaited.
         let never = AtomicBool::new(false);
         let (sink, tally) = (&mut sink, &mut tally);
         let receiver = scope.spawn(move || sink.receive(tally, &never, is_over));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a generated packet carries as payload, so that the sink can tell what became of it.
+//! The payload of a generated packet, from which the sink derives its results.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -14,9 +14,9 @@
 
 use crate::random::mix;
 
-/// Bytes before the filler.
+/// Length before the filler, in bytes.
 pub(crate) const PROBE: usize = 18;
-/// Flows that a run can have.
+/// Most flows of a run.
 pub(crate) const MAX_FLOWS: u32 = 1 << 24;
 const TIME_BITS: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << 40) - 1;
@@ -45,7 +45,7 @@ impl Probe {
         });
     }
 
-    /// Reads the identity; none when the payload is too short or of another run.
+    /// Reads the identity; `None` when the payload is too short or belongs to another run.
     pub(crate) fn read(payload: &[u8], run: u32) -> Option<Self> {
         let head: &[u8; PROBE] = payload.first_chunk()?;
         if head[..4] != run.to_be_bytes() {
@@ -64,15 +64,15 @@ impl Probe {
         })
     }
 
-    /// Whether the rest of the payload is what the generator wrote.
+    /// Whether the rest of the payload is the generator's filler.
     pub(crate) fn filler_matches(&self, payload: &mut [u8]) -> bool {
         self.fill(&mut payload[PROBE..], |chunk, expected| chunk == expected)
     }
 
-    /// Nanoseconds from the departure to `now`.
+    /// Returns the nanoseconds from the departure to `now`.
     pub(crate) fn latency(&self, now: u64) -> u64 {
         let elapsed = now.wrapping_sub(self.departure) & ((1 << TIME_BITS) - 1);
-        // Stamped for a moment that has not come yet: no time has passed.
+        // The departure time is still ahead: the latency is 0.
         if elapsed >> (TIME_BITS - 1) == 1 {
             0
         } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seeded randomness (SplitMix64): the same seed gives the same traffic.
+//! Seeded random numbers (SplitMix64): the same seed gives the same traffic.
 
 /// A generator of uniform numbers.
 #[derive(Clone, Debug)]
@@ -15,18 +15,18 @@ impl Random {
         mix(self.0)
     }
 
-    /// Uniform in 0 <= x < 1.
+    /// Returns a uniform number in 0 <= x < 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform in 0 <= x < bound; the bias is below 2^-32 for the bounds used here.
+    /// Returns a uniform number in 0 <= x < bound; the bias is below 2^-32 for the bounds used here.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
     }
 }
 
-/// A bijection that spreads its input over all bits.
+/// Maps numbers to numbers one to one, and mixes all bits.
 pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

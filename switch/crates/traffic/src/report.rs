@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The result as JSON; its fields are this program's interface to scripts. Times are in seconds,
-//! latencies in microseconds, rates in packets a second; bytes are those of frames without check
-//! sequence.
+//! The result as JSON; its fields are this program's interface to scripts. Times are in seconds, latencies in
+//! microseconds, rates in packets per second. Bytes are those of frames without check sequence.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) sent: Option<SentReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) received: Option<ReceivedReport>,
-    /// Sent, and not received; both ends known.
+    /// Packets sent but not received; only if both ends are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<u64>,
     /// CPU time of this process.
@@ -29,34 +28,34 @@ pub(crate) struct Report {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SentReport {
-    /// Packets that the interface took.
+    /// Packets that the interface accepted.
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Packets that it did not take (queue full, link down, longer than the MTU).
+    /// Packets that it refused (queue full, link down, longer than the MTU).
     pub(crate) refused: u64,
     seconds: f64,
     rate: f64,
-    /// How far behind its schedule the generator was at worst.
+    /// Largest delay behind the schedule.
     worst_lag_us: f64,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ReceivedReport {
-    /// Sound packets of the run, duplicates included.
+    /// Undamaged packets of the run, duplicates included.
     packets: u64,
     bytes: u64,
-    /// Without duplicates.
+    /// Packets without duplicates.
     pub(crate) unique: u64,
-    /// Missing before the last of their flow.
+    /// Packets missing before the last one of their flow.
     missing: u64,
     duplicates: u64,
     reordered: u64,
     corrupt: CorruptReport,
-    /// Frames that are none of this run.
+    /// Frames that are not of this run.
     other: u64,
-    /// Frames that this program was too slow for.
+    /// Frames dropped because this program was too slow.
     ring_dropped: u64,
-    /// From the first to the last packet.
+    /// Time from the first to the last packet.
     seconds: f64,
     rate: f64,
     longest_gap_seconds: f64,
@@ -117,7 +116,7 @@ impl ReceivedReport {
             other: tally.other,
             ring_dropped: inputs.iter().map(|input| input.dropped).sum(),
             seconds,
-            // The first packet opens the time, it does not fall into it.
+            // The first packet starts the interval, and does not count in it.
             rate: rate(tally.packets.saturating_sub(1), seconds),
             longest_gap_seconds: tally.longest_gap as f64 / 1e9,
             flows: tally.flows_seen(),

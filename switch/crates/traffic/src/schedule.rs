@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When packets depart: open loop, that is, planned without looking at what the network does. A
-//! generator that falls behind catches up, and latencies count from the planned moment, so that a
-//! slow device cannot hide by slowing its load down.
+//! Departure times of packets, in an open loop: planned independently of the network. A generator that falls behind
+//! catches up, and latencies count from the planned time. So a slow device cannot hide by slowing its load down.
 
 use crate::random::Random;
 
-/// How the time between two departures is distributed.
+/// The distribution of the time between two departures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arrivals {
     /// Always the same.
     Constant,
-    /// Exponential, as independent senders give together.
+    /// Exponential, like the sum of many independent senders.
     Poisson,
 }
 
 /// Departure times in nanoseconds from the start, never descending.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    /// Mean time between two bursts; 0 as fast as possible.
+    /// Mean time between two bursts; 0 for as fast as possible.
     interval: f64,
     arrivals: Arrivals,
     burst: u32,
@@ -27,7 +26,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `rate` packets a second on average (none: as fast as possible), in bursts of `burst`.
+    /// Creates a schedule of `rate` packets per second on average (`None`: as fast as possible), in bursts of `burst`.
     pub(crate) fn new(rate: Option<f64>, arrivals: Arrivals, burst: u32, seed: u64) -> Self {
         Self {
             interval: rate.map_or(0.0, |rate| 1e9 * f64::from(burst) / rate),
@@ -44,12 +43,12 @@ impl Schedule {
         self.interval > 0.0
     }
 
-    /// When the next packet departs.
+    /// Returns the departure time of the next packet.
     pub(crate) fn next_departure(&self) -> u64 {
         self.next as u64
     }
 
-    /// Goes on to the packet after it.
+    /// Advances to the packet after it.
     pub(crate) fn advance(&mut self) {
         self.left_in_burst -= 1;
         if self.left_in_burst == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receives a run from one or more interfaces until its caller has seen enough.
+//! Receives a run from one or more interfaces until the caller ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use sluice_ports::{PortCounters, PortId, Receiver};
 use crate::clock;
 use crate::tally::Tally;
 
-/// Frames taken from one interface before the next gets its turn.
+/// Frames taken from one interface before the next one.
 const BUDGET: usize = 256;
-/// How often the end is asked for while nothing arrives.
+/// Interval of checks for the end while nothing arrives.
 const TICK: Duration = Duration::from_millis(5);
 
-/// One interface and what came in by it.
+/// One interface and its counts.
 struct Input {
     name: String,
     receiver: RingReceiver,
     counters: Arc<PortCounters>,
-    /// Sound packets of the run.
+    /// Undamaged packets of the run.
     packets: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Sink {
     poller: Poller,
 }
 
-/// What one interface received.
+/// Counts of one interface.
 #[derive(Debug)]
 pub(crate) struct InputReport {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ pub(crate) struct InputReport {
 }
 
 impl Sink {
-    /// Opens the interfaces with `ring` places each; from now on nothing is missed.
+    /// Opens the interfaces with rings of `ring` slots; no packet is missed from now on.
     pub(crate) fn open(interfaces: &[String], ring: usize) -> anyhow::Result<Self> {
         let poller = Poller::new().context("creating an epoll set")?;
         let mut inputs = Vec::new();
@@ -66,7 +66,7 @@ impl Sink {
         Ok(Self { inputs, poller })
     }
 
-    /// Receives into `tally` until `is_over` says so of it and the time, or `stop` is set.
+    /// Receives into `tally` until `is_over` returns true for the tally and the time, or `stop` is set.
     pub(crate) fn receive(
         &mut self,
         tally: &mut Tally,
@@ -81,7 +81,7 @@ impl Sink {
         Ok(())
     }
 
-    /// What each interface received.
+    /// Returns the counts of each interface.
     pub(crate) fn reports(&self) -> Vec<InputReport> {
         let report = |input: &Input| InputReport {
             name: input.name.clone(),

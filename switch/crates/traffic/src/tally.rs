@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of the packets of a run, as the sink sees it: received, duplicated, reordered,
-//! damaged, how late, and what is missing. Pure: frames and times in, counts out.
+//! Counts the packets of a run at the sink: received, duplicated, reordered, damaged, missing, and their latencies.
+//! Pure: takes frames and times, returns counts.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::histogram::Histogram;
 use crate::inspect::{Damage, Inspector, Verdict};
 use crate::probe::Probe;
 
-/// Sequence numbers below the highest that are remembered one by one.
+/// Number of sequence numbers below the highest that are tracked individually.
 const WINDOW: u64 = 64;
 
-/// The receiving state of one flow.
+/// Receiver state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
     /// One more than the highest sequence received.
@@ -21,12 +21,12 @@ struct Flow {
     received: u64,
 }
 
-/// Where a packet stands in its flow.
+/// The position of a packet in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// In order.
     Next,
-    /// After one with a higher sequence (RFC 4737, 3.3).
+    /// After a packet with a higher sequence (RFC 4737, 3.3).
     Reordered,
     Duplicate,
 }
@@ -45,7 +45,7 @@ impl Flow {
             return Order::Next;
         }
         let behind = self.next - 1 - sequence;
-        // Further back nothing is remembered: taken for late, which is likelier than twice.
+        // Further back nothing is tracked: counted as late, which is likelier than duplicated.
         if behind < WINDOW {
             if self.window >> behind & 1 == 1 {
                 return Order::Duplicate;
@@ -65,24 +65,24 @@ pub(crate) struct Corrupt {
     pub(crate) payload: u64,
 }
 
-/// See the module.
+/// The counts; see the module.
 #[derive(Debug)]
 pub(crate) struct Tally {
     run: u32,
     inspector: Inspector,
     flows: Vec<Flow>,
-    /// Sound packets and their bytes, duplicates included.
+    /// Undamaged packets and their bytes, duplicates included.
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) duplicates: u64,
     pub(crate) reordered: u64,
     pub(crate) corrupt: Corrupt,
-    /// Frames that are none of this run's packets.
+    /// Frames that are not of this run.
     pub(crate) other: u64,
     pub(crate) latency: Histogram,
     pub(crate) first: Option<u64>,
     pub(crate) last: u64,
-    /// Longest time between two packets, nanoseconds.
+    /// Longest time between two packets, in nanoseconds.
     pub(crate) longest_gap: u64,
     hop_limits: Box<[u64; 256]>,
 }
@@ -107,8 +107,8 @@ impl Tally {
         }
     }
 
-    /// Takes a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC); true if it is a sound
-    /// packet of this run.
+    /// Counts a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC); true if it is an undamaged packet of this
+    /// run.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) -> bool {
         match self.inspector.inspect(frame, self.run) {
             Verdict::Sound { probe, hop_limit } => {
@@ -145,17 +145,17 @@ impl Tally {
         }
     }
 
-    /// Packets without their duplicates.
+    /// Returns the number of packets without duplicates.
     pub(crate) fn unique(&self) -> u64 {
         self.flows.iter().map(|flow| flow.received).sum()
     }
 
-    /// Whether there are so many distinct packets. The sum is only made when it may be.
+    /// Whether there are `count` distinct packets. The sum is computed only when that is possible.
     pub(crate) fn has(&self, count: u64) -> bool {
         self.packets >= count && self.unique() >= count
     }
 
-    /// Packets missing before the last one of each flow.
+    /// Returns the number of packets missing before the last one of each flow.
     pub(crate) fn missing(&self) -> u64 {
         self.flows
             .iter()
@@ -163,12 +163,12 @@ impl Tally {
             .sum()
     }
 
-    /// Flows of which something was received.
+    /// Returns the number of flows with received packets.
     pub(crate) fn flows_seen(&self) -> u64 {
         self.flows.iter().filter(|flow| flow.received > 0).count() as u64
     }
 
-    /// Packets by TTL or hop limit.
+    /// Returns the numbers of packets by TTL or hop limit.
     pub(crate) fn hop_limits(&self) -> BTreeMap<u8, u64> {
         (0..=u8::MAX)
             .zip(*self.hop_limits)

@@ -159,7 +159,7 @@ fn a_signal_ends_a_run_with_its_report() {
             .read_line(&mut ready)
             .unwrap();
         let generator = traffic(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        // The sink's end is the proof that the generator was sending when it was told to stop.
+        // The sink's end proves that the generator was sending when it was stopped.
         let first = traffic("sink --rx tf-b --count 10").output().unwrap();
         assert_eq!(report(&first)["received"]["unique"], 10);
         for child in [&generator, &sink] {

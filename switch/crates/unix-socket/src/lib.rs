@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listening on Unix sockets. The socket's owner, group and mode say who may connect, from its first moment on.
+//! Listens on Unix sockets. The owner, group and mode of a socket restrict its clients from its first moment on.
 //!
-//! Promises: a socket never has a wider mode than it shall have; it lies where no other user could put one in its place; a
-//! socket that a dead server left is replaced, one that is served is not; at the end only the socket that was made is
-//! removed.
+//! Promises:
+//!
+//! * A socket never has a wider mode than intended.
+//! * Its directory lets no other user replace it.
+//! * A socket that a dead server left is replaced; one that is served is not.
+//! * At the end only the socket that was created is removed.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,23 +16,23 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io, mem};
 
-/// Mode of a directory that is made for sockets.
+/// Mode of a directory that is created for sockets.
 const DIRECTORY_MODE: u32 = 0o750;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_ALL: u32 = 0o002;
 const BACKLOG: libc::c_int = 128;
 
-/// Permissions of a socket: who may connect.
+/// Permissions of a socket's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// The socket's mode.
     pub mode: u32,
-    /// Its group; none for the process's.
+    /// Its group; `None` for that of the process.
     pub group: Option<u32>,
 }
 
 impl Default for Access {
-    /// The owner and the group.
+    /// Access for the owner and the group.
     fn default() -> Self {
         Self {
             mode: 0o660,
@@ -38,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// A socket's file. It is removed when this is dropped, if it is still the same.
+/// A socket's file. Dropping this removes the file, if it is still the same one.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -46,7 +49,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -61,7 +64,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Device, inode and time of creation: inodes are used again.
+/// Device, inode and time of creation, because inodes are reused.
 type Identity = (u64, u64, (i64, i64));
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -70,15 +73,15 @@ fn identity(path: &Path) -> io::Result<Identity> {
     Ok((metadata.dev(), metadata.ino(), created))
 }
 
-/// Whether somebody accepts connections there.
+/// Whether a server accepts connections there.
 pub fn is_served(path: &Path) -> bool {
     UnixStream::connect(path).is_ok()
 }
 
-/// Listens at a path, without blocking. A directory that is absent is made.
+/// Listens at a path, without blocking. Creates a missing directory.
 ///
 /// # Errors
-/// Says what stands in the way, and where: a file that is no socket, a server that answers, a directory in which any user
+/// Names the obstacle and its path: a file that is not a socket, a running server, or a directory in which any user
 /// could replace the socket.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
@@ -95,7 +98,7 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     check_directory(directory)?;
     make_room(path)?;
     let socket = unix_socket()?;
-    // Linux gives the file the mode of the socket, so that it is never wider; bind() knows no mode.
+    // Linux gives the file the mode of the socket, so it is never wider; bind() takes no mode.
     // SAFETY: no pointers; the descriptor is open.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     bind(&socket, path)?;
@@ -112,7 +115,7 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     Ok((UnixListener::from(socket), file))
 }
 
-/// Refuses a directory in which, or in whose path, any user could put something else in place of the socket.
+/// Refuses a directory if any user could replace the socket, in the directory itself or along its path.
 fn check_directory(directory: &Path) -> io::Result<()> {
     for ancestor in fs::canonicalize(directory)?.ancestors() {
         let mode = fs::metadata(ancestor)?.mode();
@@ -127,7 +130,7 @@ fn check_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a socket that nobody serves.
+/// Removes a socket without a server.
 fn make_room(path: &Path) -> io::Result<()> {
     let kind = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -191,10 +194,10 @@ fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of a group that is given by name or number.
+/// Returns the id of a group that is given by name or number.
 ///
 /// # Errors
-/// There is no such group.
+/// The group does not exist.
 pub fn group(text: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);

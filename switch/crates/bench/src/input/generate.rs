@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routing tables of any size that resemble a full Internet table: as many prefixes of each length,
-//! as many that lie in shorter ones, as many that follow on one another (see [`super::mix`]).
+//! Generates routing tables of any size that resemble a full Internet table: in the number of prefixes of each length,
+//! of nested prefixes, and of adjacent ones (see [`super::mix`]).
 
 use std::collections::HashSet;
 
@@ -10,15 +10,15 @@ use super::mix::{IPV4, IPV6, IPV6_REGIONS, Share};
 use super::random::Random;
 use super::routes::Family;
 
-/// After so many attempts that found nothing new, a prefix may lie anywhere.
+/// After this many attempts that found no new prefix, the next one may lie anywhere.
 const ATTEMPTS: u32 = 64;
 
-/// What a family's tables are made of.
+/// The parameters of a family's tables.
 pub(crate) trait Space: Family {
-    /// The lengths.
+    /// The shares of the prefix lengths.
     const MIX: &'static [Share];
 
-    /// Somewhere in the space that registries give out.
+    /// Returns a random address in the space that registries assign.
     fn anywhere(random: &mut Random) -> Self;
 }
 
@@ -44,7 +44,7 @@ impl Space for u128 {
     }
 }
 
-/// A table in the making.
+/// A table that is being generated.
 struct Table<A> {
     random: Random,
     prefixes: Vec<Prefix<A>>,
@@ -61,7 +61,7 @@ impl<A: Space> Table<A> {
         self.prefixes.push(prefix);
     }
 
-    /// A new prefix of the share's length; `shorter` of those present are shorter.
+    /// Generates a new prefix of the share's length; `shorter` of those present are shorter.
     fn prefix(&mut self, share: &Share, shorter: usize) -> Prefix<A> {
         for _ in 0..ATTEMPTS {
             let last = self
@@ -105,7 +105,7 @@ impl<A: Space> Table<A> {
     }
 }
 
-/// A table of `count` prefixes, shortest first.
+/// Generates a table of `count` prefixes, shortest first.
 pub(crate) fn table<A: Space>(count: usize, seed: u64) -> Vec<Prefix<A>> {
     let mut table = Table {
         random: Random::new(seed),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many prefixes of each length a full Internet table has and how they lie, as counted in one
+//! The distribution of prefix lengths, and of nested and adjacent prefixes, in a full Internet table: counted in one
 //! real table of 901,899 IPv4 and 160,147 IPv6 prefixes.
 
 /// The prefixes of one length.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) length: u32,
-    /// In the table that was counted.
+    /// Number of them in the counted table.
     pub(crate) count: u32,
-    /// How many of them, in percent, lie in a shorter prefix of the table.
+    /// Percentage that lies in a shorter prefix of the table.
     pub(crate) nested: u8,
-    /// How many of them, in percent, follow directly on another of the same length.
+    /// Percentage that directly follows another prefix of the same length.
     pub(crate) adjacent: u8,
 }
 
@@ -75,7 +75,7 @@ pub(crate) const IPV6: &[Share] = &[
     share(128, 80, 95, 20),
 ];
 
-/// The first 16 bits that IPv6 prefixes of the registries begin with.
+/// The first 16 bits of the registries' IPv6 prefixes.
 pub(crate) const IPV6_REGIONS: &[u16] = &[
     0x2804, 0x2001, 0x2a02, 0x2401, 0x2400, 0x2402, 0x2600, 0x2620, 0x2a00, 0x2602, 0x2a03, 0x2606,
     0x2408, 0x2604, 0x2a06, 0x2803, 0x2a0e, 0x2806, 0x2a01, 0x2607, 0x2403, 0x2404, 0x2405, 0x2406,

@@ -12,46 +12,46 @@ pub(crate) fn mix(mut word: u64) -> u64 {
 }
 
 impl Random {
-    /// The stream of a seed.
+    /// Starts the stream of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 bits.
+    /// Returns 64 random bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// 128 bits.
+    /// Returns 128 random bits.
     pub(crate) fn wide(&mut self) -> u128 {
         u128::from(self.word()) << 64 | u128::from(self.word())
     }
 
-    /// A number in [0, 1).
+    /// Returns a number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with a probability.
+    /// Returns true with this probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// One of them, each as likely.
+    /// Picks an element, with equal probabilities.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `from` is empty.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// Puts them in an order of its own (Fisher and Yates).
+    /// Shuffles the elements (Fisher and Yates).
     pub(crate) fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.below(last as u64 + 1) as usize);
@@ -59,13 +59,13 @@ impl Random {
     }
 }
 
-/// Ranks 0 to n - 1, rank r as likely as 1 / (r + 1).
+/// A distribution over ranks 0 to n - 1; the probability of rank r is proportional to 1 / (r + 1).
 pub(crate) struct Zipf {
     cumulative: Vec<f64>,
 }
 
 impl Zipf {
-    /// Of so many ranks.
+    /// Creates the distribution over this number of ranks.
     pub(crate) fn new(ranks: usize) -> Self {
         let mut sum = 0.0;
         let weights = (1..=ranks).map(|rank| {
@@ -77,7 +77,7 @@ impl Zipf {
         }
     }
 
-    /// A rank.
+    /// Draws a rank.
     pub(crate) fn rank(&self, random: &mut Random) -> usize {
         let total = self.cumulative.last().copied().unwrap_or(0.0);
         let at = random.unit() * total;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Routes: prefixes with next hops.
 //!
-//! No published table tells next hops. Each prefix gets one of [`NEXT_HOPS`] at random, which is
-//! the hardest case for structures that merge neighbours with the same one. Values are 1 to
-//! `NEXT_HOPS`, so that the peers with the smallest next hops can hold them, and 0 says that there
-//! is no route.
+//! No published table includes next hops. Each prefix gets a random one of [`NEXT_HOPS`], which is the hardest case for
+//! structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that the peers with the
+//! smallest next hops can hold them; 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -28,29 +27,29 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// `IPv4` or `IPv6`.
     const NAME: &'static str;
 
-    /// The first address behind the prefix of this length that begins here.
+    /// Returns the first address after the prefix of this length that starts here.
     fn following(self, length: u32) -> Option<Self>;
 
-    /// Some address in a prefix.
+    /// Returns a random address in a prefix.
     fn within(prefix: Prefix<Self>, random: &mut Random) -> Self;
 
-    /// The last address of a prefix.
+    /// Returns the last address of a prefix.
     fn last(prefix: Prefix<Self>) -> Self;
 
-    /// How many addresses lie between two, as a number that is exact for IPv4.
+    /// Returns the number of addresses between two; exact for IPv4.
     fn distance(self, later: Self) -> f64;
 
-    /// The address so many behind this one.
+    /// Returns the address at this distance.
     fn plus(self, distance: f64) -> Self;
 
-    /// The bit behind the first 31 (IPv4) or 63 (IPv6) flipped if `flip` is 1; `flip` is 0 or 1. The
-    /// part of an address that it is in is one that every look-up has to wait for.
+    /// Flips bit 32 (IPv4) or bit 64 (IPv6), counted from the top, if `flip` is 1; `flip` must be 0 or 1. Every lookup
+    /// depends on the part of the address that holds this bit.
     fn flipped(self, flip: u32) -> Self;
 
-    /// The bytes in network order, in the last of 16.
+    /// Returns the bytes in network order, in the last of 16.
     fn bytes(self) -> [u8; 16];
 
-    /// An address, if it is of this family.
+    /// Returns the address if it is of this family.
     fn parse(address: IpAddr) -> Option<Self>;
 }
 
@@ -105,7 +104,7 @@ macro_rules! family {
 family!(u32, "IPv4", Ipv4Addr, V4, 0);
 family!(u128, "IPv6", Ipv6Addr, V6, 64);
 
-/// The next hop of a prefix, after it has changed so many times.
+/// Returns the next hop of a prefix after this number of changes.
 pub(crate) fn next_hop<A: Family>(prefix: Prefix<A>, changes: u64) -> u32 {
     let bytes = u128::from_be_bytes(prefix.address().bytes());
     let folded = (bytes >> 64) as u64 ^ mix(bytes as u64);
@@ -113,17 +112,17 @@ pub(crate) fn next_hop<A: Family>(prefix: Prefix<A>, changes: u64) -> u32 {
     (seed % NEXT_HOPS) as u32 + 1
 }
 
-/// The prefixes with their next hops, shortest first.
+/// Assigns next hops to the prefixes, and sorts by length, shortest first.
 pub(crate) fn with_next_hops<A: Family>(mut prefixes: Vec<Prefix<A>>) -> Vec<Route<A>> {
     prefixes.sort_by_key(|prefix| (prefix.length(), prefix.address()));
     let routes = prefixes.into_iter();
     routes.map(|prefix| (prefix, next_hop(prefix, 0))).collect()
 }
 
-/// A family's prefixes in a file of one prefix a line; `xz` unpacks a name that ends in `.xz`.
+/// Reads a family's prefixes from a file with one prefix per line; a file named `.xz` is unpacked by `xz`.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no prefix.
+/// The file cannot be read, or a line is not a prefix.
 pub(crate) fn read<A: Family>(path: &Path) -> Result<Vec<Prefix<A>>> {
     let text = contents(path).with_context(|| format!("reading {}", path.display()))?;
     let mut prefixes = Vec::new();

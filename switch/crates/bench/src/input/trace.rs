@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces of addresses to look up.
 //!
-//! - *uniform*: every announced address as likely. IPv4 only: of IPv6's announced addresses, nine
-//!   in ten lie in a handful of short prefixes.
-//! - *prefixes*: every prefix as likely, and in it every address: IPv6's uniform trace.
-//! - *zipf*: a million such destinations, the n-th as likely as 1/n.
+//! - *uniform*: every announced address has the same probability. IPv4 only: nine in ten of IPv6's announced addresses
+//!   lie in a handful of short prefixes.
+//! - *prefixes*: every prefix has the same probability, and so has every address in it. This is the uniform trace of
+//!   IPv6.
+//! - *zipf*: a million such destinations; the probability of the n-th is proportional to 1/n.
 
 use sluice_fib::Prefix;
 
 use super::random::{Random, Zipf};
 use super::routes::{Family, Route};
 
-/// Keys of one kind.
+/// A named trace of keys.
 pub(crate) struct Trace<A> {
     pub(crate) name: &'static str,
     pub(crate) keys: Vec<A>,
-    /// The same in network order, for IPv6 peers that want it so.
+    /// The same keys in network order, for IPv6 peers that require it.
     pub(crate) bytes: Vec<[u8; 16]>,
 }
 
 impl<A: Family> Trace<A> {
-    /// Of these keys.
+    /// Makes a trace of these keys.
     pub(crate) fn new(name: &'static str, keys: Vec<A>) -> Self {
         let bytes = if A::BITS > 32 {
             keys.iter().map(|key| key.bytes()).collect()
@@ -34,7 +35,7 @@ impl<A: Family> Trace<A> {
 /// The union of all prefixes, as disjoint intervals.
 struct Announced<A> {
     first: Vec<A>,
-    /// How many addresses are in this interval and those before it.
+    /// Number of addresses in this interval and those before it.
     until: Vec<f64>,
 }
 
@@ -68,7 +69,7 @@ impl<A: Family> Announced<A> {
     }
 }
 
-/// A trace of `count` keys: uniform over the announced addresses or, for IPv6, the prefixes.
+/// Draws a trace of `count` keys: uniform over the announced addresses or, for IPv6, over the prefixes.
 pub(crate) fn uniform<A: Family>(routes: &[Route<A>], count: usize, seed: u64) -> Trace<A> {
     let random = &mut Random::new(seed);
     if A::BITS > 32 {
@@ -81,7 +82,7 @@ pub(crate) fn uniform<A: Family>(routes: &[Route<A>], count: usize, seed: u64) -
     }
 }
 
-/// A trace of `count` keys whose popularity is Zipf's, over `destinations` of the uniform trace.
+/// Draws a trace of `count` keys with Zipf's distribution over `destinations` of the uniform trace.
 pub(crate) fn zipf<A: Family>(
     routes: &[Route<A>],
     destinations: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DPDK, by way of `bench/peers/dpdk.c`: loads it and starts EAL.
+//! DPDK, through `bench/peers/dpdk.c`: loads the library and starts EAL.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -7,18 +7,18 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use libloading::Library;
 
-/// A structure of DPDK's.
+/// Handle of a DPDK structure.
 pub(super) type Handle = *mut c_void;
 
-/// DPDK, started.
+/// DPDK after EAL has started.
 #[derive(Clone, Copy)]
 pub(crate) struct Dpdk {
     library: &'static Library,
 }
 
 impl Dpdk {
-    /// Loads the library and starts EAL on a processor, with so much memory for all structures
-    /// together. At most once in a process.
+    /// Loads the library and starts EAL on a processor, with this memory for all structures together. At most once per
+    /// process.
     ///
     /// # Errors
     /// The library or DPDK cannot be loaded, or EAL does not start.
@@ -43,10 +43,10 @@ impl Dpdk {
         }
     }
 
-    /// DPDK's version.
+    /// Returns DPDK's version.
     ///
     /// # Errors
-    /// The library is not the one expected.
+    /// The library is not the expected one.
     pub(crate) fn version(self) -> Result<String> {
         type Version = unsafe extern "C" fn() -> *const c_char;
         // SAFETY: `peer_version` has this type and returns a constant string.
@@ -54,13 +54,13 @@ impl Dpdk {
         Ok(version.to_string_lossy().into_owned())
     }
 
-    /// One of the library's functions.
+    /// Returns one of the library's functions.
     ///
     /// # Safety
     /// The function has the type `F`, a function pointer.
     ///
     /// # Errors
-    /// There is no such function.
+    /// The function does not exist.
     pub(super) unsafe fn function<F: Copy>(self, name: &str) -> Result<F> {
         // SAFETY: by this function's contract.
         let symbol = unsafe { self.library.get::<F>(name.as_bytes()) };

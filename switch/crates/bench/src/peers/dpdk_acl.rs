@@ -8,10 +8,10 @@ use sluice_classifier::sample::{FiveTuple, KEY_BYTES};
 
 use super::dpdk::{Dpdk, Handle};
 
-/// What results call it.
+/// Name in the results.
 pub(crate) const NAME: &str = "rte_acl";
 
-/// A packet's 5-tuple, as `struct peer_tuple` in dpdk.c has it.
+/// A packet's 5-tuple, in the layout of `struct peer_tuple` in dpdk.c.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Tuple {
@@ -21,7 +21,7 @@ struct Tuple {
     rest: [u8; 12],
 }
 
-/// A rule, as `struct peer_rule` in dpdk.c has it.
+/// A rule, in the layout of `struct peer_rule` in dpdk.c.
 #[repr(C)]
 struct AclRule {
     source: u32,
@@ -42,7 +42,7 @@ type Tune = unsafe extern "C" fn(Handle, *const Tuple, usize) -> c_int;
 type Values = unsafe extern "C" fn(Handle, *const Tuple, usize, *mut u32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// The rules, and the trace in its own form.
+/// The rules, and the trace in the library's form.
 pub(crate) struct DpdkAcl {
     table: Handle,
     trace: Vec<Tuple>,
@@ -79,10 +79,10 @@ fn tuple(key: &[u8; KEY_BYTES]) -> Tuple {
 }
 
 impl DpdkAcl {
-    /// With these rules, the first of which wins, for this trace.
+    /// Builds the classifier for these rules, of which the first match wins, and for this trace.
     ///
     /// # Errors
-    /// It cannot be built.
+    /// The classifier cannot be built.
     pub(crate) fn new(dpdk: Dpdk, rules: &[FiveTuple], trace: &[[u8; KEY_BYTES]]) -> Result<Self> {
         // SAFETY: these are the types of the functions in dpdk.c.
         let (new, tune, lookup, values, free) = unsafe {
@@ -98,7 +98,7 @@ impl DpdkAcl {
         let all = rules.iter().enumerate();
         let all: Vec<AclRule> = all.map(|(number, one)| rule(number, count, one)).collect();
         let trace: Vec<Tuple> = trace.iter().map(tuple).collect();
-        // SAFETY: `all` has so many rules, which the call only reads.
+        // SAFETY: `all` has `count` rules, which the call only reads.
         let table = unsafe { new(all.as_ptr(), count as u32, 0) };
         if table.is_null() {
             bail!("rte_acl cannot be built for {count} rules");
@@ -111,7 +111,7 @@ impl DpdkAcl {
             values,
             free,
         };
-        // SAFETY: the table is live and the trace has so many keys.
+        // SAFETY: the table is live, and the length given is that of the trace.
         made.implementation = unsafe { tune(table, made.trace.as_ptr(), made.trace.len()) };
         if made.implementation < 0 {
             bail!("rte_acl has no implementation for this processor");
@@ -119,7 +119,7 @@ impl DpdkAcl {
         Ok(made)
     }
 
-    /// Which of its implementations is the fastest.
+    /// Returns the name of the fastest implementation.
     pub(crate) fn implementation(&self) -> &'static str {
         match self.implementation {
             1 => "scalar",
@@ -130,10 +130,10 @@ impl DpdkAcl {
         }
     }
 
-    /// The rules found for the whole trace, 0 for none.
+    /// Returns the rules found for the whole trace, 0 for none.
     pub(crate) fn values(&self) -> Vec<u32> {
         let mut values = vec![0; self.trace.len()];
-        // SAFETY: the table is live, the trace has so many keys and `values` room for as many.
+        // SAFETY: the table is live, the length given is that of the trace, and `values` has the same length.
         unsafe {
             let trace = self.trace.as_ptr();
             (self.values)(self.table, trace, self.trace.len(), values.as_mut_ptr());
@@ -141,16 +141,16 @@ impl DpdkAcl {
         values
     }
 
-    /// Looks the whole trace up; a digest.
+    /// Looks up the whole trace; returns a digest.
     pub(crate) fn lookup(&self) -> u64 {
-        // SAFETY: the table is live and the trace has so many keys.
+        // SAFETY: the table is live, and the length given is that of the trace.
         unsafe { (self.lookup)(self.table, self.trace.as_ptr(), self.trace.len()) }
     }
 }
 
 impl Drop for DpdkAcl {
     fn drop(&mut self) {
-        // SAFETY: the table is live and nobody uses it any more.
+        // SAFETY: the table is live and not used any more.
         unsafe { (self.free)(self.table) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! rte_hash, with CRC32 instructions as its hash and keys padded to a length that it has a
-//! comparison of its own for. What it finds is a key's position, by which its users find the rest.
+//! rte_hash, with CRC32 instructions as its hash. Keys are padded to a length for which it has a comparison function of
+//! its own. A lookup returns a key's position, by which the caller finds the rest.
 
 use std::ffi::c_void;
 use std::slice::ChunksExact;
@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::dpdk::{Dpdk, Handle};
 use crate::exact::{Keys, Table};
 
-/// What results call it.
+/// Name in the results.
 pub(crate) const NAME: &str = "rte_hash";
 
 type New = unsafe extern "C" fn(*const u8, u32, u32, *mut i32) -> Handle;
@@ -18,7 +18,7 @@ type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
 type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// The table. It has the trace's keys in its own form.
+/// The table, with the trace's keys in the library's form.
 pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,
@@ -41,10 +41,10 @@ fn padded(keys: ChunksExact<'_, u8>, width: usize) -> Vec<u8> {
 }
 
 impl DpdkHash {
-    /// The table with these keys, for this trace.
+    /// Builds the table with these keys, for this trace.
     ///
     /// # Errors
-    /// It cannot hold them.
+    /// The table cannot hold them.
     pub(crate) fn new(dpdk: Dpdk, table: &[u8], keys: &Keys) -> Result<Self> {
         // SAFETY: these are the types of the functions in dpdk.c.
         let (new, lookup, chain, values, free) = unsafe {
@@ -124,7 +124,7 @@ impl Table for DpdkHash {
 
 impl Drop for DpdkHash {
     fn drop(&mut self) {
-        // SAFETY: the table is live and nobody uses it any more.
+        // SAFETY: the table is live and not used any more.
         unsafe { (self.free)(self.table) }
     }
 }

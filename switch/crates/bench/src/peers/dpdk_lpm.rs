@@ -18,14 +18,14 @@ type Values = unsafe extern "C" fn(Handle, *const c_void, usize, *mut u32);
 type Tune = unsafe extern "C" fn(Handle, *const c_void, usize) -> c_int;
 type Free = unsafe extern "C" fn(Handle);
 
-/// Which of them.
+/// Selects one of the structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Fib,
     Lpm,
 }
 
-/// One of them with its routes.
+/// A DPDK structure with its routes.
 pub(crate) struct DpdkLpm<A> {
     name: &'static str,
     pub(super) table: Handle,
@@ -37,12 +37,12 @@ pub(crate) struct DpdkLpm<A> {
     family: PhantomData<A>,
 }
 
-/// Keys as the library takes them: host order for IPv4, 16 bytes in network order for IPv6.
+/// Returns the keys in the library's form: host order for IPv4, 16 bytes in network order for IPv6.
 fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
     from(trace, &(0..trace.keys.len()))
 }
 
-/// Some of them.
+/// Returns a part of the keys.
 fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
     match A::BITS {
         32 => trace.keys[range.clone()].as_ptr().cast(),
@@ -51,11 +51,11 @@ fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
 }
 
 impl<A: Family> DpdkLpm<A> {
-    /// The structure with these routes, shortest first, and room for some more. `sample` is what
-    /// the fastest of its look-up functions is chosen by.
+    /// Builds the structure with these routes, shortest first, and room for some more. `sample` is used to select the
+    /// fastest of its lookup functions.
     ///
     /// # Errors
-    /// It cannot hold them.
+    /// The structure cannot hold them.
     pub(crate) fn new(
         dpdk: Dpdk,
         kind: Kind,
@@ -114,12 +114,12 @@ impl<A: Family> DpdkLpm<A> {
         Ok(made)
     }
 
-    /// Takes the fastest of the structure's look-up functions.
+    /// Selects the fastest of the structure's lookup functions.
     fn tune(&mut self, stem: &str, kind: Kind, sample: &Trace<A>) -> Result<()> {
         if kind == Kind::Fib {
             // SAFETY: `peer_fib*_tune` has this type.
             let tune = unsafe { self.dpdk.function::<Tune>(&format!("{stem}_tune"))? };
-            // SAFETY: the table is live, the keys are `sample`'s, which has so many.
+            // SAFETY: the table is live, and the length given is that of the sample's keys.
             if unsafe { tune(self.table, keys(sample), sample.keys.len()) } < 0 {
                 bail!("{}: no look-up function for this processor", self.name);
             }
@@ -158,7 +158,7 @@ impl<A: Family> Table<A> for DpdkLpm<A> {
 
     fn lookup(&self, trace: &Trace<A>, range: Range<usize>) -> u64 {
         let some = from(trace, &range);
-        // SAFETY: the table is live and these are so many of the trace's keys.
+        // SAFETY: the table is live, and the keys given are within the trace.
         unsafe { (self.lookup)(self.table, some, range.len()) }
     }
 
@@ -170,7 +170,7 @@ impl<A: Family> Table<A> for DpdkLpm<A> {
 
 impl<A> Drop for DpdkLpm<A> {
     fn drop(&mut self) {
-        // SAFETY: the table is live and nobody uses it any more.
+        // SAFETY: the table is live and not used any more.
         unsafe { (self.free)(self.table) }
     }
 }

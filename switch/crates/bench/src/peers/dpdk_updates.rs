@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routes added to and removed from rte_fib and rte_fib6.
+//! Adds routes to and removes them from rte_fib and rte_fib6.
 
 use std::ffi::c_int;
 
@@ -15,17 +15,17 @@ type Delete4 = unsafe extern "C" fn(Handle, u32, u8) -> c_int;
 type Add6 = unsafe extern "C" fn(Handle, *const [u8; 16], u8, u32) -> c_int;
 type Delete6 = unsafe extern "C" fn(Handle, *const [u8; 16], u8) -> c_int;
 
-/// The functions of a family.
+/// The update functions of a family.
 pub(crate) enum Updater {
     Four(Add4, Delete4),
     Six(Add6, Delete6),
 }
 
 impl Updater {
-    /// A family's.
+    /// Returns the functions of a family.
     ///
     /// # Errors
-    /// The library has none.
+    /// The library does not have them.
     pub(crate) fn new<A: Family>(dpdk: Dpdk) -> Result<Self> {
         // SAFETY: IPv4's functions take the address by value, IPv6's by pointer to 16 bytes.
         unsafe {
@@ -42,7 +42,7 @@ impl Updater {
         }
     }
 
-    /// Adds a route or gives it another next hop (`Some`), or removes it (`None`); whether it did.
+    /// Adds a route or changes its next hop (`Some`), or removes it (`None`). Returns whether it succeeded.
     pub(crate) fn update<A: Family>(
         &self,
         fib: &DpdkLpm<A>,

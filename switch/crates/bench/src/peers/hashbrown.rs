@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate hashbrown, with the fastest of the hashes that are keyed with secrets of the table's
-//! own (whoever chooses the keys cannot choose where they fall): foldhash, ahash.
+//! The crate hashbrown, with the faster of two keyed hashes: foldhash, ahash. The key is a secret of the table, so that
+//! an attacker who selects table keys cannot choose their buckets.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use ::hashbrown::HashMap;
 use crate::exact::{Keys, Table, choose};
 use crate::system::thread_time;
 
-/// How many entries the hashes are compared with.
+/// Number of entries in the comparison of the hashes.
 const TRIAL: usize = 100_000;
 
 /// A key, hashed as its bytes and nothing else.
@@ -76,7 +76,7 @@ impl<const N: usize, S: BuildHasher + Default> Table for Map<N, S> {
     }
 }
 
-/// The map with the faster hash, and the hash's name.
+/// Returns the map with the faster hash, and the hash's name.
 pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'static str) {
     match keys.width {
         13 => of_width::<13>(table, keys),

@@ -13,13 +13,13 @@ use crate::input::trace::Trace;
 use crate::lpm::Table;
 use crate::system::opaque;
 
-/// What the crate calls a family's prefixes.
+/// The crate's type of a family's prefixes.
 pub(crate) trait Net: Family {
     type Net: ::prefix_trie::Prefix;
 
     fn net(prefix: Prefix<Self>) -> Self::Net;
 
-    /// The prefix that only this address is in, which is how the crate is asked.
+    /// Returns the prefix of only this address, which the crate takes as key.
     fn host(self) -> Self::Net;
 }
 
@@ -53,7 +53,7 @@ impl Net for u128 {
 pub(crate) struct Trie<A: Net>(PrefixMap<A::Net, u32>);
 
 impl<A: Net> Trie<A> {
-    /// With these routes.
+    /// Creates the table with these routes.
     pub(crate) fn new(routes: &[Route<A>]) -> Self {
         let entries = routes.iter().map(|(prefix, hop)| (A::net(*prefix), *hop));
         Self(entries.collect())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON made of other JSON: still JSON, with ids, names, numbers, lengths and references that are wrong in one to four
-//! places.
+//! Mutates JSON: the result is still JSON, but with ids, names, numbers, lengths and references that are wrong in one
+//! to four places.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-/// Members that say where something comes from, and nothing about what it does.
+/// Members without influence on the program's behaviour.
 const IGNORED: [&str; 3] = ["source_info", "pragmas", "__meta__"];
 
-/// Members that lead from one node of a program to the next.
+/// Members that name the next node of a program.
 const NEXT: [&str; 6] = [
     "base_default_next",
     "true_next",
@@ -50,7 +50,7 @@ const STRINGS: [&str; 12] = [
     "d2b",
 ];
 
-/// Changes JSON; nothing if the input is none.
+/// Mutates JSON; `None` if the input is not JSON.
 pub(super) fn mutate(random: &mut Random, input: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     let mut value = parse(input)?;
     let donor = if random.one_in(16) {
@@ -74,14 +74,14 @@ fn parse(input: &[u8]) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(input);
     deserializer.disable_recursion_limit();
     let depth = input.iter().filter(|byte| matches!(byte, b'[' | b'{'));
-    // A mutation may nest deeper than can be read back: such inputs are not mutated further as JSON.
+    // A mutation may nest deeper than the parser allows: such inputs are not mutated further as JSON.
     if depth.count() > 1 << 18 {
         return None;
     }
     Value::deserialize(&mut deserializer).ok()
 }
 
-/// Scalars by the name of the member that they are in: what may stand there.
+/// Scalars by the name of their member: candidates for values of that member.
 #[derive(Default)]
 struct Known(HashMap<String, Vec<Value>>);
 
@@ -111,7 +111,7 @@ fn ignored(key: &str) -> bool {
     IGNORED.contains(&key)
 }
 
-/// Values that can be changed.
+/// Counts the values that can be changed.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -123,7 +123,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Does something to the n-th value. True when it has been found.
+/// Changes the n-th value. True when it has been found.
 fn visit(
     value: &mut Value,
     key: &str,
@@ -194,7 +194,7 @@ fn like(random: &mut Random, text: &str) -> Value {
     })
 }
 
-/// Puts the value into arrays or expressions, now and then deeper than can be read.
+/// Wraps the value in arrays or expressions, sometimes deeper than the parser allows.
 fn nest(random: &mut Random, node: &mut Value) {
     let depth = if random.one_in(8) {
         500 + random.below(1000)
@@ -247,7 +247,7 @@ fn change_members(random: &mut Random, known: &Known, members: &mut Map<String, 
             members.insert(format!("{one}_"), value);
         }
         3 => {
-            // Where control goes next: names of other nodes, so that there are loops.
+            // The next node of the control flow: names of other nodes, so that loops occur.
             let value = known.any(random, "name");
             let next = keys.iter().find(|key| NEXT.contains(&key.as_str()));
             members.insert(next.unwrap_or(&one).clone(), value);

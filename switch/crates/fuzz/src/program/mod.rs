@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `program`: BMv2 JSON that is damaged, into the loader.
+//! Target `program`: damaged BMv2 JSON into the loader.
 //!
-//! The input is the JSON. It is refused with an error that says what is wrong, or it is a program that can run: then fifty
-//! frames go through it, with random tables, and what the target `packet` demands must hold for it too. One program of
-//! eight is also compiled, all of it, and must then do what the interpreter does, as the target `engines` demands.
+//! The input is the JSON. Either it is refused with an error that says what is wrong, or it is a program that can run.
+//! Then fifty frames are sent through it with random tables, and the invariants of the target `packet` must hold. One
+//! program in eight is also compiled completely, and must then agree with the interpreter, as in the target `engines`.
 
 mod json;
 
@@ -19,18 +19,18 @@ use crate::{engines, mutate, packet, programs, state};
 /// The target's name.
 pub const NAME: &str = "program";
 
-/// Enough choices for about fifty frames.
+/// Bytes of choices for about fifty frames.
 const CHOICES: usize = 2_500;
-/// Every so often a program that loads is compiled: that takes as long as hundreds of frames.
+/// One in this number of loaded programs is compiled, which takes as long as hundreds of frames.
 const COMPILED: u64 = 8;
 
-/// See the module.
+/// The target; see the module.
 pub struct ProgramTarget {
     seeds: Vec<Vec<u8>>,
 }
 
 impl ProgramTarget {
-    /// The target, beginning with the router and all programs of `switch/programs`.
+    /// Creates the target; its seeds are the router and all programs of `switch/programs`.
     ///
     /// # Panics
     /// Without the source tree.
@@ -61,7 +61,7 @@ impl Target for ProgramTarget {
         self.seeds.clone()
     }
 
-    /// Mostly as JSON, so that what comes out is nearly a program; sometimes as bytes.
+    /// Mostly mutates as JSON, so that the result is nearly a program; sometimes as bytes.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         match json::mutate(random, input, other) {
             Some(changed) if !random.one_in(16) => changed,
@@ -97,7 +97,7 @@ impl Target for ProgramTarget {
     }
 }
 
-/// A number that the input decides.
+/// Returns a number that the input determines.
 fn digest(input: &[u8]) -> u64 {
     let words = input.chunks(8).map(|chunk| {
         let mut word = [0; 8];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entities as a server must say them (P4Runtime 1.5, sections 8.4 and 9): shortest byte strings, fields and parameters in
-//! P4Info's order, nothing of what is only told when asked for.
+//! The canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9): shortest byte
+//! strings, fields and parameters in P4Info's order, and no optional part that was not requested.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -8,7 +8,7 @@ use super::info::Info;
 
 type Kind = entity::Entity;
 
-/// The shortest form of a number.
+/// Returns the shortest form of a number.
 pub(super) fn bytes(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     if zeros == bytes.len() {
@@ -21,7 +21,7 @@ fn shorten(value: &mut Vec<u8>) {
     *value = bytes(value);
 }
 
-/// The entity as it is read.
+/// Returns the entity in the form in which it is read.
 pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
     let mut kind = kind.clone();
     match &mut kind {
@@ -60,7 +60,7 @@ pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
     kind
 }
 
-/// A write of cells, as one of the cells is read.
+/// Converts a write of cells to the form in which one of the cells is read.
 pub(super) fn cell(kind: &Kind, index: i64) -> Kind {
     let mut kind = kind.clone();
     let index = Some(Index { index });

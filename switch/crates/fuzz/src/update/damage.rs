@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How mutations damage the parts of entities that need not know P4Info; nothing where there is nothing to damage.
+//! Mutations that damage parts of entities without using P4Info; `None` if there is nothing to damage.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;

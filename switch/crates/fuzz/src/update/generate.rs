@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Updates made of P4Info and choices, each by itself well formed. Values are few, so that updates meet each other's
-//! entries.
+//! Generates updates from P4Info and choices, each well formed by itself. There are few different values, so that
+//! updates refer to each other's entries.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -10,11 +10,11 @@ use super::name::Name;
 use super::values::{field_match, matches, value};
 use crate::choices::Choices;
 
-/// Ports that exist are 0 to this.
+/// Ports 0 to this one exist.
 pub(super) const LAST_PORT: u8 = 7;
 const IDS: usize = 6;
 
-/// Makes updates.
+/// Generates updates.
 pub(super) struct Generator<'a> {
     pub(super) info: &'a Info,
     pub(super) model: &'a Model,
@@ -23,7 +23,7 @@ pub(super) struct Generator<'a> {
 type Kind = entity::Entity;
 
 impl Generator<'_> {
-    /// An update.
+    /// Generates an update.
     pub(super) fn update(&self, choices: &mut Choices<'_>) -> Update {
         let (operation, kind) = self.operation(choices);
         Update {
@@ -32,7 +32,7 @@ impl Generator<'_> {
         }
     }
 
-    /// An entity, and something that can be done to it. What is modified or deleted mostly exists.
+    /// Generates an entity and an operation on it. Entities to modify or delete mostly exist.
     fn operation(&self, choices: &mut Choices<'_>) -> (update::Type, Kind) {
         let operation = *choices.pick(&[
             update::Type::Insert,
@@ -59,7 +59,7 @@ impl Generator<'_> {
         (operation, kind)
     }
 
-    /// Gives the entity the name of one of its kind that exists.
+    /// Gives the entity the name of an existing one of its kind.
     fn adopt(&self, choices: &mut Choices<'_>, kind: &mut Kind) {
         let wanted = Name::of(kind);
         let alike: Vec<_> = self
@@ -227,7 +227,7 @@ impl Generator<'_> {
         }))
     }
 
-    /// The direct counter or meter of an entry that mostly exists.
+    /// Generates a direct counter or meter of an entry that mostly exists.
     fn direct(&self, choices: &mut Choices<'_>) -> Option<Kind> {
         let mut kind = Kind::TableEntry(self.table_entry(choices));
         self.adopt(choices, &mut kind);
@@ -301,7 +301,7 @@ fn replication(choices: &mut Choices<'_>) -> Kind {
     })
 }
 
-/// A cell of one of the arrays, or all of its cells.
+/// Generates a write of one cell of an array, or of all of its cells.
 fn array(
     choices: &mut Choices<'_>,
     arrays: &[Array],

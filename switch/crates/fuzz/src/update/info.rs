@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What P4Info says, in a form to make updates of. The server has a view of P4Info of its own; this one is not made of it.
+//! P4Info in a form for generating updates. Independent of the server's own view of P4Info.
 
 use std::collections::BTreeMap;
 
@@ -62,11 +62,11 @@ pub(super) struct Profile {
 pub(super) struct Array {
     pub(super) id: u32,
     pub(super) size: usize,
-    /// Of a register's cells.
+    /// Width of a register's cells, in bits.
     pub(super) width: usize,
 }
 
-/// All of a program that updates can name.
+/// All objects of a program that updates can name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Info {
     pub(super) tables: BTreeMap<u32, Table>,
@@ -81,7 +81,7 @@ pub(super) struct Info {
     pub(super) digests: Vec<u32>,
 }
 
-/// Larger arrays are left alone: reading them back after every batch takes too long.
+/// Larger arrays are left out: reading them back after every batch takes too long.
 const MAX_CELLS: i64 = 64;
 
 fn id(preamble: &Option<Preamble>) -> u32 {

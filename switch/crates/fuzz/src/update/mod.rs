@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `update`: P4Runtime writes, honest and damaged, against the real server and a simple model of it.
+//! Target `update`: valid and damaged P4Runtime writes, against the real server and a simple model of it.
 //!
 //! ```text
 //!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is this what it may answer?
@@ -7,13 +7,13 @@
 //!                                                   └────── read ────► model.check    is all of it there, and no more?
 //! ```
 //!
-//! An input chooses a program and then batches, until it is used up. What must hold:
+//! An input selects a program and then batches, until it is used up. Invariants:
 //!
-//! * an update that is well formed succeeds, unless the model says with which code it fails;
-//! * a damaged one is refused with a code that the specification has for the damage, never INTERNAL or UNKNOWN;
-//! * after every batch, what can be read is what the model holds, which has seen only what was acknowledged.
+//! * A well-formed update succeeds, unless the model predicts the code of its failure.
+//! * A damaged update is refused with a code that the specification has for the damage, never INTERNAL or UNKNOWN.
+//! * After every batch, a read returns the content of the model, to which only acknowledged updates were applied.
 
-// Fields that P4Runtime has deprecated are what older clients still send.
+// Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
 
 mod canonical;
@@ -49,7 +49,7 @@ pub const NAME: &str = "update";
 const LENGTH: usize = 16 << 10;
 const MAX_BATCH: usize = 40;
 
-/// Codes that no update may be answered with, whatever it is.
+/// Codes that are wrong for any update.
 const NEVER: [Code; 7] = [
     Code::Internal,
     Code::Unknown,
@@ -80,14 +80,14 @@ impl Subject {
     }
 }
 
-/// See the module.
+/// The target; see the module.
 pub struct UpdateTarget {
     server: Server,
     subjects: Vec<Subject>,
 }
 
 impl UpdateTarget {
-    /// The target, with the program that has one of everything, and the router.
+    /// Creates the target, with the program that has every P4Runtime entity, and the router.
     ///
     /// # Panics
     /// Without the source tree.
@@ -134,7 +134,7 @@ impl Target for UpdateTarget {
 
     fn run(&mut self, input: &[u8], tally: &mut Tally) {
         let mut choices = Choices::new(input);
-        // The router is large: every eighth input is its.
+        // The router is large, so only one input in eight uses it.
         let subject = &self.subjects[choices.below(8) / 7];
         self.server.load(subject.config.clone());
         let mut run = Run {
@@ -148,19 +148,19 @@ impl Target for UpdateTarget {
     }
 }
 
-/// One input's dealings with the server.
+/// One input's run against the server.
 struct Run<'a> {
     server: &'a Server,
     info: &'a Info,
     model: Model,
 }
 
-/// An update and what it may be answered with.
+/// An update and its permitted results.
 struct Step {
     update: Update,
-    /// What was done to it; none if it is well formed.
+    /// The damage that was done to it; `None` if it is well formed.
     damage: Option<Damage>,
-    /// What the model had against it before it was damaged.
+    /// The model's errors for the update before it was damaged.
     errors: Vec<Code>,
 }
 
@@ -199,7 +199,7 @@ impl Run<'_> {
         self.model.check(self.server.read(self.info));
     }
 
-    /// An update as the model would have it now, damaged every third time.
+    /// Generates an update for the model's current state, and damages every third one.
     fn step(&self, choices: &mut Choices<'_>) -> Step {
         let (info, model) = (self.info, &self.model);
         let mut update = Generator { info, model }.update(choices);
@@ -228,7 +228,7 @@ impl Run<'_> {
         for (step, code) in steps.iter().zip(codes) {
             tally.add("updates", 1);
             tally.add("damaged", u64::from(step.damage.is_some()));
-            // Undone with the rest of its batch, it would have been applied.
+            // Rolled back with its batch; it would have been applied.
             let code = match code {
                 Code::Ok if undone => panic!("acknowledged in a batch that failed: {step:?}"),
                 Code::Aborted if undone => Code::Ok,
@@ -249,7 +249,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the update may be answered so.
+    /// Checks that the code is a permitted result of the update.
     fn judge(&self, step: &Step, code: Code, atomicity: Atomicity) {
         assert!(!NEVER.contains(&code), "{code:?} for {step:?}");
         let errors = self.model.errors(self.info, &step.update);
@@ -278,7 +278,7 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// Sometimes makes the request one that must be refused as a whole; with which codes.
+/// Sometimes damages the request so that it must be refused as a whole; returns the permitted codes.
 fn damage_request(
     choices: &mut Choices<'_>,
     request: &mut WriteRequest,

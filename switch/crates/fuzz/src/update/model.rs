@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server should hold: a map from names to entities, and what each update should answer.
+//! A model of the server's content: a map from names to entities, and the expected result of each update.
 //!
-//! The model is told what the server acknowledged, and predicts from its own contents what the next update may answer.
-//! It knows the specification and P4Info, and nothing of how the server works.
+//! Acknowledged updates are applied to the model, and its content predicts the results of the next update. It uses the
+//! specification and P4Info, and nothing of the server's implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ type Kind = entity::Entity;
 /// A selector is programmed with members and groups or with sets of actions (section 9.2.3), not with both.
 const MIXED: [Code; 2] = [Code::InvalidArgument, Code::FailedPrecondition];
 
-/// See the module.
+/// The model; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     initial: BTreeMap<Name, Kind>,
@@ -26,7 +26,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// A model that holds what was read of a server that nobody has written to.
+    /// Creates a model from what was read of a new server.
     pub(super) fn new(read: Vec<Kind>) -> Self {
         let entities = by_name(read);
         Self {
@@ -39,10 +39,10 @@ impl Model {
         self.entities.iter()
     }
 
-    /// Compares with what was read.
+    /// Compares the model with what was read.
     ///
     /// # Panics
-    /// When there is a difference.
+    /// If they differ.
     pub(super) fn check(&self, read: Vec<Kind>) {
         let read = by_name(read);
         for (name, expected) in &self.entities {
@@ -59,7 +59,7 @@ impl Model {
         self.entities.keys().filter(|n| n.is_kin_of(kin)).count()
     }
 
-    /// The codes with which an update that is well formed must fail; none if it must succeed.
+    /// Returns the codes with which a well-formed update must fail; none if it must succeed.
     pub(super) fn errors(&self, info: &Info, update: &Update) -> Vec<Code> {
         let Some(kind) = update.entity.as_ref().and_then(|e| e.entity.as_ref()) else {
             return vec![Code::InvalidArgument];
@@ -208,7 +208,7 @@ impl Model {
         errors
     }
 
-    /// Whether an entry or group of the profile refers to something.
+    /// Whether an entry or group of the profile uses the object.
     fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&Kind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {
@@ -222,7 +222,7 @@ impl Model {
             .any(|(name, kind)| concerned(name) && uses(kind))
     }
 
-    /// Does what the server has acknowledged.
+    /// Applies an acknowledged update.
     pub(super) fn apply(&mut self, info: &Info, update: &Update) {
         let Some(kind) = update.entity.as_ref().and_then(|e| e.entity.as_ref()) else {
             return;
@@ -274,7 +274,7 @@ impl Model {
             _ => None,
         };
         if table.constant && !given.is_default_action {
-            // Nothing but its direct resources can be written.
+            // Only its direct resources can be written.
             let Some(before) = before.clone() else { return };
             let (counter_data, meter_config) = (entry.counter_data, entry.meter_config);
             entry = TableEntry {
@@ -283,7 +283,7 @@ impl Model {
                 ..before
             };
         } else if entry.action.is_none() {
-            // An entry keeps its action; a default entry goes back to the program's.
+            // An entry keeps its action; a default entry returns to the program's.
             let source = if given.is_default_action {
                 self.initial.get(&name)
             } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What dishonest clients do to updates: the mutations that switch fuzzers commonly know, and some more.
+//! Mutations of updates, as by a malicious client: those that switch fuzzers commonly have, and some more.
 //!
-//! Each damages an update in one way and says with which codes a server may refuse it (P4Runtime 1.5, section 9). Where the
-//! specification leaves a choice, so does the list.
+//! Each mutation damages an update in one way, and has the codes with which a server may refuse it (P4Runtime 1.5,
+//! section 9). Where the specification leaves a choice, the list does too.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
@@ -93,14 +93,14 @@ pub(super) const ALL: [Mutation; 34] = [
     Mutation::Bytes,
 ];
 
-/// What a damaged update may answer.
+/// The permitted results of a damaged update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// It must be refused, with one of these.
+    /// It must be refused, with one of these codes.
     Refused(&'static [Code]),
-    /// The model knows: it depends on what there is by then.
+    /// The model predicts the result, which depends on the current state.
     Foreseen,
-    /// Nobody knows whether it still means something: any answer that the specification has for an update.
+    /// The update may still be valid: any code that the specification has for an update is permitted.
     Any,
 }
 
@@ -111,14 +111,14 @@ pub(super) const BAD_VALUE: Damage = Damage::Refused(&[Code::OutOfRange, Code::I
 const NO_SUCH_ID: u32 = 0x02ff_fff7;
 pub(super) const NO_SUCH_REFERENCE: u32 = 99_999;
 
-/// What mutations look at.
+/// Context of mutations.
 pub(super) struct Mutator<'a> {
     pub(super) info: &'a Info,
     pub(super) model: &'a Model,
 }
 
 impl Mutator<'_> {
-    /// Damages the update; nothing if it has nothing that this mutation damages.
+    /// Damages the update; `None` if this mutation does not apply to it.
     pub(super) fn apply(
         &self,
         choices: &mut Choices<'_>,
@@ -412,7 +412,7 @@ impl Mutator<'_> {
     }
 }
 
-/// Whether an entity with this name comes into being by INSERT.
+/// Whether an entity with this name is created by INSERT.
 fn inserted(name: &Name) -> bool {
     matches!(
         name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of entities: what tells one from another, and nothing of what it does.
+//! Names of entities: their identity, without their content.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -7,7 +7,7 @@ use super::canonical::bytes;
 
 type Kind = entity::Entity;
 
-/// What an entity is known by.
+/// The identity of an entity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
     Entry(u32, Vec<FieldName>, i32),
@@ -28,7 +28,7 @@ pub(super) enum Name {
 pub(super) type FieldName = (u32, Vec<u8>, Vec<u8>, i32);
 
 impl Name {
-    /// The name of an entity.
+    /// Returns the name of an entity.
     pub(super) fn of(kind: &Kind) -> Self {
         let index = |index: &Option<Index>| index.as_ref().map_or(-1, |index| index.index);
         match kind {
@@ -75,7 +75,7 @@ impl Name {
     }
 }
 
-/// A key, whatever the order and the padding in which it is written.
+/// Returns a key in a form that is independent of the order and padding of its encoding.
 pub(super) fn field_names(key: &[FieldMatch]) -> Vec<FieldName> {
     let mut names: Vec<_> = key.iter().map(field_name).collect();
     names.sort();

@@ -20,16 +20,16 @@ use super::info::Info;
 pub(super) const DEVICE: u64 = 1;
 pub(super) const ELECTION: Uint128 = Uint128 { high: 0, low: 5 };
 
-/// See the module.
+/// The server; see the module.
 pub(super) struct Server {
     control: Control,
-    /// Open as long as this client is to be the primary.
+    /// Kept open so that this client stays the primary.
     _stream: Outbound,
     _digests: mpsc::Receiver<DigestMessage>,
 }
 
 impl Server {
-    /// A server without a program, and its primary.
+    /// Starts a server without a program, and makes its client the primary.
     pub(super) fn start() -> Self {
         let (hub, digests) = Hub::new(DEVICE);
         let config = Config {
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Begins with the program's initial state.
+    /// Loads a program in its initial state.
     pub(super) fn load(&self, config: ForwardingPipelineConfig) {
         let request = SetForwardingPipelineConfigRequest {
             device_id: DEVICE,
@@ -75,7 +75,7 @@ impl Server {
             .expect("a good program");
     }
 
-    /// Writes; the code of each update, or the code of the request if it was refused as a whole.
+    /// Writes a batch. Returns the code of each update, or the status of a request that was refused as a whole.
     pub(super) fn write(&self, request: &WriteRequest) -> Result<Vec<Code>, Status> {
         let Err(status) = self.control.write(request.encode_to_vec().into(), None) else {
             return Ok(vec![Code::Ok; request.updates.len()]);
@@ -93,7 +93,7 @@ impl Server {
         Ok(codes.collect())
     }
 
-    /// Everything that can be read, but for large arrays.
+    /// Reads everything but large arrays.
     pub(super) fn read(&self, info: &Info) -> Vec<entity::Entity> {
         let request = ReadRequest {
             device_id: DEVICE,
