@@ -113,7 +113,7 @@ class Verdict:
 
 
 def judge(name: str, cases: Iterable[Mapping[str, Any]]) -> list[Verdict]:
-    """What the cases of benchmark NAME say of its bars; a case's details may tell its kind."""
+    """Judges the cases of benchmark NAME against its bars; a case's details may tell its kind."""
     cases = list(cases)
     return [_verdict(bar, cases) for bar in BARS.get(name, ())]
 

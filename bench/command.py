@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command lines of benchmarks have in common: how much is measured, and a lab for it."""
+"""The common part of benchmark command lines: how much is measured, and a lab for it."""
 
 from __future__ import annotations
 

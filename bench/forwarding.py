@@ -56,7 +56,7 @@ GROUP = 5
 
 @dataclass(frozen=True)
 class Workload:
-    """What sluice-traffic sends, and how many a second (None: as fast as it can)."""
+    """The traffic of sluice-traffic, and its rate per second (None: as fast as it can)."""
 
     name: str
     flows: Sequence[str]

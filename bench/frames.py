@@ -16,7 +16,7 @@ _PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 @dataclass(frozen=True)
 class Flow:
-    """Whose packets they are: addresses and ports as numbers."""
+    """The flow that the packets belong to: addresses and ports as numbers."""
 
     source: int
     destination: int

@@ -72,7 +72,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one rate. CPU of the controller, in seconds a packet."""
+    """The result at one rate. `cpu` is CPU time of the controller, in seconds a packet."""
 
     sustained: bool
     cpu: float

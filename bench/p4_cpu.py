@@ -88,7 +88,7 @@ class Content:
     flows: list[Flow]
 
     def needed_by(self, flows: list[Flow]) -> Content:
-        """What is in them for these flows: themselves, all routes to their destinations."""
+        """The table content that these flows need: the flows, all routes to their destinations."""
         prefixes = [
             (flow.destination >> (32 - length) << (32 - length), length)
             for flow in flows
@@ -223,7 +223,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Steady:
-    """What came of a rate: packets a CPU-second, and the part of them that came out."""
+    """The result at one rate: packets a CPU-second, and the fraction of packets that came out."""
 
     per_second: float
     delivered: float
@@ -297,7 +297,7 @@ def in_memory(switch: Switch, ctl: Ctl, capture: Path, seconds: float) -> float:
 
 
 def outputs(switch: Switch, frames: Sequence[bytes]) -> list[bytes]:
-    """What a switch makes of frames, over veth, in the order in which they leave."""
+    """Sends frames to a switch over veth; returns its output in the order in which it leaves."""
     switch.leave_by(VETH_OUT)
     with (
         Capture(switch.target.namespace, switch.ends[VETH_OUT]) as capture,

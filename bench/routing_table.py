@@ -48,7 +48,7 @@ class Table:
 
 
 def table(ipv4: int, ipv6: int) -> Table:
-    """So many prefixes, the same ones each time."""
+    """Returns this number of prefixes, the same ones each time."""
     chance = random.Random(11)
     named = os.environ.get("BGP_TABLE")
     read: dict[int, list[Prefix]] = {4: [], 6: []}

@@ -29,7 +29,7 @@ BY_DEFAULT = 7  # rounds
 
 
 def peers_library() -> Path | None:
-    """What bench/peers/dpdk.c was compiled to, if it could be."""
+    """Returns the library compiled from bench/peers/dpdk.c; None if there is none."""
     path = where.repository() / "build" / "bench" / "peers_dpdk.so"
     return path if path.exists() else None
 
@@ -44,7 +44,7 @@ def program() -> Path:
 
 
 def command_of(name: str) -> list[str]:
-    """What measures a benchmark."""
+    """Returns the command that measures a benchmark."""
     if name == "multipath":
         workspace = str(where.repository() / "switch" / "Cargo.toml")
         bench = ["cargo", "bench", "--quiet", "--locked", "--manifest-path", workspace]

@@ -181,7 +181,7 @@ class Switch:
         self._election_id = ELECTION_ID
 
     def command(self, file: Path, *more: str, batch: int | None = None) -> list[str]:
-        """What writes a file of updates."""
+        """Returns the command that writes a file of updates."""
         self._election_id += 1  # the primary is whoever came last
         words = [str(where.sluice_switch().with_name("p4runtime-load"))]
         words += ["--server", self.target.grpc, "--device-id", str(self.target.device_id)]
@@ -267,7 +267,7 @@ class Forwarded:
 
 
 def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
-    """What is forwarded in so many seconds."""
+    """Measures the forwarding rate over a number of seconds."""
     spent = thread_seconds(switch.target.pid, "worker-")
     start, before = time.monotonic(), ctl.frames()[1]
     time.sleep(seconds)

@@ -10,7 +10,7 @@ from sluice_ptf.wire import PacketSocket
 
 
 class Port:
-    """What PTF's DataPlane wants of a port."""
+    """The port interface that PTF's DataPlane needs."""
 
     def __init__(self, interface_name: str, device: int, port: int, _config: dict[str, Any]):
         self._socket = PacketSocket(interface_name)
@@ -35,6 +35,6 @@ class Port:
 
 
 def platform_config_update(config: dict[str, Any]) -> None:
-    """What PTF asks of a platform: which interface is which port, and the class for it."""
+    """The platform that PTF needs: the interface of each port, and the class of a port."""
     config["port_map"] = {(device, port): name for device, port, name in config["interfaces"]}
     config["dataplane"] = {"portclass": Port}

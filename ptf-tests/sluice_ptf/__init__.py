@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the PTF suite and the differential test stand on.
+"""The common base of the PTF suite and the differential test.
 
 schema     names of the P4Info to ids, Python values to bytestrings
 runtime    a P4Runtime client: arbitration, pipeline, Write, Read, packet I/O

@@ -60,7 +60,7 @@ OUT2 = PolicyList("outbound", 22, epoch=0x10009, generation=0x2000A)
 
 @dataclass(frozen=True)
 class Flow:
-    """What a flow table tells packets of one list apart by."""
+    """The key by which a flow table distinguishes packets of one list."""
 
     src_addr: str
     dst_addr: str
@@ -74,7 +74,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the first rule that matches says."""
+    """The verdict of the first matching rule."""
 
     verdict: str
     rule: int

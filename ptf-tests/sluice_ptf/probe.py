@@ -45,7 +45,7 @@ _TOKEN_AT = 14 + 20 + 8
 
 
 class SentinelLost(AssertionError):
-    """What the switch was sent last never came out: it is dead, stuck or out of order."""
+    """The last frame sent never came out: the switch is dead, stuck or reorders frames."""
 
 
 @dataclass(frozen=True)

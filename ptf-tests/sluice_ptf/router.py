@@ -238,7 +238,7 @@ class Router:
         self._limited.discard(reason)
 
     def count(self, entry: p4runtime_pb2.TableEntry) -> Count:
-        """What an entry's direct counter says."""
+        """Reads an entry's direct counter."""
         return self.client.direct_count(entry)
 
     # --- packets --------------------------------------------------------------
@@ -330,7 +330,7 @@ def leaving(frame: bytes, via: Nexthop) -> bytes:
 
 
 def _identity(change: p4runtime_pb2.Update) -> bytes:
-    """What tells one entity from another: the entity without what it can be modified to."""
+    """The identity of an entity: the entity without the fields that a modify can change."""
     entity = p4runtime_pb2.Entity()
     entity.CopyFrom(change.entity)
     kind = entity.WhichOneof("entity")

@@ -28,7 +28,7 @@ _FRAME_BYTES = 65536
 
 
 class Ports(Protocol):
-    """What a probe needs of the ports, however they are attached."""
+    """The port interface that a probe needs, however ports are attached."""
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -130,7 +130,7 @@ def ipv4_martian_sources(router: Router) -> None:
 
 @ptf_test
 def ipv4_martian_destinations(router: Router) -> None:
-    """What can be no destination on a wire."""
+    """Addresses that cannot be a destination on a wire."""
     router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     for dst in ("0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.255.254", "240.0.0.1"):
         router.drops(A, udp_to(dst), "MARTIAN")

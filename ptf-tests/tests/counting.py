@@ -65,7 +65,7 @@ def punts_from_the_cpu_are_limited_too(router: Router) -> None:
 
 @ptf_test
 def a_meter_reads_back(router: Router) -> None:
-    """What was configured is what is read."""
+    """Reads return what was configured."""
     router.punt_meter("ARP", rate=1000, burst=200)
     entity = p4runtime_pb2.Entity()
     entity.meter_entry.CopyFrom(router.meter_entry("ARP"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes to the engine: ESP to this router, and what an outbound list protects."""
+"""Packets to the engine: ESP to this router, and packets that an outbound list protects."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -354,7 +354,7 @@ def the_neighbor_does_not_matter(router: Router) -> None:
 
 
 def carried() -> Mapping[str, Value]:
-    """What punts at rewrite carry of the verdict to protect."""
+    """Punts at the rewrite stage carry the protect verdict."""
     return {
         "egress_l3_if": B.id,
         "nexthop_id": TO_B.id,

@@ -24,7 +24,7 @@ Key = tuple[int, frozenset[tuple[int, int]]]
 
 
 def key(entry: p4runtime_pb2.TableEntry) -> Key:
-    """What tells an entry from all others."""
+    """The identity of an entry."""
     fields = ((one.field_id, int.from_bytes(one.exact.value, "big")) for one in entry.match)
     return entry.table_id, frozenset(fields)
 

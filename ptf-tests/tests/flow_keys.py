@@ -167,7 +167,7 @@ def ports(router: Router) -> None:
 
 @ptf_test
 def protocols_without_ports(router: Router) -> None:
-    """Whatever stands where ports would be is not looked at: ESP, GRE, OSPF, experiments."""
+    """The bytes at the place of ports are ignored: ESP, GRE, OSPF, experiments."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         for protocol in (ESP, 47, 89, 51, 253):

@@ -92,7 +92,7 @@ def jumbo_frames(router: Router) -> None:
 
 @ptf_test
 def padding_is_no_part_of_the_mtu(router: Router) -> None:
-    """What stands behind the IP packet in its frame does not make it larger."""
+    """Bytes behind the IP packet in its frame do not count for the MTU."""
     shrink(router, B, 600)
     for dst in (V4, V6):
         router.forwards(A, arriving(A, sized(dst, 600)) + bytes(100), TO_B)

@@ -59,7 +59,7 @@ def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
 
 @ptf_test
 def admission_comes_first(router: Router) -> None:
-    """What is malformed or a martian is dropped under that name, whatever the policy."""
+    """Malformed packets and martians are dropped under that name, whatever the policy."""
     guarded(router)
     router.drops(A, udp_to(V4, src="127.0.0.1"), "MARTIAN")
     router.drops(A, ip4(V4, echo(), chksum=1), "BAD_CHECKSUM")
@@ -178,7 +178,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_name_the_verdict_applied(router: Router) -> None:
-    """What is punted behind the list says which list and generation let it pass."""
+    """A packet punted behind the list names the list and generation that let it pass."""
     policy = guarded(router)
     router.route("203.0.113.0/24", "punt_route", reason="PROHIBITED")
     way: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}

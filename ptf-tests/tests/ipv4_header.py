@@ -82,7 +82,7 @@ def source_routes_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_source_route_behind_the_end_is_padding(router: Router) -> None:
-    """What follows an end of list is no option."""
+    """Bytes behind an end-of-list option are no options."""
     forwards(router, raw.ipv4(DST, raw.datagram(), options=END + LOOSE_SOURCE_ROUTE))
 
 

@@ -213,7 +213,7 @@ def fragments_are_forwarded(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_no_ports(router: Router) -> None:
-    """What stands where BGP's ports would be is payload."""
+    """The bytes at the place of BGP's ports are payload."""
     for offset, more, reason in ((0, True, "ROUTING_PROTOCOL"), (5, False, "LOCAL")):
         body = fragment_header(TCP, offset, more) + BGP
         frame = raw.framed(A, raw.ipv6(OURS, body, next_header=FRAGMENT))

@@ -67,7 +67,7 @@ def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
 
 @ptf_test
 def a_stale_inbound_verdict(router: Router) -> None:
-    """What let the packet in must hold still when it is re-injected further on."""
+    """The inbound verdict must still hold when the packet is re-injected at a later stage."""
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)
     outbound = first(router, udp_to(V4), "OUTBOUND_MISS")

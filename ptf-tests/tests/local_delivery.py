@@ -258,7 +258,7 @@ def ike(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_no_ports(router: Router) -> None:
-    """What stands where ports would be is payload; the first fragment has them."""
+    """The bytes at the place of ports are payload; only the first fragment has ports."""
     segment = bytes(tcp(dport=179))
     first = ip4(OURS4, Raw(segment + bytes(4)), proto=6, flags="MF")
     later = ip4(OURS4, Raw(segment + bytes(4)), proto=6, frag=3)

@@ -230,7 +230,7 @@ def a_member_leaves_with_its_port(router: Router) -> None:
 
 @ptf_test
 def seeds_make_choices_independent(router: Router) -> None:
-    """What one router sends one way, a router with another seed spreads again."""
+    """Flows that one router sends one way are spread again by a router with another seed."""
     group(router, Member(VIA_B), Member(VIA_C))
     before = paths(router, flows(V4, 200), VIA_B, VIA_C)
     router.default("hash_seed", "set_hash_seed", value=0x5EED1234)

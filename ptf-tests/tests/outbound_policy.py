@@ -100,7 +100,7 @@ def the_interface_that_routing_chose(router: Router) -> None:
 
 @ptf_test
 def routing_comes_first(router: Router) -> None:
-    """What has no way out asks no outbound list."""
+    """A packet without an egress interface is not looked up in an outbound list."""
     guarded(router)
     router.route("10.2.7.0/24", "blackhole")
     router.drops(A, udp_to("10.2.7.1"), "BLACKHOLE")
@@ -143,7 +143,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_carry_the_verdict(router: Router) -> None:
-    """What is punted behind the list comes with all that a re-injection has to bring."""
+    """A packet punted behind the list carries all that its re-injection needs."""
     policy = guarded(router)
     policy.guard(A, IN)
     for flow in FLOWS.values():

@@ -49,7 +49,7 @@ def it_comes_before_policy(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection_hears_its_answer(router: Router) -> None:
-    """Who has our address says so from that address (RFC 4862, 5.4.4); nothing else passes so."""
+    """Only an answer to DAD may come from our own address (RFC 4862, 5.4.4)."""
     group = Ether(src=HOST_MAC, dst="33:33:00:00:00:01")
     answer = ip6(ALL_NODES, ICMPv6ND_NA(tgt=OURS6), src=OURS6, hlim=255)
     router.punts(A, group / answer, "NEIGHBOR_DISCOVERY", stage="LOCAL_DELIVERY")

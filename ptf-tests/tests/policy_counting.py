@@ -37,7 +37,7 @@ def misses_of_each_direction_have_a_meter(router: Router) -> None:
 
 @ptf_test
 def flows_are_not_limited(router: Router) -> None:
-    """What the cache serves needs no punt, whatever the meters say."""
+    """Cache hits need no punt, whatever the state of the meters."""
     policy = Policy(router)
     policy.guard(B, OUT)
     router.punt_meter("OUTBOUND_MISS", rate=1, burst=1)

@@ -208,7 +208,7 @@ def the_whole_walk_to_a_neighbor(router: Router) -> None:
 
 @ptf_test
 def local_verdicts_keep_the_frame(router: Router) -> None:
-    """What the host said out of an interface goes out of it, MAC addresses and all."""
+    """A frame that the host sent out of an interface leaves there with its own MAC addresses."""
     policy = guarded(router)
     policy.bind(D, OUT)
     for interface in (B, D):
@@ -231,7 +231,7 @@ def local_verdicts_keep_the_frame(router: Router) -> None:
 
 @ptf_test
 def local_verdicts_by_routing(router: Router) -> None:
-    """What the controller had routed is routed again, and gets its MAC addresses there."""
+    """A packet that the controller wants routed is routed, which sets its MAC addresses."""
     guarded(router)
     for dst in (V4, V6):
         frame = bytes(Ether(src="02:00:00:00:00:00", dst="02:00:00:00:00:00") / udp_to(dst))

@@ -30,7 +30,7 @@ def back_out_of_the_same_interface(router: Router) -> None:
 
 @ptf_test
 def no_route(router: Router) -> None:
-    """What matches nothing goes to the CPU, which owes the sender an ICMP error."""
+    """A packet without a route goes to the CPU, which owes the sender an ICMP error."""
     for dst in ("192.0.2.1", "2001:db9::1"):
         for source in (A, D, E):
             router.punts(source, udp_to(dst), "NO_ROUTE", stage="ROUTING")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller relies on when it writes the router's tables."""
+"""Guarantees that a controller relies on when it writes the router's tables."""
 
 from p4.v1 import p4runtime_pb2
 
@@ -38,7 +38,7 @@ def codes(router: Router, *updates: p4runtime_pb2.Update) -> list[str]:
 
 @bare_ptf_test
 def tests_leave_nothing(router: Router) -> None:
-    """What a test wrote is gone when the next begins."""
+    """Entries that a test wrote are gone when the next test begins."""
     for table in ("l3_interface", "router_mac", "egress_interface", "nexthop", "nexthop_group"):
         assert written(router, table) == [], table
     for table in ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6"):

@@ -64,7 +64,7 @@ class Second:
         return done.returncode, done.stdout + done.stderr
 
     def scrape(self) -> str:
-        """What Prometheus gets."""
+        """Returns the metrics that Prometheus gets."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.metrics))
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n")

@@ -167,7 +167,7 @@ class Lan:
         r.controller.wait_synced()
 
     def state(self, router: str, version: int) -> str:
-        """What a router's vrrpd says that it is."""
+        """Returns the VRRP state of a router, as its vrrpd reports it."""
         node = self.r if router == "r" else self.s
         (found,) = node.frr.json("show vrrp 5 json")
         return str(found[f"v{version}"]["status"])
@@ -182,7 +182,7 @@ class Lan:
         return self.state(router, version) == "Master" and self.forwarder(version) == router
 
     def forwarder(self, version: int) -> str | None:
-        """Who forwards the host's packets to the server now."""
+        """Returns the router that now forwards the host's packets to the server."""
         with Capture(self.x, "eth0", lambda frame: not frame.outgoing) as seen:
             answered = probes.ping(self.h, SERVER[version], count=1).received
             senders = {

@@ -37,7 +37,7 @@ SENTINELS = 1 << 31
 
 @dataclass
 class Totals:
-    """What has been done so far."""
+    """Totals of the campaign so far."""
 
     packets: int = 0
     datagrams: int = 0
@@ -45,7 +45,7 @@ class Totals:
     shapes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     invalidation: Mapping[str, int] = field(default_factory=dict)
-    """What the router says its commits did with cached flows."""
+    """What the commits did with cached flows, as the router reports it."""
 
 
 class Campaign:

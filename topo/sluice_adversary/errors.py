@@ -6,7 +6,7 @@ from .wire import ICMP_ERRORS, ICMP_PROTOCOL, Piece, Upper, read_piece, read_upp
 
 
 def is_error(version: int, upper: Upper) -> bool:
-    """Whether a packet is an ICMP error that comes back to who sent the packet it is about."""
+    """Whether a packet is an ICMP error, which returns to the sender of the packet it quotes."""
     if upper.protocol != ICMP_PROTOCOL[version] or upper.icmp is None:
         return False
     return upper.icmp >> 8 in ICMP_ERRORS[version]

@@ -161,8 +161,8 @@ class Judge:
             self._judge(Outcome("host"), frame[14:], frame)
 
     def heard(self, data: bytes) -> None:
-        """What a socket of the host's was given, whole or put together. What the router's own
-        processes say to each other over the loopback interface is no packet of the network's.
+        """Takes a packet that a host socket received, whole or reassembled. Ignores packets that
+        the router's own processes exchange over the loopback interface.
         """
         if data[:1] >= b"\x45" and data[12:13] == b"\x7f":
             return

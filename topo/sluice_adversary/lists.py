@@ -24,7 +24,7 @@ HOST, TO_DECRYPT = Outcome("host"), Outcome("decrypt")
 
 
 class Way(NamedTuple):
-    """What is the same for all packets of a datagram: addresses, and how it came."""
+    """Facts shared by all packets of a datagram: addresses, and how it came."""
 
     source: bytes
     destination: bytes
@@ -39,7 +39,7 @@ class Way(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the lists are asked about. `quoted`: of an ICMP error, the packet that answers the
+    """The input of a lookup in the lists. `quoted`: of an ICMP error, the packet that answers the
     one it is about. `own`: what a later fragment shows itself, where `seen` is its first's.
     """
 
@@ -101,7 +101,7 @@ class Lists:
         return found == {wanted}
 
     def _leave(self, link: plan.Link, asked: Asked, generated: tuple[Rule, ...] = ()) -> Outcomes:
-        """What the outbound list says. What an error quotes leads to protection or nowhere."""
+        """Returns the outbound list's outcomes. A quoted packet leads to protection or nowhere."""
         spd = self._policy.of_link(link)
         if spd is None:
             return frozenset({Outcome("out", link.name)})

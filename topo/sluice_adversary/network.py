@@ -48,7 +48,7 @@ RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
 
 
 def configuration() -> dict[str, Any]:
-    """What the router's operator writes. No meter and no queue is to be hit."""
+    """Returns the router's configuration. Its traffic must reach no meter's or queue's limit."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     cache = {"flow_cache": {"size": 200_000, "idle_timeout": 60}}
     return {
@@ -193,8 +193,8 @@ class Arena:
             self.links[plan.ENGINE] = self.peer
 
     def _close_ports(self) -> None:
-        """What sluice-switch does with its own ports. BMv2 leaves them open to the host's stack,
-        so who runs it closes them: a tc filter drops what packet sockets have seen.
+        """Closes the ports to the host's stack, as sluice-switch does with its own. BMv2 leaves
+        them open, so the test network closes them: a tc filter drops what packet sockets have seen.
         """
         for port in self.router.target.ports.values():
             self._place.run("tc", "qdisc", "add", "dev", port, "clsact")
@@ -228,8 +228,8 @@ class Arena:
         return found
 
     def bounds_hit(self) -> Mapping[str, int]:
-        """What was dropped since the start because a meter, a queue or a witness's buffer was
-        full: what was dropped so proves nothing.
+        """Returns the drops since the start at a full meter, queue or witness's buffer. Such
+        drops prove nothing.
         """
         now = self._bounds()
         return {
@@ -243,7 +243,7 @@ class Arena:
         return self._engine.status()
 
     def taken_wrongly(self) -> list[str]:
-        """What the engine has decrypted and should not have, by its own counters."""
+        """Returns what the engine wrongly decrypted, by its own counters."""
         return [] if self.peer is None else self.peer.taken_wrongly(self.engine_status())
 
     def _sealing_drops(self) -> Mapping[str, int]:

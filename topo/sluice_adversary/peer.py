@@ -50,7 +50,7 @@ class WithEngine(Reference):
     """The reference where no witness sees what the engine is given to decrypt."""
 
     def expect(self, datagram: Datagram) -> Expectation:
-        """What may become of it. The engine drops all ESP but the peer's."""
+        """Returns the datagram's permitted outcomes. The engine drops all ESP but the peer's."""
         found = super().expect(datagram)
         if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
             return replace(found, must=False, excuse=found.excuse or "dropped by the engine")

@@ -34,7 +34,7 @@ class Link(NamedTuple):
 
     @property
     def host_mac(self) -> str:
-        """The MAC address of everybody else here."""
+        """The MAC address of all other stations on this link."""
         return f"02:00:00:00:02:{self.number:02x}"
 
     @property

@@ -37,14 +37,14 @@ class _Unknown:
 
 
 class _Opaque:
-    """What a rule asks for that matches only packets without such a selector."""
+    """Selector value of a rule that matches only packets without such a selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()
 
 
 class Seen(NamedTuple):
-    """What a search may look at. None: the packet has no such selector."""
+    """The selectors that a search may read. None: the packet has no such selector."""
 
     source: bytes
     destination: bytes
@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a rule says. `bundle` is 0 where it protects nothing; `final`: no rule matched."""
+    """The verdict of a rule. `bundle` is 0 where it protects nothing; `final`: no rule matched."""
 
     action: str
     bundle: int = 0

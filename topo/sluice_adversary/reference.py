@@ -42,7 +42,7 @@ MOST_EXTENSIONS = 12
 
 @dataclass(frozen=True)
 class Expectation:
-    """What may become of each packet of a datagram; `must`: all of them arrive.
+    """The permitted outcomes of each packet of a datagram; `must`: all of them arrive.
 
     `may_overlap`: fragments that overlap may all pass, since every verdict that they could
     make of the datagram is the same, or since some of them make it whole: what comes under
@@ -64,7 +64,7 @@ class Reference:
     # -- a datagram from outside
 
     def expect(self, datagram: Datagram) -> Expectation:
-        """What may become of it."""
+        """Returns the permitted outcomes of a datagram."""
         pieces = datagram.pieces
         nothing = (NOTHING,) * len(pieces)
         if any(piece is None for piece in pieces):
@@ -142,7 +142,7 @@ class Reference:
     # -- the packets of one datagram
 
     def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[Outcomes], str]:
-        """What each packet may do, and why the datagram may be dropped, or nothing."""
+        """Returns each packet's permitted outcomes, and a drop reason (may be empty)."""
         piece = group[0]
         way = _way(datagram, piece)
         firsts = {p.payload: self._first(way, p) for p in group if p.offset == 0}

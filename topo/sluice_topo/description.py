@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topology consists of: hosts, routers, links. Nothing runs here.
+"""The parts of a topology: hosts, routers, links. Nothing runs here.
 
 A router's files are in a folder of its name: `frr.conf`, and for a P4 router
 also `sluice.yaml`; they are what an operator would write, and are read as

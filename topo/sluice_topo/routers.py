@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
+"""The software of a node: a host's stack, FRR over the kernel, FRR over a P4 switch.
 
 Everything here works on a `Namespace` whose links are already in place, so it
 is the same under mininet and under the test kit.

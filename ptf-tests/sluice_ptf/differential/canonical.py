@@ -25,7 +25,7 @@ class Canonical:
     lines: tuple[str, ...]
 
     def difference(self, other: Canonical) -> str:
-        """What is in one and not in the other; empty if they are alike."""
+        """Lists the differences between the two; empty if they are alike."""
         ours, theirs = Counter(self.lines), Counter(other.lines)
         text = [f"- {line}" for line in (ours - theirs).elements()]
         text += [f"+ {line}" for line in (theirs - ours).elements()]

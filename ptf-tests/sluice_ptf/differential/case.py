@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What tells it from other entries: its table and what it matches."""
+        """The entry's identity: its table and its match."""
         return f"{self.table} {sorted(self.match.items())}"
 
     def on(self, router: Router) -> p4runtime_pb2.TableEntry:
@@ -134,7 +134,7 @@ class Subject:
             return outcome, {key: count - before[key] for key, count in after.items()}
 
     def run_each(self, case: Case) -> list[Outcome]:
-        """What came of each packet, one after the other."""
+        """The results of the packets, in order."""
         with self._installed(case):
             return [self._probe.exchange([packet]) for packet in case.packets]
 

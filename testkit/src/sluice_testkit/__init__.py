@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test, demo and benchmark of Sluice stands on.
+"""The common base of all tests, demos and benchmarks of Sluice.
 
 Layers, dependencies downward only:
 
@@ -11,9 +11,9 @@ Layers, dependencies downward only:
     wait  packet  owner  janitor  where      (almost) no dependencies
 
 Promises: names are unique to the running process, so that runs side by side
-do not meet; whatever a run made goes away with it, also when it is killed
-(janitor) or when the whole machine's worth of it was (owner.sweep); nothing
-waits for time to pass, everything waits for a condition with a deadline.
+do not collide; all that a run made is removed with it, also when the run is
+killed (janitor) or its janitor too (owner.sweep); nothing waits for time to
+pass, everything waits for a condition with a deadline.
 
 Only the standard library and PyYAML, because it is imported from virtual
 environments that agree on little else. The interposer's other half,

@@ -66,7 +66,7 @@ def measure(
 
 
 def machine() -> dict[str, Any]:
-    """What the measurements were made on."""
+    """Describes the machine that the measurements were made on."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):

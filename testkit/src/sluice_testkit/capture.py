@@ -85,7 +85,7 @@ class Capture:
             self._frames.append(frame)
 
     def frames(self, matching: Filter | None = None) -> list[Frame]:
-        """The frames so far, in order: what had arrived when this was called is among them."""
+        """Returns the frames so far, in order, with all that had arrived before the call."""
         self._take_in()
         self._check_for_loss()
         frames = list(self._frames)

@@ -37,7 +37,7 @@ class ChildSa:
 
 @dataclass
 class _Negotiation:
-    """What a log has said so far about one child SA."""
+    """Facts that a log has given so far about one child SA."""
 
     initiated: bool
     keys: dict[tuple[str, str], str] = field(default_factory=dict)

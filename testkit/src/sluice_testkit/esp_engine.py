@@ -10,7 +10,7 @@ number, which is enough for a witness to tell ciphertext from cleartext.
     sa to the engine, ENCRYPT  -> outer packet in ESP, ENCRYPTED
     SPI to the engine, DECRYPT -> inner packet, DECRYPTED, of its SA's bundle
 
-What it cannot serve it drops and counts in `refused`. Depends on namespaces
+Packets that it cannot serve are dropped and counted in `refused`. Depends on namespaces
 and packet.
 """
 
@@ -190,9 +190,9 @@ class EspEngine:
         inbound: Mapping[int, int],
     ):
         self.encrypted: list[Frame] = []
-        """What it was given to encrypt: the inner packets, in order."""
+        """The inner packets received for encryption, in order."""
         self.decrypted: list[Frame] = []
-        """What it decrypted, in order."""
+        """The decrypted packets, in order."""
         self.refused: Counter[str] = Counter()
         self._outbound = dict(outbound)
         self._inbound = dict(inbound)

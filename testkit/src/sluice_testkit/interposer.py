@@ -68,7 +68,7 @@ class Interposer:
 
     @contextlib.contextmanager
     def hold(self, kind: Kind, /, **wanted: object) -> Iterator["Gate"]:
-        """Hold messages whose facts are as wanted; what is left at the end goes on its way."""
+        """Holds messages whose facts match `wanted`; forwards the rest when the block ends."""
         gate = self._gate(kind, "hold", wanted)
         try:
             yield gate
@@ -133,7 +133,7 @@ class Gate:
         self._kind = kind
 
     def held(self) -> list[Facts]:
-        """What is held, the oldest first."""
+        """Returns the facts of the held messages, oldest first."""
         held = self._interposer.ask(do="held", kind=self._kind)
         assert isinstance(held, list)
         return held

@@ -103,7 +103,7 @@ def _end_groups(groups: Iterable[tuple[int, int]]) -> None:
 
 
 def _read_until_closed(lines: TextIO) -> list[tuple[str, str]]:
-    """What is left when the owner is gone, in the order in which it was made."""
+    """Returns what is left when the owner is gone, in order of creation."""
     left: dict[tuple[str, str], None] = {}
     for line in lines:
         kind, _, value = line[1:].rstrip("\n").partition(" ")

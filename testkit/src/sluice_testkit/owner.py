@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a namespace or a directory belongs to, written into its name.
+"""Encodes the owner of a namespace or a directory in its name.
 
 Everything that outlives a process (a named namespace, a directory under the
 temporary directory) is called `sl-PID-START-label`, START being the owner's

@@ -36,7 +36,7 @@ from sluice_testkit.packet import parse
 
 Facts = dict[str, Any]
 Forward = Callable[[bool], None]
-"""What becomes of a message: it goes on (True), or is dropped."""
+"""Forwards a message (True) or drops it (False)."""
 
 KINDS = ("packet_in", "packet_out", "write", "answer")
 SERVICE = "p4.v1.P4Runtime"
@@ -57,12 +57,12 @@ ENUMS = {
     "reason": "punt_reason_t",
     "verdict": "verdict_t",
 }
-"""What p4c's P4Info leaves out: the types of the packet metadata that have members' names."""
+"""Enum type of each packet metadata field that has one; p4c's P4Info omits them."""
 ENTITIES_WITH_TABLE = ("table_entry", "direct_counter_entry", "direct_meter_entry")
 
 
 class Names:
-    """What P4Info calls things: tables, packet metadata and the members of enums."""
+    """Names from P4Info: tables, packet metadata and the members of enums."""
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.tables = {table.preamble.id: table.preamble.alias for table in p4info.tables}
@@ -100,7 +100,7 @@ class Names:
         return facts
 
     def of_entry(self, entry: Any) -> Facts:
-        """What an entry of exact match fields asks for and gives, as numbers."""
+        """Returns the match fields and action parameters of an exact-match entry, as numbers."""
         fields, action = self._fields[entry.table_id], entry.action.action
         parameters = self._parameters[action.action_id]
         return {
@@ -158,7 +158,7 @@ class Gate:
         return len(going)
 
     def forget(self, forward: Forward) -> None:
-        """Whoever sent this one is gone."""
+        """Forgets a held message whose sender no longer waits for it."""
         self.held = [one for one in self.held if one[1] is not forward]
 
 
@@ -184,7 +184,7 @@ class Proxy:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def entries(self, device_id: int, table: str) -> list[Facts]:
-        """What the switch says that a table holds. Its match fields have to be exact ones."""
+        """Reads the entries of a table from the switch. All its match fields must be exact."""
         (number,) = (key for key, name in self._names.tables.items() if name == table)
         request = p4r.ReadRequest(device_id=device_id)
         request.entities.add().table_entry.table_id = number

@@ -44,7 +44,7 @@ class Command:
 
     @property
     def words(self) -> str:
-        """The command on one line, without comments: what registries name it by."""
+        """The command on one line, without comments: its name in registries."""
         lines = [re.sub(r"(^|\s)#.*", "", line) for line in self.text.splitlines()]
         return " ".join(" ".join(lines).replace("\\", " ").split())
 

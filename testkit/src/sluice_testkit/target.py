@@ -141,7 +141,7 @@ class Target:
             self.process = None
 
     def log(self) -> str:
-        """What it has written so far."""
+        """Returns the log that the target has written so far."""
         return "" if self.process is None else self.process.log()
 
     def _listens(self) -> bool:

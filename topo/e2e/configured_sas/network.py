@@ -95,7 +95,7 @@ class Sites:
         return int(counters["switch_drops"].get(reason, {"packets": 0})["packets"])
 
     def problems(self, router: str) -> str:
-        """What `show status` names as problems."""
+        """Returns the problems in `show status`."""
         status = self.router(router).controller.ask(command="show", what="status")
         return "\n".join(status["problems"])
 

@@ -66,7 +66,7 @@ class Witness:
         self._allowed.append(matching)
 
     def sent(self, wire: str, matching: Filter | None = None) -> list[Frame]:
-        """What the router has sent onto a wire so far."""
+        """Returns the frames that the router has sent onto a wire so far."""
         return [f for f in self.wires[wire].frames(matching) if not f.outgoing]
 
     def esp(self, wire: str) -> int:
@@ -74,7 +74,7 @@ class Witness:
         return len(self.sent(wire, is_esp))
 
     def arrived(self, host: str, matching: Filter | None = None) -> list[Frame]:
-        """What has come to a host so far."""
+        """Returns the frames that have come to a host so far."""
         return [f for f in self.hosts[host].frames(matching) if not f.outgoing]
 
     def check(self) -> None:
