@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes from an ESP engine. The shim speaks for a packet's past, so only an
-// engine's port may bring it, and what it says is checked as far as the pipeline
+// Accepts packets from an ESP engine. The shim vouches for a packet's past, so it is
+// accepted only from an engine's port, and its fields are checked as far as the pipeline
 // can: a decrypted packet names a bundle of the VRF that it is in (ipsec_inbound.p4),
 // an encrypted one is ESP from the address that its bundle sends from.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a packet still needs before it can leave: an interface that exists, hops
+// Checks that a packet has all it needs to leave: an interface that exists, hops
 // to live, room in the MTU (with what protection will add), a neighbour's MAC
-// address (the engine needs none). What fails is punted as it came in; the
+// address (the engine needs none). A packet that fails is punted unchanged; the
 // controller answers, fragments or waits, and re-injects at REWRITE.
 
 #ifndef SLUICE_EXCEPTIONS_P4
@@ -41,8 +41,8 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
     action leave() {
     }
 
-    // The first entry that matches decides. What this router made has not been
-    // forwarded yet, so its TTL is not looked at.
+    // The first matching entry decides. Packets made by this router have not been
+    // forwarded yet, so their TTL is not checked.
     table exception {
         key = {
             meta.origin:              ternary;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is about to leave, against SPD-O (RFC 4301, 5.1): the outbound list of
+// Checks outgoing packets against SPD-O (RFC 4301, 5.1): the outbound list of
 // the interface that routing chose. The cache holds the policy's verdict and
-// never the next hop, so a change of routes retires nothing here.
+// never the next hop, so a route change invalidates no entry here.
 //
 // One kind of packet is not looked up: an ICMP error of this router about a packet
 // that an SA carried. It quotes plaintext, so it leaves by that packet's bundle or not

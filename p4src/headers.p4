@@ -58,7 +58,7 @@ header ipv6_fragment_t {
     bit<32> identification;
 }
 
-// What TCP and SCTP have in common; the rest of either is payload here.
+// The fields common to TCP and SCTP; the rest of either header is payload here.
 header ports_t {
     bit<16> src_port;
     bit<16> dst_port;

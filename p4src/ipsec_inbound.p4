@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What came in, against SPD-I (RFC 4301, 5.2), before anything is delivered or
-// routed.
+// Checks incoming packets against SPD-I (RFC 4301, 5.2), before they are delivered
+// or routed.
 //
 //   ESP to one of our addresses: a known SPI goes to its engine, or as a fragment
 //       to the engine that reassembles; an unknown one ends here.

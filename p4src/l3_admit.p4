@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What may come in: from a known layer-3 interface, to this router's MAC address
+// Admits packets: from a known layer-3 interface, to this router's MAC address
 // or to a group, well formed, from and to addresses that may appear on a wire.
 
 #ifndef SLUICE_L3_ADMIT_P4
@@ -238,8 +238,8 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
     engine_return() from_engine;
 
     apply {
-        // A neighbour advertisement to a group: whoever has one of our addresses says
-        // so from that address, while we ask whether it is free (RFC 4862, 5.4.4).
+        // A neighbour advertisement to a group. While we run duplicate address detection,
+        // a node that has our address answers from that address (RFC 4862, 5.4.4).
         bool answers_duplicate_detection = meta.is_group == 1 && meta.ttl == 255
             && meta.protocol == PROTOCOL_ICMPV6 && meta.dst_port[15:8] == 136;
 

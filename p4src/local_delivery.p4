@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is for this router goes to the CPU under the reason that meters it; what
-// is for a neighbourhood only (groups, link-local addresses, neighbour
-// discovery) ends here and is never routed.
+// Sends packets for this router to the CPU under the reason that meters them.
+// Packets of link scope (groups, link-local addresses, neighbour discovery) end
+// here and are never routed.
 
 #ifndef SLUICE_LOCAL_DELIVERY_P4
 #define SLUICE_LOCAL_DELIVERY_P4

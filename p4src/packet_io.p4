@@ -84,7 +84,7 @@ control packet_io(inout headers_t hdr, inout metadata_t meta) {
         drop_packet(meta, reason);
     }
 
-    // What is asked for, against what the packet is.
+    // Checks the requested kind against the packet.
     table packet_out_kind {
         key = {
             hdr.packet_out.kind:         ternary;

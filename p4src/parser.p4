@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From Ethernet to the ports. Nothing here drops: what contradicts itself is
+// From Ethernet to the ports. Nothing here drops: inconsistent headers are
 // flagged in the metadata, and l3_admit decides, so that every loss has a name.
 //
 //   Ethernet [VLAN or shim] --> IPv4 [options] ----+--> TCP, SCTP: ports
@@ -15,7 +15,7 @@
 #ifndef SLUICE_PARSER_P4
 #define SLUICE_PARSER_P4
 
-// What is read behind all IP headers, by protocol number. ICMP and ICMPv6 are
+// Selects the header behind all IP headers, by protocol number. ICMP and ICMPv6 are
 // read over either IP version: rules may name the type of both.
 #define TRANSPORT_STATES          \
     PROTOCOL_ICMP:   parse_icmp;  \
@@ -154,7 +154,7 @@ parser frame_parser(packet_in packet, inout headers_t hdr, inout metadata_t meta
     }
 
     // RFC 3948: a keep-alive is a single byte, a zero marker announces IKE,
-    // anything else is the SPI of an ESP packet. What was read here lies inside the
+    // anything else is the SPI of an ESP packet. The bytes read here lie inside the
     // IP packet only if summary.p4 says so (has_esp).
     state parse_nat_traversal_marker {
         transition select(packet.lookahead<bit<32>>()) {

@@ -5,13 +5,13 @@
 // ordered search may be cached by exact match because the key holds everything
 // that any rule looks at). Stages 4 and 7 have an instance each.
 //
-// Every flow carries the epoch that it was installed in, and counts only while
-// that is its list's: one write to list_state retires them all at once. A list
-// without an epoch serves nobody.
+// Every flow carries the epoch that it was installed in, and is valid only while
+// its list has that epoch: one write to list_state retires all flows at once. A
+// list without an epoch gives no verdict.
 //
-// A fragment meets the rule that its datagram meets (RFC 4301, section 7). Fragments
-// are cached only where every rule that they could meet says the same; all others go
-// to the CPU, which knows them by their identification.
+// A fragment matches the rule that its datagram matches (RFC 4301, section 7). Fragments
+// are cached only where all rules that they could match agree; all others go to the
+// CPU, which assigns them to their datagram by the identification field.
 
 #ifndef SLUICE_POLICY_P4
 #define SLUICE_POLICY_P4

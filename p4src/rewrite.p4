@@ -35,7 +35,7 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
             hdr.ethernet.dst_addr = meta.neighbor_mac;
         }
 
-        // What this router made, and the engine's outer header, are at their first hop.
+        // Packets made by this router, and the engine's outer header, are at their first hop.
         if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
             if (hdr.ipv4.isValid()) {
                 ipv4_hop.apply();

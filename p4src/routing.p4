@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a packet goes next.
+// Selects the next hop of a packet.
 //
 //   ipv4_fib, ipv6_fib --+------------------------> nexthop --> interface,
 //   (vrf, prefix)        \-> nexthop_group (hash) -/            neighbour MAC
 //
-// A route that has one next hop never sees the group table: multipath costs
+// A route with a single next hop skips the group table: multipath costs
 // nothing where it is not used. Next hops and groups are shared by routes, so
 // a neighbour that changes its MAC address is one write.
 

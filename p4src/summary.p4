@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What IPv4 and IPv6 headers say alike, so that later stages ask once.
+// Extracts the facts common to IPv4 and IPv6, so that later stages need one test.
 
 #ifndef SLUICE_SUMMARY_P4
 #define SLUICE_SUMMARY_P4

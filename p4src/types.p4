@@ -68,7 +68,7 @@ enum bit<8> stage_t {
     REWRITE        = 6
 }
 
-// What becomes of a packet; every stage runs only while it is CONTINUE.
+// The disposition of a packet; a stage runs only while it is CONTINUE.
 enum bit<8> fate_t {
     CONTINUE = 0,
     DROP     = 1,
@@ -84,8 +84,8 @@ enum bit<8> origin_t {
     ENCRYPTED = 3   // the engine's own output: past the outbound list, whatever holds it up
 }
 
-// Policy tells whole packets, first and later fragments apart: a verdict for one
-// of them is none for the others (RFC 4301, section 7).
+// Policy distinguishes whole packets, first fragments and later fragments: a verdict
+// for one kind does not apply to the others (RFC 4301, section 7).
 enum bit<2> fragment_t {
     WHOLE = 0,
     FIRST = 1,
@@ -104,7 +104,7 @@ enum bit<8> packet_out_kind_t {
     REINJECT     = 3
 }
 
-// What the shim asks of the engine, and what the engine says it did.
+// The operation that the shim requests of the engine, or that the engine performed.
 enum bit<8> shim_kind_t {
     NONE      = 0,
     ENCRYPT   = 1,   // to the engine
@@ -187,7 +187,7 @@ enum bit<8> drop_reason_t {
 
 const bit<32> DROP_REASONS = 64;   // size of drop_counter
 
-// What a look-up in one list of an SPD came to.
+// The result of a lookup in one list of an SPD.
 enum bit<8> outcome_t {
     MISS      = 0,
     VERDICT   = 1,
@@ -197,7 +197,7 @@ enum bit<8> outcome_t {
     SEGMENTS  = 5    // the destination that rules look at is not the packet's last
 }
 
-// One list, asked once for a packet. A claim is the verdict that a re-injected
+// One lookup in one list, for one packet. A claim is the verdict that a re-injected
 // packet brings along, with the list and generation that it was searched in.
 struct policy_t {
     list_t       list_id;
@@ -241,7 +241,7 @@ struct metadata_t {
     bit<16>         src_port;           // TCP, UDP, SCTP; else 0
     bit<16>         dst_port;           // likewise; ICMP: type and code
 
-    // What IPv4 and IPv6 say alike (summary.p4).
+    // Facts common to IPv4 and IPv6 (summary.p4).
     bit<16>         ether_type;         // behind the VLAN tag, where there is one
     bit<8>          ttl;
     bit<16>         ip_length;          // bytes of the whole IP packet
@@ -252,7 +252,7 @@ struct metadata_t {
     bit<1>          is_group;           // multicast or broadcast destination address
     bit<1>          is_link_local;      // source or destination address
 
-    // The packet's way.
+    // The packet's way through the stages.
     fate_t          fate;
     stage_t         entry;              // the first stage that this packet passes
     stage_t         stage;              // the stage that decided to punt
@@ -284,8 +284,8 @@ struct metadata_t {
     // Policy (policy.p4 and the stages that use it).
     policy_t        inbound;
     policy_t        outbound;
-    bundle_t        bundle;             // that the packet was decrypted by; 0: it came in clear
-    bundle_t        sa_bundle;          // that is to protect the packet; 0: none
+    bundle_t        bundle;             // decrypted this packet; 0: it came in clear
+    bundle_t        sa_bundle;          // is to protect the packet; 0: none
     sa_t            sa;
     engine_t        engine;
     shim_kind_t     shim_kind;          // NONE: the packet does not go to the engine

@@ -40,7 +40,7 @@ control tna_ingress(inout headers_t hdr, inout metadata_t meta,
         if (ig_prsr_md.parser_err != 0) {
             meta.malformed = 1;
         }
-        // What was summed is not the whole header; the controller sums it.
+        // The checksum did not cover the whole header; the controller verifies it.
         if (meta.options_unparsed == 1) {
             meta.checksum_error = 0;
         }

@@ -46,8 +46,8 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
 
     apply {
         hash_seed.apply();
-        // Fragments carry ports in the first of them only; all must take one
-        // path, so none of them is told apart by more than its addresses.
+        // Only the first fragment carries ports, and all fragments must take one
+        // path, so fragments are hashed by their addresses only.
         if (meta.fragment == fragment_t.WHOLE) {
             protocol = meta.protocol;
             ports = meta.src_port ++ meta.dst_port;

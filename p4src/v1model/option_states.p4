@@ -83,8 +83,8 @@
         transition accept;
     }
 
-    // A routing header of type 0 with segments left is a source route (RFC 5095). One
-    // of another type names a destination that policy has not seen (RFC 8200, 4.4).
+    // A routing header of type 0 with segments left is a source route (RFC 5095). A
+    // header of another type names a destination that policy has not seen (RFC 8200, 4.4).
     state extract_ipv6_extension {
         bit<32> fixed = packet.lookahead<bit<32>>();
         bit<8> length = fixed[23:16];
