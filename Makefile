@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The one way in: `make setup`, then whatever `make help` lists. setup is
-# idempotent and remembers what it did in build/stamps/; every other target
-# depends on the parts of it that it needs.
+# The entry point: `make setup`, then any target that `make help` lists. setup is
+# idempotent and records its results in build/stamps/; every other target depends
+# on the parts of it that it needs.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,15 +21,15 @@ export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
 # sluice-switch, or bmv2 where simple_switch_grpc is installed.
 TARGET ?= sluice-switch
 export TARGET
-# sluice-switch's engine wherever it is started: interpreter or native.
+# sluice-switch's engine in all targets that start it: interpreter or native.
 ENGINE ?=
 ifneq ($(ENGINE),)
 export SLUICE_ENGINE := $(ENGINE)
 endif
-# One of `make fuzz`'s targets, and how long each is run; without a time, up to the project's bars.
+# One of the targets of `make fuzz`, and the time for each; without a time, up to the project's bars.
 FUZZ ?=
 SECONDS ?=
-# Passed on to the program that a target runs: make ptf ARGS=outbound_policy.
+# Arguments for the program that a target runs: make ptf ARGS=outbound_policy.
 ARGS ?=
 
 STAMPS := build/stamps
@@ -40,7 +40,7 @@ BENCH := .venv/bench/bin
 PIP_INSTALL := pip install --quiet --no-build-isolation
 NATIVE := controller/src/sluice/_native.abi3.so
 SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
-# On a terminal cargo shows how far it is.
+# On a terminal cargo shows its progress.
 QUIET := $(shell test -t 2 || echo --quiet)
 TIMED := $(ROOT)/switch/timed
 
@@ -128,7 +128,7 @@ ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
 e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namespaces, on TARGET
 	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e topo/interop $(ARGS)
 
-# ARGS="--packets N --seed S"; what it finds is saved under build/prove.
+# ARGS="--packets N --seed S"; findings are saved under build/prove.
 .PHONY: prove
 prove: setup-run ## A million hostile packets, random restarts, parts that die under traffic: nothing leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
@@ -137,7 +137,7 @@ prove: setup-run ## A million hostile packets, random restarts, parts that die u
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 	$(MAKE) --no-print-directory prove-restarts ARGS=
 
-# Of each part so many, under traffic; the record is build/prove/restarts.json.
+# RESTART_PROOFS gives the number of kills of each part, under traffic; the record is build/prove/restarts.json.
 RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
 .PHONY: prove-restarts
 prove-restarts: setup-run ## The last part of it: controller, FRR, FPM and switch die, over and over
@@ -145,14 +145,14 @@ prove-restarts: setup-run ## The last part of it: controller, FRR, FPM and switc
 	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
-# Three VRFs with the same addresses, where the kernel separates them; this machine's own may not.
+# Three VRFs with the same addresses, separated by the kernel, which on this machine may lack VRF devices.
 .PHONY: prove-vrfs
 prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# IKE and ESP with implementations of others; what needs no ESP in the kernel is in `make e2e`, too.
+# IKE and ESP with other implementations; tests that need no ESP in the kernel are in `make e2e`, too.
 # ARGS="-x topo/interop/test_strongswan.py" runs this file alone.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
@@ -180,7 +180,7 @@ conformance: require-p4c $(STAMPS)/ptf switch ## p4c's v1model tests: make confo
 require-tree:
 	@test -n "$(TREE)" || { echo "foreign: say where copies of others' repositories are: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
 
-# The scripts of others need mininet, scapy, ptf and gRPC in one Python.
+# Scripts of other projects need mininet, scapy, ptf and gRPC in one Python.
 FOREIGN_PYTHON ?= python3
 .PHONY: foreign
 foreign: require-tree switch ## What others wrote for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
@@ -191,8 +191,8 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-# Valgrind's CPU has no AVX-512: what it runs are the kernels for CPUs without. It takes malloc's place, which the
-# test that counts allocations takes, too.
+# Valgrind's CPU has no AVX-512, so it runs the kernels for CPUs without. It replaces malloc, as does the test that
+# counts allocations.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
 memcheck: $(STAMPS)/cargo ## Tests of look-up structures and ESP engine under valgrind, CASES=N inputs for each property
@@ -286,7 +286,7 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) $(TIMED) "native module" cargo build $(QUIET) --release --locked
 	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
 
-# The commands' own help is part of it.
+# The site includes the commands' own help.
 .PHONY: docs
 docs: setup-run $(STAMPS)/docs ## The documentation as a site in build/site, to be read without a network
 	$(CONTROLLER)/python -m sluice.config_reference --check $(ROOT)
@@ -299,9 +299,9 @@ DESTDIR ?=
 SYSCONFDIR ?= /etc
 DIST := build/dist
 VERSION := $(shell packaging/version)
-# Of the Debian packages; a later one of the same version is VERSION+1.
+# The version of the Debian packages; a later build of the same version is VERSION+1.
 DEB_VERSION ?= $(VERSION)
-# `install` and `deb` build with it; everyday builds name the checkout's commit.
+# `install` and `deb` build with this commit; everyday builds name the checkout's commit.
 COMMIT = $(shell packaging/version commit)
 WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
 INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
@@ -326,7 +326,7 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
-# The second packages are newer ones, for the upgrade. Mounts end with the namespace of their own.
+# The second packages are newer ones, for the upgrade. Mounts end with their separate namespace.
 .PHONY: test-packages
 test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
 	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
@@ -370,7 +370,7 @@ lock: ## Renew requirements/*.lock from requirements/*.in
 clean: ## Remove what was built; environments and locks stay
 	rm -rf build/stamps build/proto switch/target $(NATIVE)
 
-# What running the whole router needs.
+# Prerequisites of running the whole router.
 .PHONY: setup-run
 setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
 
@@ -379,7 +379,7 @@ setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
 $(STAMPS):
 	@mkdir -p $@
 
-# What fails without a toolchain says so first.
+# Reports a missing toolchain first, before any other target fails.
 $(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	@missing=(); \
 	for package in $$(sed 's/#.*//' packages.apt); do \
@@ -395,7 +395,7 @@ $(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	fi
 	@touch $@
 
-# What building and testing write, rounded up.
+# Disk space for building and testing, rounded up.
 DISK_MB := 6000
 
 $(STAMPS)/cargo: switch/Cargo.toml switch/check-toolchain | $(STAMPS)
@@ -410,7 +410,7 @@ $(STAMPS)/promtool: $(STAMPS)/apt
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components 3 ./usr/bin/promtool && rm prometheus_*.deb
 	@touch $@
 
-# $(call venv,DIR,LOCKS...): an environment that holds what the locks name.
+# $(call venv,DIR,LOCKS...): an environment with the packages of these locks.
 define venv
 	@echo "setup: $(1)"
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)

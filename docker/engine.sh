@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# What docker, podman and buildah do alike, under one name; sourced by `images` and `lock`.
+# A common interface to docker, podman and buildah; sourced by `images` and `lock`.
 #
-# CONTAINERS names one; else it is the first that is installed (and, for docker, has a daemon).
+# CONTAINERS selects one; else it is the first that is installed (and, for docker, has a daemon).
 # podman and buildah run build steps in a chroot, which needs no container runtime.
 export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}"
 
@@ -17,7 +17,7 @@ find_engine() {
   fi
 }
 
-# build OPTIONS...: of the checkout. buildah's cache does not look at what a step mounts.
+# build OPTIONS...: builds from the checkout. buildah's cache ignores the mounts of a step.
 build() {
   case $CONTAINERS in
     docker) DOCKER_BUILDKIT=1 docker build --quiet "$@" . ;;
@@ -45,7 +45,7 @@ import() {
   esac
 }
 
-# digest NAME: what a registry has under this name today, as NAME@DIGEST.
+# digest NAME: the current digest of this name in its registry, as NAME@DIGEST.
 digest() {
   "$CONTAINERS" pull --quiet "$1" >/dev/null 2>&1 || return 1
   case $CONTAINERS in
@@ -54,7 +54,7 @@ digest() {
   esac
 }
 
-# in_image NAME COMMAND...: runs a command as root in a container that goes away.
+# in_image NAME COMMAND...: runs a command as root in a temporary container.
 in_image() {
   local container image=$1
   shift

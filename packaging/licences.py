@@ -22,8 +22,8 @@ COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
 
 
 def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
-    """The crates of others that go into `crate`, or into several with commas between: what they
-    depend on, but for builds and tests."""
+    """The third-party crates that go into `crate`, or into several with commas between, without
+    dependencies of builds and tests only."""
     host = re.search(r"host: (\S+)", output("rustc", "-vV"))
     assert host
     words = ["metadata", "--locked", "--format-version=1", f"--filter-platform={host[1]}"]
@@ -44,7 +44,7 @@ def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
 
 
 def output(*argv: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -108,7 +108,7 @@ def describe_python(site_packages: Path) -> list[str]:
 
 
 def main() -> None:
-    """Print both."""
+    """Prints both lists."""
     manifest, crate, *site_packages = sys.argv[1:]
     lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
     print("\n".join(lines + describe_crates(manifest, crate)))

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates the few p4.v1 and google.rpc messages this crate looks into, from the .proto files
-//! that `make setup` unpacks (directory: `SLUICE_PROTO_DIR`, default `build/proto` of the
-//! repository), and those that sluice-switch answers questions with, from its own. protox compiles
-//! them, so no protoc is needed.
+//! Generates the few p4.v1 and google.rpc messages that this crate decodes, from the .proto files of `make setup`
+//! (directory: `SLUICE_PROTO_DIR`, default `build/proto` of the repository), and the messages of sluice-switch's admin
+//! service, from the switch's own .proto files. protox compiles them, so that no protoc is needed.
 
 use std::path::{Path, PathBuf};
 use std::{env, process};

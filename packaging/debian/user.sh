@@ -1,4 +1,4 @@
-# The user of both daemons. Its group is the operators': it may ask the controller and the switch.
+# The user of both daemons. Its group is for operators: it may connect to the controller and the switch.
 if ! getent passwd sluice >/dev/null; then
   adduser --system --group --quiet --no-create-home --home /var/lib/sluice --gecos "Sluice router" sluice
 fi

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare Debian 12 in a directory, and the same booted.
+"""A bare Debian 12 in a directory, and its boot.
 
-`BareRoot` is made by mmdebstrap; `apt` in it knows Debian's archive only. `Booted` runs its systemd
-as process 1 of PID, mount and cgroup namespaces of its own, in a given network namespace: units are
+`BareRoot` is made by mmdebstrap; its `apt` knows only Debian's archive. `Booted` runs its systemd
+as process 1 of separate PID, mount and cgroup namespaces, in a given network namespace: units are
 started as on a machine, with their sandbox in force. /dev is a directory with the usual nodes, as
 udev makes them. Cgroups of devices are not in force.
 """
@@ -19,7 +19,7 @@ from sluice_testkit.wait import wait_until
 SUITE = "bookworm"
 FILES = ("etc", "usr", "var/lib/sluice", "var/lib/sluice-switch", "var/lib/sluice-esp")
 PACKAGES = Path("root/packages")
-"""Where package files are put in the root."""
+"""Directory of package files in the root."""
 CGROUPS = Path("/sys/fs/cgroup")
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -43,7 +43,7 @@ class BareRoot:
         run(["rm", "-rf", "--one-file-system", str(self.path)])
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command to its end; its output, and errors after it."""
+        """Runs a command to its end; returns its output, followed by errors."""
         argv = ["chroot", str(self.path), *command]
         done = run(argv, check=check, timeout=600, env=ENVIRONMENT)
         return done.stdout + done.stderr
@@ -53,7 +53,7 @@ class BareRoot:
         return self.run("apt-get", "-q", "--yes", "--no-install-recommends", *words)
 
     def put(self, file: Path) -> str:
-        """Copies a package file into it; its path there."""
+        """Copies a package file into it; returns its path there."""
         shutil.copy(file, self.path / PACKAGES)
         return f"/{PACKAGES / file.name}"
 
@@ -101,7 +101,7 @@ exec env -i container=sluice-test PATH="$PATH" chroot . /lib/systemd/systemd --l
 
 
 class Booted:
-    """A root with its systemd running. Leave no process of it behind: call `stop`."""
+    """A root with its systemd running. Call `stop`, so that no process of it is left behind."""
 
     def __init__(self, root: BareRoot, namespace: Namespace, supervisor: Supervisor):
         self.root = root
@@ -122,14 +122,14 @@ class Booted:
         wait_until(booted, 60, "systemd to have booted")
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command in it to its end; its output, and errors after it."""
+        """Runs a command in it to its end; returns its output, followed by errors."""
         argv = ["nsenter", f"--target={self._pid}", "--mount", "--pid", "--net", "--uts", "--ipc"]
         argv += ["--cgroup", "--root", "--wd", *command]
         done = run(argv, check=check, timeout=120, env=ENVIRONMENT)
         return done.stdout + done.stderr
 
     def start(self, *services: str) -> None:
-        """Starts services; what they logged is told where they do not start."""
+        """Starts services; if one fails, the error has their log."""
         try:
             self.run("systemctl", "start", *services)
         except CommandFailed as failed:
@@ -137,7 +137,7 @@ class Booted:
             raise
 
     def pid(self, service: str) -> int:
-        """The process id of a service's main process, outside."""
+        """The process id of a service's main process, outside of its namespace."""
         inside = self.property(service, "MainPID")
         for path in Path("/proc").glob("[0-9]*/status"):
             try:
@@ -155,14 +155,14 @@ class Booted:
         return self.run("systemctl", "show", "--value", f"--property={name}", service).strip()
 
     def stop(self) -> None:
-        """Ends it and all that runs in it."""
+        """Ends it with all its processes."""
         if self._pid:
             os.kill(int(self._pid), signal.SIGKILL)
         wait_until(lambda: _remove(self._cgroup), 10, f"{self._cgroup} to be empty")
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and those in it; False while one has a process."""
+    """Removes a cgroup and those in it; returns False while one has a process."""
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

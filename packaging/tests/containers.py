@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the services of a compose file on images that buildah holds, where there is no engine.
+"""Runs the services of a compose file on images of buildah, where no container engine is installed.
 
-What a service asks for is done as Docker does it: the image's file system, its user and command; a
+It provides a service's settings as Docker does: the image's file system, its user and command; a
 PID, mount and UTS namespace; the bounding set of capabilities; /proc/sys and /sys read-only; the
 usual devices and those named; volumes, tmpfs, read-only root; networks and PID namespaces of other
-services; the order of `depends_on`, with health checks. A key that is not done is an error. Not
-there: seccomp and AppArmor profiles, cgroups, bridges, restarts.
+services; the order of `depends_on`, with health checks. An unsupported key is an error. Not
+provided: seccomp and AppArmor profiles, cgroups, bridges, restarts.
 """
 
 import json
@@ -25,7 +25,7 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import Process, run
 from sluice_testkit.wait import wait_until
 
-# Keys of a service, and what Docker grants a container that drops nothing.
+# Supported keys of a service, and the capabilities that Docker grants without `cap_drop`.
 KEYS = """image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add
 devices network_mode pid sysctls security_opt privileged depends_on healthcheck restart init"""
 GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
@@ -68,7 +68,7 @@ exec chroot . "$@"
 
 
 class Image:
-    """An image's file system, writable and thrown away with `remove`, and its configuration."""
+    """An image's file system, writable and deleted by `remove`, and its configuration."""
 
     def __init__(self, name: str):
         self.name = name
@@ -78,7 +78,7 @@ class Image:
         self.config: dict[str, Any] = inspected["Docker"]["config"]
 
     def remove(self) -> None:
-        """Removes the container that the file system is in."""
+        """Removes the container of the file system."""
         _buildah("umount", self.container)
         _buildah("rm", self.container)
 
@@ -109,12 +109,12 @@ class Container:
         return False
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command in it, as its user; its output, and errors after it."""
+        """Runs a command in it, as its user; returns its output, followed by errors."""
         done = run(self._argv(command), check=check, env=self.environment)
         return done.stdout + done.stderr
 
     def succeeds(self, *command: str) -> bool:
-        """True if a command in it ends with 0."""
+        """Returns whether a command in it ends with 0."""
         return run(self._argv(command), check=False, env=self.environment).returncode == 0
 
     def _argv(self, command: Sequence[str]) -> list[str]:
@@ -132,13 +132,13 @@ class Container:
         raise LookupError(f"{self.name} runs no {program}")
 
     def stop(self) -> int:
-        """Ends it as `docker stop` does; the exit status."""
+        """Ends it as `docker stop` does; returns the exit status."""
         os.kill(self.pid, signal.SIGTERM)
         return self.process.wait(20)
 
 
 class Compose:
-    """The services of a compose file; `host` is the network of those that ask for the host's."""
+    """The services of a compose file; `host` is the network of services with the host's network."""
 
     def __init__(self, file: Path, lab: Lab, host: Namespace | None = None, text: str = ""):
         self.directory = file.parent
@@ -160,7 +160,7 @@ class Compose:
             self.start(name)
 
     def start(self, name: str) -> Container:
-        """Starts a service and those before it."""
+        """Starts a service and its dependencies."""
         if name in self.running:
             return self.running[name]
         service = self.services[name]
@@ -195,7 +195,7 @@ class Compose:
         return self._networks[name]
 
     def down(self) -> None:
-        """Ends all services, the last started first, and removes what they wrote."""
+        """Ends all services, the last started first, and removes their files."""
         for container in reversed(self.running.values()):
             container.process.stop()
         for image in self._images:
@@ -241,7 +241,7 @@ class Compose:
         return lines
 
     def _source(self, source: str, target: str, image: Image) -> Path:
-        """A path of the checkout; or a named volume, at first with what the image has."""
+        """A path of the checkout; or a named volume, initially with the image's contents."""
         path = (self.directory / source).resolve()
         if not source.startswith("."):
             path = self._volumes / source
@@ -285,5 +285,5 @@ def _command(service: dict[str, Any], image: Image) -> list[str]:
 
 
 def _buildah(*words: str) -> str:
-    """Runs buildah; what it prints."""
+    """Runs buildah; returns its output."""
     return run(["buildah", *words], timeout=300).stdout.strip()

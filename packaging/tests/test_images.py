@@ -24,7 +24,7 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 NET_ADMIN, NET_RAW, SYS_NICE = 1 << 12, 1 << 13, 1 << 23
 COMPILERS = ("cc", "gcc", "rustc", "cargo", "ld", "make", "pip", "pip3")
 IMAGES = ("sluice", "sluice-frr", "sluice-lab")
-# By the name that the kernel has: the controller's container has a shell as its first process.
+# By the kernel's process name: the controller's container has a shell as its first process.
 SERVICE_PROGRAMS = {"switch": "sluice-switch", "controller": "sluice"}
 SLUICE_USER, FRR_USER = "990", "991"
 
@@ -142,7 +142,7 @@ def test_a_controller_that_dies_is_started_again_and_frr_keeps_its_interfaces(
     controller = router.compose.running["controller"]
     before = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
     os.kill(int(controller.status("sluice")["Pid"]), signal.SIGKILL)
-    assert router.passes("10.1.0.2")  # a flow of before
+    assert router.passes("10.1.0.2")  # an earlier flow
     again = "controller: ended with status 137; starting it again"
     controller.process.wait_for_log(again)
     wait_until(lambda: controller.process.log().count("sluice: ready") == 2, 30, "a new one")
@@ -197,7 +197,7 @@ def test_the_switch_can_have_an_engine_inside(router: Router) -> None:
 
 
 def legs(sites: Compose, prefix: str) -> int:
-    """Over how many next hops the switch of r1 reaches a prefix."""
+    """The number of next hops by which the switch of r1 reaches a prefix."""
     shown = json.loads(sites.running["r1-controller"].run("sluice", "show", "routes", "--json"))
     return sum(len(route["nexthops"]) for route in shown if route["prefix"] == prefix)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make install` and the wheel install runs, away from the checkout."""
+"""The results of `make install` and of the wheel run, away from the checkout."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from sluice_testkit.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = r"0\.\S+ \(commit [0-9a-f]{12}(-dirty)?, pipeline ([0-9a-f]{12})\)"
-# Nothing of the checkout's may help what is installed.
+# Nothing of the checkout may help the installed programs.
 ALONE = {"PYTHONPATH": "", "MAKEFLAGS": "", "SLUICE_PIPELINE": "", "SLUICE_ROOT": ""}
 
 
@@ -32,14 +32,14 @@ PAGE = "docs/how-to/install.md"
 
 
 def make_install(prefix: Path, destination: str, configuration: Path) -> None:
-    """`make install`, on what `make test-install` has built."""
+    """Runs `make install`, on the builds of `make test-install`."""
     variables = [f"PREFIX={prefix}", f"DESTDIR={destination}", f"SYSCONFDIR={configuration}"]
     run(["make", "-C", str(ROOT), "install", *variables], timeout=900, env={"MAKEFLAGS": ""})
 
 
 @pytest.fixture(scope="module")
 def prefix(lab: Lab) -> Path:
-    """Where `make install` has put everything, for use at that place."""
+    """The prefix into which `make install` has put everything, for use at that place."""
     path = lab.directory / "prefix"
     make_install(path, "", lab.directory / "etc")
     return path
@@ -47,7 +47,7 @@ def prefix(lab: Lab) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(lab: Lab) -> Path:
-    """A virtual environment with the wheel and what requirements/controller.lock pins."""
+    """A virtual environment with the wheel and the pins of requirements/controller.lock."""
     path = lab.directory / "environment"
     run(["/usr/bin/python3", "-m", "venv", str(path)], timeout=120)
     pip = [str(path / "bin/pip"), "install", "--quiet"]
@@ -58,7 +58,7 @@ def environment(lab: Lab) -> Path:
 
 
 def said(lab: Lab, program: Path) -> str:
-    """What a program says of its version, run where no checkout is; the pipeline's digest."""
+    """The pipeline's digest by a program's version output, run away from any checkout."""
     words = ["env", f"--chdir={lab.directory}", str(program), "--version"]
     found = re.fullmatch(f"{program.name} {VERSION}", run(words, env=ALONE).stdout.strip())
     assert found, program
@@ -171,7 +171,7 @@ def test_pip_takes_the_wheel(lab: Lab, environment: Path, shown: Shown) -> None:
 
 @pytest.mark.executes(PAGE, "cargo install")
 def test_cargo_installs_the_switch(lab: Lab, prefix: Path, shown: Shown) -> None:
-    """With the target directory of the checkout, so that what is built there is not built again."""
+    """With the target directory of the checkout, so that existing builds are reused."""
     root = lab.directory / "cargo"
     command = f"{shown.take('cargo install').words} --root {root} --no-track --force --quiet"
     commit = run([str(ROOT / "packaging/version"), "commit"]).stdout.strip()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packages in a bare Debian 12: installed, run, upgraded under traffic, removed.
 
-One root and one order: each test goes on where the one before it ended.
+One root and one order: each test continues where the one before it ended.
 """
 
 import json
@@ -125,7 +125,7 @@ def root(lab: Lab) -> Iterator[BareRoot]:
 
 @pytest.fixture(scope="module")
 def before(root: BareRoot) -> set[str]:
-    """The files that were there before Sluice, with FRR's and those of what Sluice depends on."""
+    """The files that existed before Sluice, with those of FRR and of Sluice's dependencies."""
     root.apt("update")
     root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
     return root.files()
@@ -148,7 +148,7 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
     replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
-    for unit in UNITS:  # signs of life sooner than a unit asks for
+    for unit in UNITS:  # shorter watchdog intervals than the units have
         drop_in = etc / f"systemd/system/{unit}.d"
         drop_in.mkdir(parents=True)
         (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
@@ -268,7 +268,7 @@ def test_routes_come_from_frr(router: Router) -> None:
 @pytest.mark.executes("docs/how-to/vrfs.md")
 def test_frr_runs_in_a_vrf_s_namespace(router: Router, shown: Shown) -> None:
     (router.root.path / "etc/frr/frr.conf").write_text(f"{FRR}router bgp 65001 vrf red\nexit\n")
-    router.system.run("ip", "netns", "add", "red")  # where no controller has
+    router.system.run("ip", "netns", "add", "red")  # as no controller has made it
     for command in shown.rest():
         router.system.run("bash", "-euc", command.text)
     ask = ("vtysh", "-N", "red", "-c", "show running-config")
@@ -307,7 +307,7 @@ def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
 
 
 def wait_until_alive(router: Router, service: str) -> None:
-    """Waits for a sign of life that is newer than the last."""
+    """Waits for a keep-alive that is newer than the last."""
 
     def sign() -> int:
         return int(router.system.property(service, "WatchdogTimestampMonotonic"))

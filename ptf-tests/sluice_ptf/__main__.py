@@ -37,7 +37,7 @@ def ptf_command(target: Target, build: Path, logs: Path, specs: list[str]) -> li
 
 
 def run_suites(target: Target, build: Path, logs: Path, specs: list[str]) -> bool:
-    """PTF, then the goldens; True if all of it passed."""
+    """Runs PTF, then the goldens; returns whether all passed."""
     environment = os.environ | {"PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
     commands = [ptf_command(target, build, logs, specs)]
     if not specs:
@@ -51,7 +51,7 @@ def run_suites(target: Target, build: Path, logs: Path, specs: list[str]) -> boo
 
 
 def main() -> int:
-    """Start the target, run, and say how it went."""
+    """Starts the target, runs the suites, and prints the result."""
     parser = argparse.ArgumentParser(prog="sluice_ptf", description="PTF suite and goldens")
     parser.add_argument("--target", help="sluice-switch (default) or bmv2; else TARGET")
     parser.add_argument("--option", action="append", default=[], help="an option for the target")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The veth pairs between a switch and what tests it, in one namespace."""
+"""The veth pairs between a switch and its tester, in one namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def far_ends(prefix: str = "test") -> dict[int, str]:
 
 
 def plug(namespace: Namespace, prefix: str = "test") -> dict[int, str]:
-    """Make the pairs, silent at both ends; returns the switch's end of each port."""
+    """Makes the pairs, silent at both ends; returns the switch's end of each port."""
     switch_ends = {}
     for port, far_end in far_ends(prefix).items():
         switch_ends[port] = f"{prefix}-switch{port}"

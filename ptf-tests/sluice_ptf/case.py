@@ -35,7 +35,7 @@ from sluice_ptf.schema import Schema
 
 Test = Callable[[Router], None]
 _DEVICE = 0  # PTF's number of the switch under test
-_QUEUE = 100_000  # frames per port; PTF forgets the oldest silently when it is full
+_QUEUE = 100_000  # frames per port; PTF silently drops the oldest when it is full
 
 
 class PtfPorts:
@@ -51,7 +51,7 @@ class PtfPorts:
         self._dataplane.send(_DEVICE, port, frame)
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
         first = self._dataplane.poll(_DEVICE, timeout=timeout)
         if isinstance(first, self._dataplane.PollFailure):
             return []
@@ -62,7 +62,7 @@ class PtfPorts:
 
 @functools.cache
 def connection() -> RuntimeClient:
-    """The P4Runtime session that all tests share; the pipeline is loaded when it is made."""
+    """The P4Runtime session that all tests share; its creation loads the pipeline."""
     build = Path(testutils.test_param_get("build"))
     client = RuntimeClient(
         testutils.test_param_get("address", "127.0.0.1:9559"),
@@ -82,7 +82,7 @@ def probe() -> Probe:
 
 @contextlib.contextmanager
 def link_down(port: int) -> Iterator[None]:
-    """A port of the switch loses its link."""
+    """Takes the link of a port of the switch down."""
     interface = ptf.config["port_map"][_DEVICE, port]
     subprocess.run(["ip", "link", "set", "dev", interface, "down"], check=True)
     try:
@@ -92,16 +92,16 @@ def link_down(port: int) -> Iterator[None]:
 
 
 def reload_pipeline() -> None:
-    """Load the program once more: all forwarding state is forgotten."""
+    """Loads the program again: all forwarding state is lost."""
     connection().set_pipeline(Path(testutils.test_param_get("build")) / "router.json")
     probe().install()
 
 
 @contextlib.contextmanager
 def small_flow_tables(router: Router, size: int) -> Iterator[None]:
-    """The program with room for `size` flows in each flow table, and the program again.
+    """Loads the program with room for `size` flows in each flow table, and restores it at the end.
 
-    All forwarding state is forgotten both times.
+    All forwarding state is lost both times.
     """
     build = Path(testutils.test_param_get("build"))
     program = json.loads((build / "router.json").read_text())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames as bytes: what routing makes of one, and addresses the suite uses.
+"""Frames as bytes: the expected result of routing, and the addresses of the suite.
 
-`routed` is written from RFC 1812 and not from the pipeline: it is what the
-pipeline is compared with.
+`routed` is written from RFC 1812 and not from the pipeline: the tests compare
+the pipeline with it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def readdressed(frame: bytes, src: str, dst: str) -> bytes:
 
 
 def hop_decremented(frame: bytes) -> bytes:
-    """An untagged frame one hop on: TTL or hop limit less one, checksum anew."""
+    """An untagged frame after one hop: TTL or hop limit decremented, checksum recomputed."""
     header = bytearray(frame)
     if frame[12:14] == ETHERTYPE_IPV6:
         header[14 + 7] -= 1

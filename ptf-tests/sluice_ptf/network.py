@@ -12,7 +12,7 @@ HOST6 = "2001:db8:1::99"
 
 @dataclass(frozen=True)
 class Interface:
-    """A layer-3 interface: ours at one end, a VLAN (0: untagged) of a port at the other."""
+    """A layer-3 interface of the router: a VLAN (0: untagged) of a port, and a MAC address."""
 
     id: int
     port: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets as tests want them: scapy's, with addresses of the standard router.
+"""IP packets for tests: scapy's, with addresses of the standard router.
 
-Every field can be given as scapy names it; what is not given has a value that
-no test depends on. Sources are always set, so that scapy never asks the kernel.
+Every field can be given under its scapy name; other fields have values that
+no test depends on. Sources are always set, so that scapy never reads the kernel's routes.
 """
 
 from __future__ import annotations

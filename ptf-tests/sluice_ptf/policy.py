@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPDs as the pipeline knows them: lists, flows, bundles and the engine, as verbs.
+"""SPDs in the pipeline's terms: lists, flows, bundles and the engine, as verbs.
 
 A list's epoch and generation differ from each other and between lists, and do not
-fit 16 bits, so that no field is taken for another. `Policy` has the rule counters
-watched: from then on every assertion of its router is about them, too.
+fit 16 bits, so that confused fields are detected. `Policy` makes its router watch the
+rule counters: from then on every assertion of the router covers them, too.
 
     OUT guards port 2:   policy.ready(OUT); policy.bind(B, OUT)
     a flow of it:        policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=3))
@@ -29,7 +29,7 @@ from sluice_ptf.runtime import PacketIn
 from sluice_ptf.schema import Match, Value
 from sluice_ptf.shim import DECRYPTED, ENCRYPT, ENCRYPTED, Shim
 
-RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # the ids that tests give to rules
+RULES = (0, 1, 2, 3, 4, 5, 6, 7, 65535)  # rule ids in the tests
 ENGINE = Interface(id=6, port=4, mac="02:00:00:00:01:06")
 ENGINE_ID = 1
 
@@ -48,7 +48,7 @@ class PolicyList:
         return replace(self, epoch=self.epoch + 1, generation=self.generation + 1)
 
     def edited(self) -> PolicyList:
-        """The list after a commit that retires answers only."""
+        """The list after a commit that retires only verdicts under way, not flows."""
         return replace(self, generation=self.generation + 1)
 
 
@@ -94,19 +94,19 @@ class Sa:
 
 
 def hit(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """The rule counted one verdict served from the cache."""
+    """The rule's counter of one verdict served from the cache."""
     return {f"{policy_list.direction} hit {rule}": 1}
 
 
 def claim(policy_list: PolicyList, rule: int) -> dict[str, int]:
-    """The rule counted one verdict that the CPU found."""
+    """The rule's counter of one verdict that the CPU found."""
     return {f"{policy_list.direction} claim {rule}": 1}
 
 
 def reinjection(
     punt: PacketIn, answer: Verdict | None = None, **changes: Value
 ) -> dict[str, Value]:
-    """The header of a re-injection: all that the punt carried, and the verdict found since."""
+    """The header of a re-injection: all fields of the punt, and the verdict found since."""
     header: dict[str, Value] = {
         name: value
         for name, value in punt.metadata.items()
@@ -119,7 +119,7 @@ def reinjection(
 
 
 class Policy:
-    """One test's SPDs."""
+    """The SPDs of one test."""
 
     def __init__(self, router: Router):
         self.router = router
@@ -146,7 +146,7 @@ class Policy:
         self.router.modify(*(self.state(one) for one in lists))
 
     def bind(self, interface: Interface, *lists: PolicyList) -> None:
-        """Have lists guard an interface that nothing guarded, or others did."""
+        """Binds lists to an interface, in place of any other lists."""
         for one in lists:
             self.router.modify(
                 self.router.entry(
@@ -158,18 +158,18 @@ class Policy:
             )
 
     def guard(self, interface: Interface, *lists: PolicyList) -> None:
-        """Make lists ready, and have them guard an interface."""
+        """Makes lists ready, and binds them to an interface."""
         self.ready(*lists)
         self.bind(interface, *lists)
 
     def unbind(self, interface: Interface) -> None:
-        """Nothing guards an interface any more, and the tables say so."""
+        """Removes the lists of an interface, and writes entries that say so."""
         self.router.modify(*self.router.unbound(interface))
 
     def flow_entry(
         self, of: PolicyList, flow: Flow, answer: Verdict, epoch: int | None = None
     ) -> p4runtime_pb2.TableEntry:
-        """The entry of a flow; of the list's own epoch, if no other is given."""
+        """The entry of a flow; of the list's own epoch, unless another is given."""
         family = "ipv6" if ":" in flow.dst_addr else "ipv4"
         key: dict[str, Match] = {"list_id": of.id, **vars(flow)}
         return self.router.entry(
@@ -193,7 +193,7 @@ class Policy:
     # --- bundles and engines --------------------------------------------------
 
     def engine(self, number: int = ENGINE_ID, interface: Interface = ENGINE) -> None:
-        """An engine, both ways."""
+        """Configures an engine, in both directions."""
         self.router.insert(
             self.router.entry(
                 "l3_interface",
@@ -213,31 +213,31 @@ class Policy:
         return self.router.entry("outbound_sa", key, "encrypt", **params)
 
     def protects(self, sa: Sa) -> None:
-        """A bundle has an outbound SA."""
+        """Gives a bundle an outbound SA."""
         self.router.insert(self.sa_entry(sa))
 
     def spi(self, spi: int, bundle: int, sa: int, engine: int = ENGINE_ID, vrf: int = 0) -> None:
-        """An SA to this router."""
+        """Adds an inbound SA to this router."""
         key: dict[str, Match] = {"vrf": vrf, "spi": spi}
         self.router.insert(
             self.router.entry("inbound_sa", key, "decrypt", bundle=bundle, engine=engine, sa=sa)
         )
 
     def reassembles(self, engine: int = ENGINE_ID, vrf: int = 0) -> None:
-        """Fragments of ESP in a VRF go to this engine."""
+        """Sends fragments of ESP in a VRF to this engine."""
         self.router.insert(
             self.router.entry("reassembly_engine", {"vrf": vrf}, "reassemble", engine=engine)
         )
 
     def sends_from(self, bundle: int, *addresses: str, vrf: int = 0) -> None:
-        """A bundle's ESP packets have these source addresses."""
+        """Sets the source addresses of a bundle's ESP packets."""
         for address in addresses:
             family = "ipv6" if ":" in address else "ipv4"
             key: dict[str, Match] = {"vrf": vrf, "bundle": bundle, "src_addr": address}
             self.router.insert(self.router.entry(f"esp_source_{family}", key, "from_bundle"))
 
     def carries(self, bundle: int, guarded_by: PolicyList, vrf: int = 0) -> None:
-        """A bundle's SPD, that what it decrypts is checked against."""
+        """Sets a bundle's SPD, which checks the packets that the bundle decrypts."""
         self.router.insert(
             self.router.entry(
                 "bundle_binding",
@@ -247,10 +247,10 @@ class Policy:
             )
         )
 
-    # --- what becomes of packets ----------------------------------------------
+    # --- expected results -----------------------------------------------------
 
     def encrypts(self, source: Interface, packet: Frame, sa: Sa, rules: Rules = NO_RULES) -> None:
-        """The packet goes to the engine, a hop fewer, and nothing else happens."""
+        """Expects the packet at the engine, with its hop count decremented, and nothing else."""
         frame = arriving(source, packet)
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=sa.vrf)
         expected = shim.on(hop_decremented(untagged(frame)))
@@ -258,13 +258,13 @@ class Policy:
         same(outcome, Outcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)
 
     def from_engine(self, shim: Shim, packet: Frame, expected: Outcome) -> None:
-        """What the engine returns comes to exactly this."""
+        """Expects exactly this result of a packet from the engine."""
         frame = shim.on(arriving(ENGINE, packet))
         same(self.router.exchange(FromPort(ENGINE.port, frame)), expected, frame)
 
 
 def decrypted(bundle: int, came_by: Interface, vrf: int = 0) -> Shim:
-    """The shim of what the SA of a bundle carried."""
+    """The shim of a packet that the SA of a bundle carried."""
     return Shim(DECRYPTED, bundle=bundle, sa=0x99, ingress_l3_if=came_by.id, vrf=vrf)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets in, and everything that comes of them out, without a sleep.
+"""Packets in, and all resulting packets out, without a sleep.
 
-After the packets under test the probe sends sentinels the same way: one to each
-port and one to the CPU. A switch keeps the order of what takes one way, so that
-once the sentinels are there, whatever was to come out is out; "nothing else"
-is then an observation and no guess. Sentinels live in a VLAN, a VRF and a range
-of identifiers of their own, and no test touches those.
+After the packets under test the probe sends sentinels on the same paths: one to each
+port and one to the CPU. A switch keeps the order of packets on one path. So once the
+sentinels have arrived, all earlier packets have, too; "nothing else" is then an
+observation, not a guess. Sentinels use a separate VLAN, VRF and range of identifiers,
+which no test uses.
 
 Packets are sent in windows, because BMv2's egress queues hold 64 packets and
 drop the rest.
@@ -32,7 +32,7 @@ from sluice_ptf.wire import Ports
 CPU = 510
 WINDOW = 32
 DEADLINE_SECONDS = 10.0
-IMPATIENT_SECONDS = 1.0  # once a sentinel was lost, until one is seen again
+IMPATIENT_SECONDS = 1.0  # after a sentinel was lost, until one arrives again
 
 SENTINEL_VLAN = 4094
 SENTINEL_VRF = 0xFFFF
@@ -40,12 +40,12 @@ SENTINEL_ID = 4000  # + port: layer-3 interface and next hop
 SENTINEL_MAC = "02:5e:00:00:00:01"
 SENTINEL_REASON = "LOCAL"
 _MAGIC = b"sentinel"
-_TOKEN = struct.Struct("!8sIH")  # magic, flush number, where it goes to
+_TOKEN = struct.Struct("!8sIH")  # magic, flush number, destination
 _TOKEN_AT = 14 + 20 + 8
 
 
 class SentinelLost(AssertionError):
-    """The last frame sent never came out: the switch is dead, stuck or reorders frames."""
+    """The last frame sent never arrived: the switch is dead, stuck or reorders frames."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ Send = FromPort | FromCpu
 
 @dataclass
 class Outcome:
-    """All that came of the packets sent; counters as what they advanced by, by reason."""
+    """All results of the packets sent; counters are increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
     punts: list[PacketIn] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Outcome:
     rules: dict[str, int] = field(default_factory=dict)  # "inbound hit 7": the watched rules
 
     def at(self, port: int) -> list[bytes]:
-        """The frames that came out of one port, in their order."""
+        """The frames that left by one port, in order."""
         return [frame for number, frame in self.out if number == port]
 
 
@@ -92,11 +92,11 @@ class Probe:
         self._flushes = 0
         self._patience = DEADLINE_SECONDS
         self._templates = _templates(ports.numbers)
-        self.rules: Sequence[int] = ()  # whose counters are watched
+        self.rules: Sequence[int] = ()  # rules whose counters are watched
         self.install()
 
     def install(self) -> None:
-        """Write the sentinels' entries, which a new pipeline has forgotten."""
+        """Writes the sentinels' entries, which loading a pipeline deletes."""
         self._client.write(update("INSERT", entry) for entry in self._entries())
 
     def _entries(self) -> Iterable[p4runtime_pb2.TableEntry]:
@@ -132,7 +132,7 @@ class Probe:
         yield entry("ipv4_fib", punt, "punt_route", reason=SENTINEL_REASON)
 
     def exchange(self, sends: Sequence[Send]) -> Outcome:
-        """Send, and collect everything that comes of it, with the counters that moved."""
+        """Sends packets, and collects all results, with the counters that changed."""
         before, flushes = self._counters(), self._flushes
         counted = self._rule_counters()
         outcome = self.collect(sends)
@@ -146,7 +146,7 @@ class Probe:
         return outcome
 
     def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> Outcome:
-        """Like `exchange`, but leaves the counters alone, and can do without some ports."""
+        """Like `exchange`, but does not read the counters, and can skip some ports."""
         outcome = Outcome()
         for start in range(0, len(sends), WINDOW):
             window = sends[start : start + WINDOW]
@@ -161,7 +161,7 @@ class Probe:
         return outcome
 
     def _flush(self, source: int, outcome: Outcome, skip: Set[int]) -> None:
-        """Send sentinels the way of `source`, and collect until all of them are there."""
+        """Sends sentinels on the path of `source`, and collects until all have arrived."""
         self._flushes += 1
         missing = {*self._ports.numbers, CPU} - skip
         for target in sorted(missing):
@@ -235,7 +235,7 @@ def _address(target: int) -> str:
 
 
 def _templates(ports: Sequence[int]) -> dict[tuple[int, int], bytes]:
-    """Sentinels without their token, by (sent into, comes out at)."""
+    """Sentinels without their token, by (ingress, egress)."""
     made = {}
     for source in (*ports, CPU):
         for target in (*ports, CPU):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard router with an engine: what tests of protection start from.
+"""The standard router with an engine: the setup of tests of protection.
 
-The engine is at port 4, untagged. One bundle has an SA each way; `protected` has
-OUT guard B and protect the flows of `udp_to` to V4 and V6 by that bundle.
+The engine is at port 4, untagged. One bundle has an SA in each direction. `protected` binds
+OUT to B, and protects the flows of `udp_to` to V4 and V6 by that bundle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROTECT = Verdict("PROTECT", rule=5, sa_bundle=BUNDLE)
 
 
 def with_engine(router: Router) -> Policy:
-    """An engine, and an SA each way."""
+    """Configures an engine, and an SA in each direction."""
     policy = Policy(router)
     policy.engine()
     policy.spi(SPI, bundle=BUNDLE, sa=0x12345678)
@@ -33,7 +33,7 @@ def with_engine(router: Router) -> Policy:
 
 
 def protected(router: Router) -> Policy:
-    """B guarded by OUT, which protects all flows."""
+    """Binds OUT to B, which protects all flows."""
     policy = with_engine(router)
     policy.guard(B, OUT)
     for flow in FLOWS.values():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets byte by byte, for headers that no well-meaning library builds.
+"""IP packets byte by byte, for headers that no ordinary library builds.
 
-Lengths and checksums are right unless they are given.
+Lengths and checksums are correct unless they are given.
 """
 
 from __future__ import annotations

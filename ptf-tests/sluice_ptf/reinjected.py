@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Punt and come back: what tests of re-injection start from.
+"""Punts and re-injections: the setup of tests of re-injection.
 
-`guarded` is the standard router with A guarded by IN, B by OUT, an engine and an SA.
-A punt is taken with `first` or `again`, echoed by `policy.reinjection`, and asserted
-on by `comes_to`.
+`guarded` is the standard router with IN on A, OUT on B, an engine and an SA. `first` or
+`again` returns a punt, `policy.reinjection` makes the answer from it, and `comes_to`
+checks the result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def flow_to(dst: str, *, is_local: int = 0, bundle: int = 0) -> Flow:
 
 
 def guarded(router: Router) -> Policy:
-    """A guarded by IN, B by OUT; an engine and an SA."""
+    """Binds IN to A and OUT to B; configures an engine and an SA."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -50,7 +50,7 @@ def guarded(router: Router) -> Policy:
 
 
 def punted(router: Router, reason: str, send: Send) -> PacketIn:
-    """The one punt that comes of a packet, and nothing else does."""
+    """Expects exactly one punt of a packet, and nothing else; returns it."""
     outcome = router.exchange(send)
     (punt,) = outcome.punts
     assert outcome.punted == {reason: 1}, outcome
@@ -73,7 +73,7 @@ def again(router: Router, header: Mapping[str, Value], frame: bytes, reason: str
 def comes_to(
     router: Router, punt: PacketIn, header: Mapping[str, Value], expected: Outcome
 ) -> None:
-    """The punted packet, re-injected, comes to exactly this."""
+    """Expects exactly this result of re-injecting the punted packet."""
     same(router.exchange(FromCpu(punt.frame, header)), expected, punt.frame)
 
 
@@ -88,5 +88,5 @@ def dropped(reason: str, rules: dict[str, int] | None = None) -> Outcome:
 
 
 def asked(of: PolicyList) -> dict[str, Value]:
-    """What a miss of a list says."""
+    """The metadata of a miss of a list."""
     return {"list_id": of.id, "generation": of.generation}

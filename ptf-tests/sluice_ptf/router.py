@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's tables as verbs, and what a router does to a packet as assertions.
+"""The pipeline's tables as verbs, and the router's behaviour as assertions.
 
-A `Router` undoes all that it wrote, the last first, so that every test starts
-from an empty router and deletion is exercised as often as insertion. Its
-assertions are about everything that happened: all ports, all punts, all drop
-and punt counters.
+A `Router` undoes all its writes, the last first. So every test starts from an empty
+router, and deletion is tested as often as insertion. Its assertions cover all
+effects: all ports, all punts, all drop and punt counters.
 
 Depends on probe and runtime; standard.py has the router most tests start from.
 """
@@ -25,7 +24,7 @@ from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
 from sluice_ptf.schema import Match, Value, bytestring
 
 Frame: TypeAlias = Packet | bytes
-Rules: TypeAlias = Mapping[str, int]  # as Outcome.rules
+Rules: TypeAlias = Mapping[str, int]  # see Outcome.rules
 NO_RULES: Rules = {}
 
 
@@ -44,7 +43,7 @@ class Router:
     def entry(
         self, table: str, match: Mapping[str, Match], action: str, **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """A table entry that calls an action; nothing is written."""
+        """Builds a table entry that calls an action, without writing it."""
         return self.client.schema.entry(table, match, action, **params)
 
     def insert(self, *entities: Any) -> None:
@@ -53,36 +52,36 @@ class Router:
         self._undo += [update("DELETE", entity) for entity in entities]
 
     def modify(self, *entities: Any) -> None:
-        """Change what was inserted."""
+        """Modifies inserted entities."""
         self.client.write(update("MODIFY", entity) for entity in entities)
 
     def delete(self, *entities: Any) -> None:
-        """Delete what was inserted; the last inserted goes first."""
+        """Deletes inserted entities, the last inserted first."""
         gone = [update("DELETE", entity) for entity in reversed(entities)]
         self.client.write(gone)
         identities = [_identity(one) for one in gone]
         self._undo = [one for one in self._undo if _identity(one) not in identities]
 
     def default(self, table: str, action: str, **params: Value) -> None:
-        """Give a table another default action."""
+        """Sets another default action of a table."""
         entry = self.entry(table, {}, action, **params)
         entry.is_default_action = True
         self.modify(entry)
         self._defaults.add(table)
 
     def undo_default(self, table: str) -> None:
-        """Give a table its own default action back: MODIFY without an action."""
+        """Restores the default action of a table: MODIFY without an action."""
         entry = self.client.schema.entry(table, {})
         entry.is_default_action = True
         self.modify(entry)
         self._defaults.discard(table)
 
     def forget(self) -> None:
-        """Undo nothing: the switch has lost it all."""
+        """Clears the list of writes without undoing them: the switch has lost them all."""
         self._undo, self._defaults, self._limited = [], set(), set()
 
     def undo(self) -> None:
-        """Delete what is left of what was inserted; restore default actions and meters."""
+        """Deletes all remaining inserted entities; restores default actions and meters."""
         for table in sorted(self._defaults):
             self.undo_default(table)
         for reason in sorted(self._limited):
@@ -92,7 +91,7 @@ class Router:
         self.client.write(reversed(undo))
 
     def interface(self, interface: Interface, role: str = "ROUTER") -> None:
-        """An interface that routes: it takes packets to its MAC in, and lets packets out."""
+        """Adds an interface that routes: it admits packets to its MAC, and lets packets out."""
         self.insert(
             self.entry(
                 "l3_interface",
@@ -110,7 +109,7 @@ class Router:
         )
 
     def unbound(self, interface: Interface) -> tuple[p4runtime_pb2.TableEntry, ...]:
-        """The entries that say that no SPD guards an interface."""
+        """The entries by which no SPD guards an interface."""
         key: dict[str, Match] = {"l3_if": interface.id}
         return (
             self.entry("inbound_binding", key, "no_inbound_policy"),
@@ -140,7 +139,7 @@ class Router:
         )
 
     def nexthop(self, *nexthops: Nexthop) -> None:
-        """Next hops whose neighbours are known."""
+        """Adds next hops whose neighbours are known."""
         self.insert(*(self.neighbor(nexthop) for nexthop in nexthops))
 
     def route_entry(
@@ -159,23 +158,23 @@ class Router:
         return made
 
     def local_entry(self, prefix: str, vrf: int = 0) -> p4runtime_pb2.TableEntry:
-        """The entry of an address, or of a range, that is this router's own."""
+        """The entry of a local address, or of a range of them."""
         match: dict[str, Match] = {"vrf": vrf, "dst_addr": prefix}
         return self.entry("local_ipv6" if ":" in prefix else "local_ipv4", match, "deliver_local")
 
     def local(self, *prefixes: str, vrf: int = 0) -> None:
-        """Addresses that are this router's own."""
+        """Adds local addresses of this router."""
         self.insert(*(self.local_entry(prefix, vrf) for prefix in prefixes))
 
     def own_source(self, *addresses: str, vrf: int = 0) -> None:
-        """Addresses that nobody else may send from."""
+        """Adds addresses that are refused as a source from outside."""
         for address in addresses:
             table = "own_source_ipv6" if ":" in address else "own_source_ipv4"
             key: dict[str, Match] = {"vrf": vrf, "src_addr": address}
             self.insert(self.entry(table, key, "own_source"))
 
     def group(self, group_id: int, members: Sequence[Member]) -> None:
-        """A next-hop group: its members, the group, and the entry that selects from it."""
+        """Adds a next-hop group: its members, the group, and the entry that selects from it."""
         self.insert(*(self.member(member) for member in members))
         self.insert(self.group_of(group_id, members))
         self.insert(self.group_entry(group_id))
@@ -218,14 +217,14 @@ class Router:
         return group
 
     def meter_entry(self, reason: str) -> p4runtime_pb2.MeterEntry:
-        """The meter of a punt reason, without a configuration: nothing is limited."""
+        """The meter of a punt reason, without a configuration: it limits nothing."""
         schema = self.client.schema
         entry = p4runtime_pb2.MeterEntry(meter_id=schema.meters["punt_meter"].preamble.id)
         entry.index.index = schema.number("reason", reason)
         return entry
 
     def punt_meter(self, reason: str, rate: int, burst: int) -> None:
-        """Limit punts of a reason to `rate` packets a second, after a burst."""
+        """Limits punts of a reason to `rate` packets a second, after a burst."""
         entry = self.meter_entry(reason)
         entry.config.cir = entry.config.pir = rate
         entry.config.cburst = entry.config.pburst = burst
@@ -233,7 +232,7 @@ class Router:
         self._limited.add(reason)
 
     def unlimit(self, reason: str) -> None:
-        """Limit punts of a reason no longer."""
+        """Removes the limit for punts of a reason."""
         self.modify(self.meter_entry(reason))
         self._limited.discard(reason)
 
@@ -244,7 +243,7 @@ class Router:
     # --- packets --------------------------------------------------------------
 
     def exchange(self, *sends: Send) -> Outcome:
-        """Send packets; everything that comes of them."""
+        """Sends packets; returns all results."""
         return self.probe.exchange(sends)
 
     def forwards(
@@ -255,14 +254,14 @@ class Router:
         sent: bytes | None = None,
         rules: Rules = NO_RULES,
     ) -> None:
-        """The packet is routed to the next hop, and nothing else happens."""
+        """Expects that the packet is routed to the next hop, and nothing else happens."""
         frame = arriving(source, packet)
         expected = routed(frame, via) if sent is None else sent
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, Outcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
 
     def drops(self, source: Interface, packet: Frame, reason: str, rules: Rules = NO_RULES) -> None:
-        """The packet is dropped for this reason, and nothing else happens."""
+        """Expects that the packet is dropped for this reason, and nothing else happens."""
         frame = arriving(source, packet)
         outcome = self.exchange(FromPort(source.port, frame))
         same(outcome, Outcome(drops={reason: 1}, rules=dict(rules)), frame)
@@ -273,10 +272,10 @@ class Router:
         packet: Frame,
         reason: str,
         stage: str,
-        rules: Any = NO_RULES,  # Rules; to mypy any **metadata could be meant for it
+        rules: Any = NO_RULES,  # Rules; mypy would check it against any **metadata
         **metadata: Value,
     ) -> None:
-        """The packet goes to the CPU as it was received, and nothing else happens."""
+        """Expects the packet at the CPU as it was received, and nothing else."""
         frame = arriving(source, packet)
         came: dict[str, Value] = {
             "ingress_port": source.port,
@@ -300,11 +299,11 @@ class Router:
         return PacketIn(frame, values)
 
     def from_cpu(self, packet: Frame, **metadata: Value) -> Outcome:
-        """What comes of a packet-out."""
+        """Sends a packet-out; returns all results."""
         return self.exchange(FromCpu(bytes(packet), metadata))
 
     def packet_out(self, packet: Frame, expected: Outcome, **metadata: Value) -> None:
-        """A packet-out comes to exactly this."""
+        """Expects exactly this result of a packet-out."""
         same(self.from_cpu(packet, **metadata), expected, bytes(packet))
 
 
@@ -319,12 +318,12 @@ def arriving(source: Interface, packet: Frame) -> bytes:
 
 
 def routed(frame: bytes, via: Nexthop) -> bytes:
-    """What routing to a next hop makes of a frame."""
+    """The expected frame after routing to a next hop."""
     return leaving(hop_decremented(untagged(frame)), via)
 
 
 def leaving(frame: bytes, via: Nexthop) -> bytes:
-    """An untagged frame addressed to a next hop, the hop count as it is."""
+    """An untagged frame addressed to a next hop, its hop count unchanged."""
     interface = via.interface
     return tagged(readdressed(frame, interface.mac, via.mac), interface.vlan)
 
@@ -344,7 +343,7 @@ def _identity(change: p4runtime_pb2.Update) -> bytes:
 
 
 def same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
-    """The outcome of a frame is what was expected, to the last counter."""
+    """Checks that the outcome of a frame is the expected one, to the last counter."""
     if outcome == expected:
         return
     lines = [f"sent      {frame.hex()}"]

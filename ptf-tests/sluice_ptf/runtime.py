@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A P4Runtime client for tests: one device, one primary, everything synchronous.
 
-Depends on schema for names. Promises: constructed means primary; a Write that
+Depends on schema for names. Promises: a constructed client is primary; a Write that
 fails raises WriteError with one line per failed update; packet-ins and idle
 timeout notifications are queued in the order in which the switch sent them.
 """
@@ -29,7 +29,7 @@ MAX_MESSAGE = 256 * 1024 * 1024
 
 
 class RuntimeClientError(Exception):
-    """The switch did not do what P4Runtime demands of it."""
+    """The switch violated P4Runtime."""
 
 
 class WriteError(Exception):
@@ -55,7 +55,7 @@ class PacketIn:
 
 @dataclass(frozen=True)
 class Count:
-    """What a counter counted."""
+    """The values of a counter."""
 
     packets: int
     bytes: int
@@ -100,7 +100,7 @@ class RuntimeClient:
         self.close()
 
     def close(self) -> None:
-        """End the stream and the channel; harmless when done twice."""
+        """Ends the stream and the channel; may be called twice."""
         self._requests.put(None)
         self._channel.close()
         self._reader.join(CALL_SECONDS)
@@ -146,14 +146,14 @@ class RuntimeClient:
             raise RuntimeClientError(f"not primary: {answer}")
 
     def next_packet_in(self, timeout: float) -> PacketIn | None:
-        """The oldest packet-in not yet taken; None if none comes in `timeout` seconds."""
+        """The oldest unread packet-in; None if none arrives in `timeout` seconds."""
         try:
             return self._packet_ins.get(block=timeout > 0, timeout=timeout)
         except queue.Empty:
             return None
 
     def next_idle_entries(self, timeout: float) -> list[p4runtime_pb2.TableEntry] | None:
-        """The entries of the oldest idle timeout notification not yet taken; None as above."""
+        """The entries of the oldest unread idle timeout notification; None as above."""
         try:
             return self._idle.get(block=timeout > 0, timeout=timeout)
         except queue.Empty:
@@ -182,11 +182,11 @@ class RuntimeClient:
     # --- calls ----------------------------------------------------------------
 
     def set_pipeline(self, device_config: Path) -> None:
-        """Load the program and forget all forwarding state."""
+        """Loads the program, which clears all forwarding state."""
         self.load_pipeline(self.schema.p4info, device_config.read_bytes())
 
     def load_pipeline(self, p4info: p4info_pb2.P4Info, device_config: bytes) -> None:
-        """Load any program; the client goes on calling things as its schema does."""
+        """Loads any program; the client keeps the names of its schema."""
         request = p4runtime_pb2.SetForwardingPipelineConfigRequest()
         request.device_id = self.device_id
         request.election_id.low = ELECTION_ID
@@ -209,7 +209,7 @@ class RuntimeClient:
             raise WriteError(_update_errors(error)) from None
 
     def read(self, entities: Iterable[p4runtime_pb2.Entity]) -> list[p4runtime_pb2.Entity]:
-        """Everything that matches the entities asked for, in the switch's order."""
+        """All entities that match the requested ones, in the switch's order."""
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
         request.entities.extend(entities)
         responses = self._stub.Read(request, timeout=CALL_SECONDS)
@@ -242,7 +242,7 @@ class RuntimeClient:
         return Count(data.packet_count, data.byte_count)
 
     def table_entries(self, table_id: int = 0) -> list[p4runtime_pb2.TableEntry]:
-        """All entries of a table, or of all tables; default entries are not among them."""
+        """All entries of a table, or of all tables, without default entries."""
         entity = p4runtime_pb2.Entity()
         entity.table_entry.table_id = table_id
         return [found.table_entry for found in self.read([entity])]

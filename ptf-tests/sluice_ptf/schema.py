@@ -2,10 +2,11 @@
 """P4Info by name: table entries, action members and counters from Python values.
 
 Names are P4Info aliases. Values are integers, addresses as people write them
-("10.0.0.1", "2001:db8::1", "02:00:00:00:00:01") or members of an enum of the
-program; a prefix is "10.0.0.0/8" and a ternary (value, mask). p4c lists the
-enums but does not say which field is typed by which: ENUM_OF does, by name.
-Anything the P4Info does not know raises SchemaError, and names what it knows.
+Names are P4Info aliases. Values are integers, addresses as text ("10.0.0.1",
+"2001:db8::1", "02:00:00:00:00:01") or members of an enum of the program; a prefix
+is "10.0.0.0/8" and a ternary (value, mask). p4c lists the enums but not the
+fields that use them: ENUM_OF does, by name. Unknown names and values raise
+SchemaError, which lists the known ones.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MAC = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$", re.IGNORECASE)
 
 
 class SchemaError(Exception):
-    """A name or a value that the P4Info has no place for."""
+    """A name or a value that the P4Info does not have."""
 
 
 def to_int(value: Value) -> int:
@@ -97,7 +98,7 @@ class Schema:
         return cls(p4info)
 
     def number(self, field: str, value: Value) -> int:
-        """What a value stands for in a field, parameter or metadata of this name."""
+        """Converts a value of a field, parameter or metadata of this name to its number."""
         members = self.enums[ENUM_OF[field]] if field in ENUM_OF else {}
         return members[value] if isinstance(value, str) and value in members else to_int(value)
 

@@ -2,7 +2,7 @@
 """The engine's shim as bytes, and ESP packets as a peer or an engine makes them.
 
 Written from the contract with the engine (p4src/headers.p4), not generated from
-it: what stands here is what an engine may rely on. Depends on frames and raw.
+it: an engine may rely on everything here. Depends on frames and raw.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ESP = 50
 
 @dataclass(frozen=True)
 class Shim:
-    """Between router and engine; stands behind the Ethernet header."""
+    """The header between router and engine; it follows the Ethernet header."""
 
     kind: int
     engine: int = 1
@@ -29,7 +29,7 @@ class Shim:
     vrf: int = 0
 
     def on(self, frame: bytes) -> bytes:
-        """The frame with the shim; a VLAN tag is left behind."""
+        """The frame with the shim, without its VLAN tag."""
         bare = untagged(frame)
         header = struct.pack(
             "!BBHIHH",
@@ -44,5 +44,5 @@ class Shim:
 
 
 def esp(spi: int, size: int = 40) -> bytes:
-    """An ESP packet of sequence number 1, its contents as good as any other ciphertext."""
+    """An ESP packet of sequence number 1, with arbitrary bytes as ciphertext."""
     return struct.pack("!II", spi, 1) + bytes(index & 0xFF for index in range(size))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test's ends of the switch's ports: raw AF_PACKET sockets, all read at once.
 
-Promises: a frame is received as it was on the wire, its VLAN tag put back where
-the kernel had taken it out; what this side sends is not received; frames of one
+Promises: a frame is received as it was on the wire, with the VLAN tag that the
+kernel had removed; this side's own frames are not received; frames of one
 port keep their order. Linux takes no frame shorter than an Ethernet header.
 """
 
@@ -28,7 +28,7 @@ _FRAME_BYTES = 65536
 
 
 class Ports(Protocol):
-    """The port interface that a probe needs, however ports are attached."""
+    """The port interface of a probe, independent of how ports are attached."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class Ports(Protocol):
         """Put one frame on the wire into `port` of the switch."""
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
 
 
 class PacketSocket:
@@ -65,7 +65,7 @@ class PacketSocket:
         return self._socket.send(frame)
 
     def receive(self) -> bytes | None:
-        """The oldest frame that came out of the switch; None if there is none."""
+        """The oldest unread frame from the switch; None if there is none."""
         try:
             frame, ancillary, _flags, _address = self._socket.recvmsg(_FRAME_BYTES, 64)
         except BlockingIOError:
@@ -82,7 +82,7 @@ class PacketSocket:
         return frame
 
     def receive_at(self) -> tuple[bytes, float] | None:
-        """`receive`, with the time."""
+        """Like `receive`, with the time of arrival."""
         frame = self.receive()
         return None if frame is None else (frame, time.time())
 
@@ -124,7 +124,7 @@ class PacketPorts:
         self._sockets[port].send(frame)
 
     def receive(self, timeout: float) -> list[tuple[int, bytes]]:
-        """All (port, frame) that came out since; waits `timeout` seconds for the first."""
+        """All (port, frame) received since the last call; waits `timeout` seconds for the first."""
         received = []
         for descriptor, _events in self._poll.poll(timeout):
             port = self._port_of[descriptor]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""l3_admit: which frames come in at all."""
+"""l3_admit: the frames that are admitted."""
 
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
@@ -16,7 +16,7 @@ BROADCAST = "ff:ff:ff:ff:ff:ff"
 
 @bare_ptf_test
 def nothing_comes_in_without_an_interface(router: Router) -> None:
-    """An empty router drops everything in NO_INTERFACE, also what it would punt."""
+    """An empty router drops everything as NO_INTERFACE, also frames that it would punt."""
     for packet in (udp_to(V4), udp_to(V6)):
         router.drops(A, packet, "NO_INTERFACE")
     router.drops(A, Ether(src=HOST_MAC, dst=BROADCAST) / arp("10.1.0.1"), "NO_INTERFACE")
@@ -24,7 +24,7 @@ def nothing_comes_in_without_an_interface(router: Router) -> None:
 
 @ptf_test
 def a_port_is_no_interface_of_its_own(router: Router) -> None:
-    """Untagged frames on a port that has VLAN interfaces only are nobody's."""
+    """Untagged frames on a port with only VLAN interfaces belong to no interface."""
     ether = Ether(src=HOST_MAC, dst=D.mac)
     router.drops(D, ether / udp_to(V4), "NO_INTERFACE")
 
@@ -72,7 +72,7 @@ def a_vlan_tag_is_replaced(router: Router) -> None:
 
 @ptf_test
 def vlans_of_a_port_are_interfaces_of_their_own(router: Router) -> None:
-    """The same packet in two VLANs of one port goes by the VRF of each."""
+    """The same packet in two VLANs of one port is routed in the VRF of each."""
     router.forwards(D, udp_to(V4), TO_B)
     router.forwards(E, udp_to(V4), TO_E)
     assert D.port == E.port
@@ -88,7 +88,7 @@ def another_stations_mac_is_not_ours(router: Router) -> None:
 
 @ptf_test
 def an_interface_may_have_several_macs(router: Router) -> None:
-    """A second entry (as VRRP wants one) is answered to until it is deleted."""
+    """A second entry (as for VRRP) is accepted until it is deleted."""
     mac = "00:00:5e:00:01:07"
     entry = router.entry("router_mac", {"l3_if": A.id, "dst_mac": mac}, "admit_unicast")
     frame = Ether(src=HOST_MAC, dst=mac) / udp_to(V4)
@@ -100,7 +100,7 @@ def an_interface_may_have_several_macs(router: Router) -> None:
 
 @ptf_test
 def a_group_frame_with_a_unicast_packet_is_dropped(router: Router) -> None:
-    """RFC 1812, 5.3.4: a link-layer broadcast is not forwarded, nor is it for us."""
+    """RFC 1812, 5.3.4: a link-layer broadcast is neither forwarded nor delivered."""
     for mac in (BROADCAST, "01:00:5e:01:02:03", "33:33:00:00:00:01"):
         for dst in (V4, V6, "10.1.0.1"):
             router.drops(A, Ether(src=HOST_MAC, dst=mac) / udp_to(dst), "NOT_FOR_ROUTER")
@@ -121,7 +121,7 @@ def an_interface_can_be_moved(router: Router) -> None:
 
 @ptf_test
 def ipv4_martian_sources(router: Router) -> None:
-    """RFC 1812, 5.3.7: what can be no sender, also when the destination is ours."""
+    """RFC 1812, 5.3.7: addresses that cannot be a source, even if the destination is ours."""
     for src in ("0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "239.255.0.1", "240.0.0.1"):
         for dst in (V4, "10.1.0.1"):
             router.drops(A, udp_to(dst, src=src), "MARTIAN")
@@ -138,7 +138,7 @@ def ipv4_martian_destinations(router: Router) -> None:
 
 @ptf_test
 def ipv4_addresses_next_to_martians_pass(router: Router) -> None:
-    """The ranges end where they should."""
+    """The addresses next to each range pass."""
     router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     for address in ("1.0.0.0", "126.255.255.255", "128.0.0.0", "223.255.255.255"):
         router.forwards(A, udp_to(address), TO_C)
@@ -175,7 +175,7 @@ def other_protocols_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim_is_dropped(router: Router) -> None:
-    """The engine's EtherType has no business on a port that is no engine's."""
+    """A shim is dropped on a port that is no engine's."""
     payload = Raw(bytes(16)) / udp_to(V4)
     for mac in (A.mac, BROADCAST):
         router.drops(A, Ether(src=HOST_MAC, dst=mac, type=0x88B5) / payload, "FORGED_SHIM")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops that the audit log wants: counted as ever, and a copy goes to the CPU, metered."""
+"""Audited drops: counted as always, and a copy goes to the CPU, metered."""
 
 from scapy.packet import Raw
 
@@ -35,7 +35,7 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """As it came in, with the reason; other reasons stay between the packet and the counter."""
+    """The copy is the frame as it came in, with the reason; other drops are not copied."""
     with_engine(router)
     unknown = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))
     router.drops(A, unknown, "UNKNOWN_SPI")
@@ -46,7 +46,7 @@ def a_copy_of_what_is_dropped(router: Router) -> None:
 
 @ptf_test
 def cleartext_names_the_rule(router: Router) -> None:
-    """The rule that says protect, and its list."""
+    """The copy names the protect rule and its list."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.flow(IN, Flow(HOST4, V4), Verdict("PROTECT", 3, BUNDLE))
@@ -58,7 +58,7 @@ def cleartext_names_the_rule(router: Router) -> None:
 
 @ptf_test
 def copies_are_metered_and_drops_are_counted_once(router: Router) -> None:
-    """Beyond the meter's rate there is no copy; the drop keeps its own name."""
+    """Beyond the meter's rate there is no copy; the drop keeps its own reason."""
     with_engine(router)
     audits(router, "UNKNOWN_SPI")
     router.punt_meter("AUDIT", rate=1, burst=2)

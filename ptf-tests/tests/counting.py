@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters on punts, and counters direct and indirect."""
+"""Meters on punts, and direct and indirect counters."""
 
 from p4.v1 import p4runtime_pb2
 
@@ -22,7 +22,7 @@ def frames(*packets: bytes) -> list[FromPort]:
 
 @ptf_test
 def punts_are_limited(router: Router) -> None:
-    """A burst passes, the rest is counted as metered away; one a second more, at most."""
+    """A burst passes, the rest counts as metered; later at most one a second passes."""
     router.punt_meter("NO_ROUTE", rate=1, burst=BURST)
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 30))
     passed = len(outcome.punts)
@@ -34,7 +34,7 @@ def punts_are_limited(router: Router) -> None:
 
 @ptf_test
 def a_punt_reason_starves_no_other(router: Router) -> None:
-    """With one meter dry, other reasons and forwarding go on."""
+    """When one meter is exhausted, other reasons and forwarding are not affected."""
     router.punt_meter("NO_ROUTE", rate=1, burst=1)
     router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 10))
     for _ in range(10):
@@ -44,7 +44,7 @@ def a_punt_reason_starves_no_other(router: Router) -> None:
 
 @ptf_test
 def without_a_meter_all_punts_pass(router: Router) -> None:
-    """A meter taken back limits no longer."""
+    """A meter whose configuration was removed limits nothing."""
     router.punt_meter("NO_ROUTE", rate=1, burst=1)
     router.unlimit("NO_ROUTE")
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 100))
@@ -76,7 +76,7 @@ def a_meter_reads_back(router: Router) -> None:
 
 @ptf_test
 def an_interface_counts_what_comes_in(router: Router) -> None:
-    """Packets and bytes of all that arrives on it, forwarded, punted or dropped."""
+    """Packets and bytes of all frames that arrive on it: forwarded, punted or dropped."""
     match = {"ingress_port": D.port, "vlan_id": D.vlan}
     entry = router.client.schema.entry("l3_interface", match)
     before = router.count(entry)
@@ -90,7 +90,7 @@ def an_interface_counts_what_comes_in(router: Router) -> None:
 
 @ptf_test
 def a_next_hop_counts_what_it_is_chosen_for(router: Router) -> None:
-    """Also what then cannot leave; another next hop counts nothing."""
+    """It also counts packets that cannot leave; another next hop counts nothing."""
     entries = [
         router.client.schema.entry("nexthop", {"nexthop_id": nexthop.id})
         for nexthop in (TO_B, TO_D)
@@ -105,7 +105,7 @@ def a_next_hop_counts_what_it_is_chosen_for(router: Router) -> None:
 
 @ptf_test
 def a_counter_stays_when_its_entry_changes(router: Router) -> None:
-    """MODIFY of a next hop keeps what it counted; a new entry starts at zero."""
+    """MODIFY of a next hop keeps its counts; a new entry starts at zero."""
     entry = router.client.schema.entry("nexthop", {"nexthop_id": TO_B.id})
     router.forwards(A, udp_to(V4), TO_B)
     counted = router.count(entry)
@@ -146,7 +146,7 @@ def an_interface_counts_what_goes_out(router: Router) -> None:
 
 @ptf_test
 def drop_counters_count_bytes(router: Router) -> None:
-    """As long as the frames were."""
+    """The bytes are those of whole frames."""
     index = router.client.schema.enums["drop_reason_t"]["NOT_FOR_ROUTER"]
     before = router.client.counter_cells("drop_counter", [index])[index]
     frame = b"\x02\xde\xad\0\0\1" + arriving(A, ip4(V4, udp(size=300)))[6:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine may return, and that nobody else may speak for a packet's past."""
+"""Packets that the engine may return; no other port may send packets with a shim."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,11 +41,11 @@ from sluice_ptf.schema import Value
 from sluice_ptf.shim import DECRYPT, DECRYPTED, ENCRYPT, ENCRYPTED, ESP, Shim, esp
 from sluice_ptf.standard import OTHER_VRF, TO_B, TO_E, A, B, C, D, E
 
-# --- what the engine returns --------------------------------------------------
+# --- the engine's output ------------------------------------------------------
 
 
 def esp_packets() -> list[Packet]:
-    """ESP of this router's own to a peer behind B, in both families, with their first TTL."""
+    """ESP of this router to a peer behind B, in both families, with the TTL it was made with."""
     return [
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1"),
         ip4(V4, Raw(esp(0x1001)), proto=ESP, src="10.2.0.1", ttl=1),
@@ -56,7 +56,7 @@ def esp_packets() -> list[Packet]:
 
 @ptf_test
 def encrypted_is_routed(router: Router) -> None:
-    """By its outer address, past the outbound list, without a second TTL decrement."""
+    """Routed by its outer address, past the outbound list, without a second TTL decrement."""
     policy = protected(router)
     policy.guard(A, IN)
     policy.sends_from(BUNDLE, *ESP_SOURCES, vrf=OTHER_VRF)
@@ -70,7 +70,7 @@ def encrypted_is_routed(router: Router) -> None:
 
 @ptf_test
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
-    """It passes no list again, so it must be what only encryption makes of a packet."""
+    """It passes no list again, so only ESP of its bundle is accepted."""
     policy = with_engine(router)
     invalid = Outcome(drops={"SHIM_INVALID": 1})
     whole4, _, whole6, _ = esp_packets()
@@ -101,7 +101,7 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
 
 @ptf_test
 def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
-    """A bundle of one VRF speaks for no packet of another."""
+    """A packet of a bundle in one VRF cannot come back in another VRF."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -113,7 +113,7 @@ def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
 
 @ptf_test
 def encrypted_needs_no_binding(router: Router) -> None:
-    """Neither of the interface that it leaves by, nor of the one the packet came in by."""
+    """Neither for the interface that it leaves by, nor for the one the packet came in by."""
     policy = with_engine(router)
     router.delete(router.unbound(A)[0], router.unbound(B)[1])
     for packet in esp_packets():
@@ -123,7 +123,7 @@ def encrypted_needs_no_binding(router: Router) -> None:
 
 @ptf_test
 def encrypted_and_held_up(router: Router) -> None:
-    """Punted for neighbour, MTU or route with an origin of its own, and back past the list."""
+    """Punted for neighbour, MTU or route with its own origin, and re-injected past the list."""
     policy = protected(router)
     unresolved = router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id)
     tight = router.egress(Interface(B.id, B.port, B.mac, mtu=40))
@@ -161,7 +161,7 @@ def encrypted_and_held_up(router: Router) -> None:
 
 @ptf_test
 def decrypted_to_forward(router: Router) -> None:
-    """A packet like any other from here on: a hop fewer, and the outbound list is asked."""
+    """Forwarded like any packet: its hop count is decremented, and the outbound list applies."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -209,7 +209,7 @@ def hub_and_spoke(router: Router) -> None:
 
 @ptf_test
 def decrypted_with_a_last_hop(router: Router) -> None:
-    """TTL 1 inside: for us it is delivered, to forward it is exceeded."""
+    """Inner TTL 1: delivered to this router, exceeded if it is to be forwarded."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -241,12 +241,12 @@ def decrypted_with_a_last_hop(router: Router) -> None:
         policy.from_engine(decrypted(BUNDLE, A), packet, expected)
 
 
-# --- who may speak for a packet's past ----------------------------------------
+# --- forged shims -------------------------------------------------------------
 
 
 @ptf_test
 def a_forged_shim(router: Router) -> None:
-    """From a front port, tagged or not: dropped, whatever it claims and to whatever MAC."""
+    """From a front port, tagged or not: dropped, whatever its contents and MAC address."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -266,7 +266,7 @@ def a_forged_shim(router: Router) -> None:
 
 @ptf_test
 def a_port_of_no_interface_has_no_shim(router: Router) -> None:
-    """Untagged frames of a port that has none but VLANs: no interface, no role."""
+    """Untagged frames of a port with only VLAN interfaces: no interface, no role."""
     Policy(router)
     frame = encrypted(A).on(arriving(D, udp_to(V4)))
     router.drops(ENGINE, frame, "NO_INTERFACE")
@@ -274,7 +274,7 @@ def a_port_of_no_interface_has_no_shim(router: Router) -> None:
 
 @ptf_test
 def an_engine_speaks_in_shims_only(router: Router) -> None:
-    """IP and ARP without one, kinds that are for the engine or for nobody, and no bundle."""
+    """Frames without a shim (IP and ARP), kinds that are no answer, and no bundle are dropped."""
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")
@@ -288,7 +288,7 @@ def an_engine_speaks_in_shims_only(router: Router) -> None:
 
 @ptf_test
 def an_engine_returns_well_formed_ip(router: Router) -> None:
-    """What it returns is admitted like what wires bring: IP, whole, from real addresses."""
+    """Its packets are admitted like those of other ports: whole IP packets from valid addresses."""
     policy = with_engine(router)
     bare = Ether(src=HOST_MAC, dst=A.mac)
     sealed: dict[str, Any] = {"proto": ESP, "src": "10.2.0.1"}

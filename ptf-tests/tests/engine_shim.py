@@ -43,7 +43,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, A, B, C, D, E
 
 
 def goes_to(router: Router, source: Interface, packet: Packet, shim: Shim) -> None:
-    """The packet goes to the engine as it came, but for the shim, and nothing else happens."""
+    """Expects the packet at the engine as it came, behind the shim, and nothing else."""
     frame = arriving(source, packet)
     expected = Outcome(out=[(ENGINE.port, shim.on(frame))])
     same(router.exchange(FromPort(source.port, frame)), expected, frame)
@@ -56,7 +56,7 @@ TO_DECRYPT = Shim(DECRYPT, bundle=BUNDLE, sa=0x12345678, ingress_l3_if=A.id)
 
 @ptf_test
 def esp_to_us(router: Router) -> None:
-    """A known SPI goes to the engine: whatever its TTL, options and extension headers."""
+    """A known SPI goes to the engine, with any TTL, options and extension headers."""
     with_engine(router)
     for packet in (
         ip4(OURS4, Raw(esp(SPI)), proto=ESP),
@@ -71,7 +71,7 @@ def esp_to_us(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
-    """The tag stays behind; the shim says where the packet came in; SPIs are of one VRF."""
+    """The tag is removed; the shim names the ingress interface; an SPI belongs to one VRF."""
     policy = with_engine(router)
     for dst, options in ((OURS4, {"proto": ESP}), (OURS6, {"nh": ESP})):
         packet = (ip6 if ":" in dst else ip4)(dst, Raw(esp(SPI)), **options)
@@ -85,7 +85,7 @@ def esp_to_us_by_vlan_and_vrf(router: Router) -> None:
 
 @ptf_test
 def esp_in_udp_to_us(router: Router) -> None:
-    """RFC 3948: from or to port 4500; IKE behind a zero marker is no ESP, a keep-alive neither."""
+    """RFC 3948: from or to port 4500; IKE behind a zero marker and a keep-alive are no ESP."""
     with_engine(router)
     for sport, dport in ((4500, 4500), (31000, 4500), (4500, 31000)):
         for dst in (OURS4, OURS6):
@@ -101,7 +101,7 @@ def esp_in_udp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_to_us(router: Router) -> None:
-    """All take one way, to their VRF's engine, whichever engine their SA is with."""
+    """All go to the engine of their VRF, whichever engine has their SA."""
     policy = with_engine(router)
     elsewhere = SPI ^ 2
     router.insert(router.entry("engine", {"engine": 2}, "set_engine", port=C.port))
@@ -120,7 +120,7 @@ def fragments_of_esp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
-    """Without an SA in a VRF there is none, and an engine 1 need not be."""
+    """Without an SA in a VRF there is no engine for it, and an engine 1 need not exist."""
     policy = with_engine(router)
     first = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, flags="MF")
     later = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, frag=6)
@@ -143,7 +143,7 @@ def an_atomic_fragment_of_esp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_in_udp_to_us(router: Router) -> None:
-    """The first is dropped by name, known SPI or not; later ones are UDP, and under policy."""
+    """The first is dropped by name, with a known SPI or not; later ones are UDP under policy."""
     policy = with_engine(router)
     later4 = ip4(OURS4, Raw(esp(SPI)), proto=17, frag=6)
     later6 = ip6(OURS6, IPv6ExtHdrFragment(offset=6, nh=17) / Raw(esp(SPI)))
@@ -163,7 +163,7 @@ def fragments_of_esp_in_udp_to_us(router: Router) -> None:
 
 @ptf_test
 def what_looks_like_esp_behind_the_end_of_its_packet(router: Router) -> None:
-    """UDP on port 4500 whose SPI is Ethernet's padding, or partly so, is UDP."""
+    """UDP on port 4500 whose SPI lies in Ethernet's padding, or partly so, is UDP."""
     with_engine(router)
     for size in (8, 12, 15):
         for claimed in (size, 48):
@@ -181,7 +181,7 @@ def _framed(packet: bytes, ether_type: int) -> bytes:
 
 @ptf_test
 def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
-    """Eight bytes hold the ports and no more: UDP, whatever the frame has behind them."""
+    """Eight bytes hold only the ports: UDP, whatever bytes follow in the frame."""
     with_engine(router)
     ports = raw.datagram(0, 4500, 4500)[:4] + b"\x02\0\0\0"
     more = raw.MORE_FRAGMENTS
@@ -195,7 +195,7 @@ def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
 
 @ptf_test
 def fragments_of_ike(router: Router) -> None:
-    """Are not taken for ESP: they go to the CPU, as whole IKE messages do."""
+    """They are not taken for ESP: they go to the CPU, as whole IKE messages do."""
     with_engine(router)
     ike = udp(dport=4500, sport=4500, size=0) / Raw(bytes(32))
     router.punts(A, ip4(OURS4, ike, flags="MF"), "IKE", stage="LOCAL_DELIVERY")
@@ -205,7 +205,7 @@ def fragments_of_ike(router: Router) -> None:
 
 @ptf_test
 def an_unknown_spi(router: Router) -> None:
-    """Dropped under its name; its later fragments are for the engine to give up."""
+    """Dropped as UNKNOWN_SPI; its later fragments go to the engine, which gives them up."""
     with_engine(router)
     for spi in (0, 1, SPI - 1, SPI ^ 1 << 31):
         router.drops(A, ip4(OURS4, Raw(esp(spi)), proto=ESP), "UNKNOWN_SPI")
@@ -217,7 +217,7 @@ def an_unknown_spi(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_asks_no_list(router: Router) -> None:
-    """Not the interface's: what is inside is what policy is about."""
+    """The interface's list does not apply: policy applies to the decrypted packet."""
     policy = with_engine(router)
     policy.guard(A, IN)
     goes_to(router, A, ip4(OURS4, Raw(esp(SPI)), proto=ESP), TO_DECRYPT)
@@ -227,7 +227,7 @@ def esp_to_us_asks_no_list(router: Router) -> None:
 
 @ptf_test
 def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
-    """Someone else's: routed, by its flow where an SPD applies, even with an SPI of ours."""
+    """ESP to other hosts is routed, by its flow where an SPD applies, even with an SPI of ours."""
     policy = with_engine(router)
     esp4, esp6 = ip4(V4, Raw(esp(SPI)), proto=ESP), ip6(V6, Raw(esp(SPI)), nh=ESP)
     later = ip4(V4, Raw(esp(SPI)), proto=ESP, frag=6)
@@ -243,7 +243,7 @@ def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
 
 @ptf_test
 def esp_to_us_without_its_engine(router: Router) -> None:
-    """An SA, and a VRF, whose engine is not there."""
+    """An SA whose engine is missing, and a VRF whose engine is missing."""
     policy = Policy(router)
     policy.spi(SPI, bundle=BUNDLE, sa=1, engine=9)
     policy.reassembles(engine=9)
@@ -251,12 +251,12 @@ def esp_to_us_without_its_engine(router: Router) -> None:
     router.drops(A, ip4(OURS4, Raw(bytes(8)), proto=ESP, frag=6), "NO_ENGINE")
 
 
-# --- to be protected ----------------------------------------------------------
+# --- packets to be protected --------------------------------------------------
 
 
 @ptf_test
 def protect(router: Router) -> None:
-    """To the engine, a hop fewer, with where it came in; not out of the interface."""
+    """To the engine with hop count decremented and ingress interface; not out of the interface."""
     policy = protected(router)
     for dst in FLOWS:
         for left in (2, 64, 255):
@@ -265,7 +265,7 @@ def protect(router: Router) -> None:
 
 @ptf_test
 def protect_between_vlans_and_vrfs(router: Router) -> None:
-    """Tags stay behind on both sides; the VRF goes along."""
+    """Tags are removed on both sides; the shim has the VRF."""
     policy = protected(router)
     for dst in FLOWS:
         policy.encrypts(D, udp_to(dst), SA, rules=hit(OUT, 5))
@@ -281,7 +281,7 @@ def protect_between_vlans_and_vrfs(router: Router) -> None:
 
 @ptf_test
 def protect_fragments(router: Router) -> None:
-    """First and later fragments, each by its own flow, as they are."""
+    """First and later fragments go unchanged, each by its own flow."""
     policy = protected(router)
     policy.flow(OUT, Flow(HOST4, V4, fragment="FIRST"), PROTECT)
     policy.flow(OUT, Flow(HOST4, V4, 17, 0, 0, fragment="LATER"), PROTECT)
@@ -302,7 +302,7 @@ def protect_what_passed_inbound(router: Router) -> None:
 
 @ptf_test
 def a_rekey_is_one_write(router: Router) -> None:
-    """Another SA, another engine: the flows stay."""
+    """Another SA, another engine: the flows stay valid."""
     policy = protected(router)
     fresh = Sa(BUNDLE, sa=0xFFFFFFFF, engine=255)
     router.insert(router.entry("engine", {"engine": 255}, "set_engine", port=ENGINE.port))
@@ -313,7 +313,7 @@ def a_rekey_is_one_write(router: Router) -> None:
 
 @ptf_test
 def never_in_clear(router: Router) -> None:
-    """No SA, or no engine: dropped under that name."""
+    """No SA, or no engine: dropped under the respective reason."""
     policy = protected(router)
     router.delete(policy.sa_entry(SA))
     for dst in FLOWS:
@@ -333,7 +333,7 @@ def never_in_clear(router: Router) -> None:
 
 @ptf_test
 def an_engine_that_is_down(router: Router) -> None:
-    """Its SAs still name it: dropped under the name, both ways, until it is up again."""
+    """SAs still name it: dropped as NO_ENGINE, in both directions, until it is up again."""
     policy = protected(router)
     up = router.entry("engine", {"engine": 1}, "set_engine", port=ENGINE.port)
     router.modify(router.entry("engine", {"engine": 1}, "engine_down"))
@@ -346,7 +346,7 @@ def an_engine_that_is_down(router: Router) -> None:
 
 @ptf_test
 def the_neighbor_does_not_matter(router: Router) -> None:
-    """The ESP packet goes elsewhere: nobody is asked for the inner packet's neighbour."""
+    """The ESP packet has another next hop: the inner packet's neighbour is not resolved."""
     policy = protected(router)
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
     for dst in FLOWS:
@@ -368,7 +368,7 @@ def carried() -> Mapping[str, Value]:
 
 @ptf_test
 def ttl_before_the_engine(router: Router) -> None:
-    """The last hop of a protected flow ends here, and the CPU can say so."""
+    """A protected flow's packet with TTL 1 is punted, so that the CPU can send an error."""
     protected(router)
     for dst in FLOWS:
         for left in (0, 1):
@@ -378,7 +378,7 @@ def ttl_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def mtu_before_the_engine(router: Router) -> None:
-    """The smaller of egress and path MTU, less the overhead, is what fits."""
+    """The limit is the smaller of egress and path MTU, less the overhead."""
     policy = protected(router)
     for mtu, path_mtu, overhead, fits in (
         (1500, 1500, 0, 1500),
@@ -405,7 +405,7 @@ def mtu_before_the_engine(router: Router) -> None:
 
 @ptf_test
 def an_mtu_that_nothing_fits(router: Router) -> None:
-    """More overhead than MTU, or a path without one: punted, and never sent."""
+    """More overhead than MTU, or a path MTU of 0: punted, and never sent."""
     policy = protected(router)
     for path_mtu, overhead in ((1500, 1500), (1500, 65535), (0, 0), (50, 73)):
         router.modify(policy.sa_entry(replace(SA, path_mtu=path_mtu, overhead=overhead)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Idle timeouts of flows: the switch says which ones served nobody for how long they were given.
+"""Idle timeouts of flows: the switch notifies of flows that were idle for their timeout.
 
-Both targets sweep, so a flow may be told of somewhat later than its time, and never before it.
+Both targets sweep, so a notification may come somewhat after the timeout, and never before it.
 """
 
 import time
@@ -30,7 +30,7 @@ def key(entry: p4runtime_pb2.TableEntry) -> Key:
 
 
 def ageing(policy: Policy, of: PolicyList, flow: Flow, answer: Verdict) -> p4runtime_pb2.TableEntry:
-    """Install a flow that is to be told of when it was idle for IDLE_SECONDS."""
+    """Installs a flow with an idle timeout of IDLE_SECONDS."""
     entry = policy.flow_entry(of, flow, answer)
     entry.idle_timeout_ns = int(IDLE_SECONDS * 1e9)
     policy.router.insert(entry)
@@ -43,7 +43,7 @@ def flow_to(dst: str) -> Flow:
 
 
 def told_of(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
-    """The keys of all entries told of, until all that are wanted were."""
+    """The keys of all notified entries, read until all wanted ones have been notified."""
     found: set[Key] = set()
     missing = {key(entry) for entry in wanted}
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -56,7 +56,7 @@ def told_of(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[K
 
 @ptf_test
 def idle_flows_are_told_of(router: Router) -> None:
-    """In all four tables, whatever the verdict, and not before their time; they stay installed."""
+    """In all four tables, with any verdict, and not before their timeout; they stay installed."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)
@@ -76,7 +76,7 @@ def idle_flows_are_told_of(router: Router) -> None:
 
 @ptf_test
 def flows_that_serve_are_not_told_of(router: Router) -> None:
-    """A hit starts the time anew; a flow without a timeout is never told of."""
+    """A hit restarts the timeout; a flow without a timeout is never notified."""
     policy = Policy(router)
     policy.guard(B, OUT)
     busy = ageing(policy, OUT, flow_to("10.2.0.20"), BYPASS)

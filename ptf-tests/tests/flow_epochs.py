@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows and the epoch of their list: added, removed, overwritten, retired all at once.
 
-After VPP's tests of its IPsec SPD flow cache: each asserts what rules counted and
-which entries there are.
+After VPP's tests of its IPsec SPD flow cache: each checks the counts of rules and the
+entries in the tables.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ def flow_to(dst: str) -> Flow:
 
 
 def installed(router: Router, of: PolicyList) -> int:
-    """How many flows the tables of a direction hold, those of every list and epoch."""
+    """The number of flows in the tables of a direction, of every list and epoch."""
     ids = [router.client.schema.tables[f"{of.direction}.ipv{n}_flow"].preamble.id for n in (4, 6)]
     return sum(len(router.client.table_entries(table)) for table in ids)
 
@@ -45,7 +45,7 @@ def code(router: Router, kind: str, entry: p4runtime_pb2.TableEntry) -> str:
 
 
 def misses(router: Router, of: PolicyList, dst: str) -> None:
-    """The packet is punted to be searched in the list as it is now."""
+    """Expects a punt of the packet, to be searched in the current list."""
     asked = {"list_id": of.id, "generation": of.generation}
     if of.direction == "inbound":
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **asked)
@@ -78,7 +78,7 @@ def added(router: Router) -> None:
 
 @ptf_test
 def removed_and_added_again(router: Router) -> None:
-    """A flow that is gone misses; one that comes back counts from nothing, its rule goes on."""
+    """A deleted flow misses; added again, it counts from zero, and its rule's count continues."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for dst in DESTINATIONS:
@@ -97,7 +97,7 @@ def removed_and_added_again(router: Router) -> None:
 
 @ptf_test
 def removing_one_leaves_the_others(router: Router) -> None:
-    """The flows beside it hit as before."""
+    """The other flows still hit."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         entries = [policy.flow(of, flow_to(dst), BYPASS) for dst in DESTINATIONS]
@@ -132,7 +132,7 @@ def one_write_retires_all_flows(router: Router) -> None:
 
 @ptf_test
 def one_write_retires_all_outbound_flows(router: Router) -> None:
-    """The same of an outbound list; the verdict's rule no longer counts, nor is it told."""
+    """The same for an outbound list; the old verdict's rule is neither counted nor in the punt."""
     policy = Policy(router)
     policy.guard(B, OUT)
     policy.guard(C, OUT2)
@@ -146,7 +146,7 @@ def one_write_retires_all_outbound_flows(router: Router) -> None:
 
 @ptf_test
 def stale_hits_count_in_the_entry_only(router: Router) -> None:
-    """Why rule counters say what the cache served, and direct counters do not."""
+    """Rule counters count only valid hits of the cache, direct counters count stale ones too."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         entry = policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -159,7 +159,7 @@ def stale_hits_count_in_the_entry_only(router: Router) -> None:
 
 @ptf_test
 def a_refill_is_a_modify(router: Router) -> None:
-    """A stale entry of the same key is in the way of an INSERT, and is overwritten by a MODIFY."""
+    """An INSERT over a stale entry of the same key fails, and a MODIFY overwrites it."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for dst in DESTINATIONS[::2]:
@@ -183,7 +183,7 @@ def a_refill_is_a_modify(router: Router) -> None:
 
 @ptf_test
 def an_epoch_is_not_an_order(router: Router) -> None:
-    """A flow of a later epoch, or of epoch 0, does not count either."""
+    """A flow of a later epoch, or of epoch 0, is not valid either."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for epoch in (0, 1, of.epoch - 1, of.epoch + 1, of.epoch ^ 1 << 31, 0xFFFFFFFF):
@@ -195,7 +195,7 @@ def an_epoch_is_not_an_order(router: Router) -> None:
 
 @ptf_test
 def epochs_up_to_the_last(router: Router) -> None:
-    """All 32 bits count."""
+    """All 32 bits are compared."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         last = replace(of, epoch=0xFFFFFFFF, generation=0xFFFFFFFF)
@@ -209,7 +209,7 @@ def epochs_up_to_the_last(router: Router) -> None:
 
 @ptf_test
 def a_generation_alone_retires_no_flow(router: Router) -> None:
-    """Flows that an edit does not touch go on; misses are told of the new generation."""
+    """Flows stay valid; misses carry the new generation."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -221,7 +221,7 @@ def a_generation_alone_retires_no_flow(router: Router) -> None:
 
 @ptf_test
 def a_list_that_loses_its_epoch(router: Router) -> None:
-    """Closed at once, with all its flows there; open again with an epoch."""
+    """It is closed at once, with all its flows present; it opens again with an epoch."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         policy.flow(of, flow_to("10.2.0.9"), BYPASS)
@@ -236,7 +236,7 @@ def a_list_that_loses_its_epoch(router: Router) -> None:
 
 @ptf_test
 def a_change_of_routes_retires_nothing(router: Router) -> None:
-    """The cache holds no next hop: the flow goes where the route goes, if its list is the same."""
+    """The cache holds no next hop: a flow follows the new route, if its list is the same."""
     policy = Policy(router)
     policy.guard(B, OUT)
     policy.bind(C, OUT)
@@ -253,7 +253,7 @@ def a_change_of_routes_retires_nothing(router: Router) -> None:
 
 @bare_ptf_test
 def a_full_table(router: Router) -> None:
-    """RESOURCE_EXHAUSTED; nobody is turned out, and a place that is freed is a place."""
+    """RESOURCE_EXHAUSTED; no flow is evicted, and a deleted flow's place can be used."""
     with small_flow_tables(router, size=4):
         standard.set_up(router)
         for policy, of in each(router):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flow is: every field that a rule may look at tells flows apart, and nothing else does.
+"""The identity of a flow: every field that a rule may match on is in the key, and nothing else.
 
 A verdict found by an ordered search may be cached by exact match only if the key
-holds everything that any rule looks at (RFC 4301, 4.4.1).
+holds all fields that any rule matches on (RFC 4301, 4.4.1).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ FRAGMENTS = ("WHOLE", "FIRST", "LATER")
 
 
 def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None:
-    """Do a check for an inbound list and then for an outbound one, each alone."""
+    """Runs a check for an inbound list and then for an outbound one, each alone."""
     for of, interface, _stage in LISTS:
         policy = Policy(router)
         policy.guard(interface, of)
@@ -42,7 +42,7 @@ def on_both(router: Router, check: Callable[[Policy, PolicyList], None]) -> None
 
 
 def misses(router: Router, of: PolicyList, packet: Packet) -> None:
-    """The packet is of no flow of the list."""
+    """Expects that the packet matches no flow of the list."""
     asked = {"list_id": of.id, "generation": of.generation}
     reason = "FRAGMENT" if is_fragment(packet) else f"{of.direction.upper()}_MISS"
     if of.direction == "inbound":
@@ -61,7 +61,7 @@ def is_fragment(packet: Packet) -> bool:
 
 
 def is_of(policy: Policy, of: PolicyList, packet: Packet, flow: Flow) -> None:
-    """The packet is of this flow: it misses without it and hits with it."""
+    """Expects that the packet belongs to this flow: it misses without it and hits with it."""
     misses(policy.router, of, packet)
     entry = policy.flow(of, flow, BYPASS)
     policy.router.forwards(A, packet, TO_B, rules=hit(of, 2))
@@ -88,7 +88,7 @@ def variants(flow: Flow) -> list[Flow]:
 
 @ptf_test
 def every_field_tells_flows_apart(router: Router) -> None:
-    """With flows that differ in one field each, and one of another list: still a miss."""
+    """With flows that differ in one field each, and one of another list, the packet misses."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         for flow in (Flow(HOST4, V4), Flow(HOST6, V6)):
@@ -131,7 +131,7 @@ def packets_of_other_flows_miss(router: Router) -> None:
 
 @ptf_test
 def nothing_else_tells_flows_apart(router: Router) -> None:
-    """TOS, TTL, identification, flags, sizes, options and skipped extension headers do not."""
+    """TOS, TTL, identification, flags, sizes, options and skipped extension headers are no part."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         policy.flow(of, Flow(HOST4, V4, protocol=6), BYPASS)
@@ -151,7 +151,7 @@ def nothing_else_tells_flows_apart(router: Router) -> None:
 
 @ptf_test
 def ports(router: Router) -> None:
-    """TCP, UDP and SCTP have them; UDP-encapsulated ESP is UDP here."""
+    """TCP, UDP and SCTP have ports; UDP-encapsulated ESP is UDP here."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         sctp = SCTP(sport=SPORT, dport=DPORT) / Raw(bytes(20))
@@ -180,12 +180,12 @@ def protocols_without_ports(router: Router) -> None:
 
 @ptf_test
 def icmp_type_and_code(router: Router) -> None:
-    """They stand in the destination port, and each tells flows apart; identifiers do not."""
+    """They are in the destination port, and each distinguishes flows; identifiers do not."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         is_of(policy, of, ip4(V4, echo()), Flow(HOST4, V4, 1, 0, 8 << 8))
         is_of(policy, of, ip6(V6, ICMPv6EchoRequest()), Flow(HOST6, V6, 58, 0, 128 << 8))
-        # Over the other IP version too: a rule that names a type means it.
+        # In the other IP version too: a rule that names a type matches it.
         crossed4, crossed6 = Raw(bytes(ICMPv6EchoRequest())), Raw(bytes(echo()))
         is_of(policy, of, ip4(V4, crossed4, proto=58), Flow(HOST4, V4, 58, 0, 128 << 8))
         is_of(policy, of, ip6(V6, crossed6, nh=1), Flow(HOST6, V6, 1, 0, 8 << 8))
@@ -213,7 +213,7 @@ def icmp_type_and_code(router: Router) -> None:
 
 @ptf_test
 def first_fragments_have_ports(router: Router) -> None:
-    """They are no flow of whole packets: what is to know of their datagram the CPU must see."""
+    """They belong to no flow of whole packets: the CPU must see the facts about their datagram."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]
@@ -228,7 +228,7 @@ def first_fragments_have_ports(router: Router) -> None:
 
 @ptf_test
 def later_fragments_have_none(router: Router) -> None:
-    """Whatever their data look like: all of one protocol between two hosts are one flow."""
+    """Their data are ignored: all of one protocol between two hosts are one flow."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         later4 = Flow(HOST4, V4, 17, 0, 0, fragment="LATER")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""exceptions: packets that cannot leave as they are, and which reason comes first."""
+"""exceptions: packets that cannot leave as they are, and the order of the reasons."""
 
 from collections.abc import Mapping
 
@@ -21,13 +21,13 @@ BY_D: Mapping[str, Value] = {"stage": "REWRITE", "egress_l3_if": D.id, "nexthop_
 def punted(
     router: Router, packet: Packet, reason: str, way: Mapping[str, Value] = BY_B, by: Interface = A
 ) -> None:
-    """The packet, arriving on A, is punted at rewrite with the way it would have gone."""
+    """Expects a punt at rewrite, with the packet's next hop, for a packet that arrives on A."""
     values = dict(way)
     router.punts(by, packet, reason, stage=str(values.pop("stage")), **values)
 
 
 def sized(dst: str, length: int) -> Packet:
-    """An IP packet of so many bytes, headers and all."""
+    """An IP packet of `length` bytes, headers included."""
     if ":" in dst:
         return ip6(dst, udp(size=length - 48))
     return ip4(dst, udp(size=length - 28))
@@ -40,13 +40,13 @@ def shrink(router: Router, interface: Interface, mtu: int) -> None:
 
 
 def unresolve(router: Router) -> None:
-    """Forget the neighbour behind B."""
+    """Makes the neighbour behind B unknown."""
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
 
 
 @ptf_test
 def a_last_hop_left(router: Router) -> None:
-    """TTL 2 goes out as 1; 1 and 0 do not go out."""
+    """TTL 2 leaves as 1; 1 and 0 do not leave."""
     for dst in (V4, V6):
         router.forwards(A, udp_to(dst, **hops(dst, 2)), TO_B)
         router.forwards(A, udp_to(dst, **hops(dst, 255)), TO_B)
@@ -56,14 +56,14 @@ def a_last_hop_left(router: Router) -> None:
 
 @ptf_test
 def ttl_from_and_to_vlans(router: Router) -> None:
-    """The CPU gets the frame with its tag, its TTL as it came."""
+    """The CPU gets the frame with its tag, its TTL not decremented."""
     for dst in ("10.4.0.9", "2001:db8:4::9"):
         punted(router, udp_to(dst, **hops(dst, 1)), "TTL_EXCEEDED", BY_D, by=D)
 
 
 @ptf_test
 def mtu(router: Router) -> None:
-    """A packet as large as the MTU fits, one byte more does not; DF is the CPU's question."""
+    """A packet as large as the MTU fits, one byte more does not; the CPU decides by DF."""
     shrink(router, B, 1300)
     for dst in (V4, V6):
         router.forwards(A, sized(dst, 1300), TO_B)
@@ -111,7 +111,7 @@ def fragments_can_exceed_the_mtu(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_neighbor_comes_last(router: Router) -> None:
-    """TTL before MTU before neighbour: nobody is asked for what cannot be sent."""
+    """TTL before MTU before neighbour: no resolution for a packet that cannot be sent."""
     shrink(router, B, 600)
     for dst in (V4, V6):
         small, large = sized(dst, 600), sized(dst, 601)
@@ -131,7 +131,7 @@ def an_unresolved_neighbor_comes_last(router: Router) -> None:
 
 @ptf_test
 def routing_comes_first(router: Router) -> None:
-    """Without a way to go, hops and size are not looked at."""
+    """Without a next hop, TTL and size are not checked."""
     router.route("198.51.100.0/24", "blackhole")
     for left in (0, 1, 64):
         router.punts(A, udp_to("192.0.2.1", ttl=left), "NO_ROUTE", stage="ROUTING")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ipsec_inbound: what comes in against SPD-I, in clear and decrypted, before anything else."""
+"""ipsec_inbound: received packets against SPD-I, in clear and decrypted, before all else."""
 
 from collections.abc import Mapping
 
@@ -34,14 +34,14 @@ BUNDLE = 0x4001
 
 
 def guarded(router: Router) -> Policy:
-    """A guarded by IN, which is ready."""
+    """Binds IN to A, and makes it ready."""
     policy = Policy(router)
     policy.guard(A, IN)
     return policy
 
 
 def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
-    """The flow as the SA of a bundle carries it."""
+    """The flow as carried by the SA of a bundle."""
     return Flow(**vars(flow) | {"bundle": bundle})
 
 
@@ -50,7 +50,7 @@ def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
 
 @ptf_test
 def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
-    """Silence is no permission, for transit and for this router; what is not IP needs none."""
+    """Without one all IP is dropped, in transit and to this router; other frames need none."""
     router.delete(router.unbound(A)[0])
     for dst in (V4, V6, OURS4, OURS6, "192.0.2.1"):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
@@ -59,7 +59,7 @@ def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
 
 @ptf_test
 def admission_comes_first(router: Router) -> None:
-    """Malformed packets and martians are dropped under that name, whatever the policy."""
+    """Malformed packets and martians are dropped under their own reasons, whatever the policy."""
     guarded(router)
     router.drops(A, udp_to(V4, src="127.0.0.1"), "MARTIAN")
     router.drops(A, ip4(V4, echo(), chksum=1), "BAD_CHECKSUM")
@@ -81,7 +81,7 @@ def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
 
 @ptf_test
 def interfaces_are_guarded_one_by_one(router: Router) -> None:
-    """A list guards the interfaces that are bound to it, and its own direction."""
+    """A list guards only the interfaces that are bound to it, and only its own direction."""
     guarded(router)
     router.forwards(D, udp_to(V4), TO_B)
     frame = arriving(A, udp_to(V4))
@@ -93,7 +93,7 @@ def interfaces_are_guarded_one_by_one(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """With the list and generation to search, before routing: a way is not needed."""
+    """With the list and generation to search, before routing: no route is needed."""
     guarded(router)
     for dst in (V4, V6, "192.0.2.1", "2001:db9::1"):
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **ASKED)
@@ -101,7 +101,7 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_for_this_router_is_punted(router: Router) -> None:
-    """The CPU is told that it is local; every kind of delivery waits for the verdict."""
+    """The punt says that it is local; every kind of delivery waits for the verdict."""
     guarded(router)
     for packet in (
         udp_to(OURS4),
@@ -115,7 +115,7 @@ def a_first_packet_for_this_router_is_punted(router: Router) -> None:
 
 @ptf_test
 def misses_of_vlans_and_vrfs(router: Router) -> None:
-    """The frame as it came, its tag included."""
+    """The punt has the frame as it came, its tag included."""
     policy = Policy(router)
     policy.guard(D, IN2)
     for dst in (V4, V6):
@@ -128,7 +128,7 @@ def misses_of_vlans_and_vrfs(router: Router) -> None:
 
 @ptf_test
 def bypass(router: Router) -> None:
-    """Goes on to routing or delivery; the rule counts it."""
+    """The packet continues to routing or delivery; the rule counts it."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("BYPASS", rule=3))
@@ -151,7 +151,7 @@ def discard(router: Router) -> None:
 
 @ptf_test
 def the_first_and_the_last_rule_id(router: Router) -> None:
-    """The controller numbers rules as it likes, from 0 to 65535."""
+    """Rule ids from 0 to 65535 are valid."""
     policy = guarded(router)
     policy.flow(IN, TRANSIT[V4], Verdict("DISCARD", rule=0))
     router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 0))
@@ -161,7 +161,7 @@ def the_first_and_the_last_rule_id(router: Router) -> None:
 
 @ptf_test
 def cleartext_that_ought_to_be_protected(router: Router) -> None:
-    """RFC 4301, 5.2: it came in clear, so it is discarded, under a name of its own."""
+    """RFC 4301, 5.2: a clear packet of a protect rule is discarded, under a reason of its own."""
     policy = guarded(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, flow, Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -170,7 +170,7 @@ def cleartext_that_ought_to_be_protected(router: Router) -> None:
 
 @ptf_test
 def a_flow_without_a_verdict(router: Router) -> None:
-    """Failure is closed: verdicts that are none discard."""
+    """Fails closed: invalid verdicts discard."""
     policy = guarded(router)
     policy.flow(IN, TRANSIT[V4], Verdict("NONE", rule=6))
     router.drops(A, udp_to(V4), "INBOUND_DISCARD", rules=hit(IN, 6))
@@ -178,7 +178,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_name_the_verdict_applied(router: Router) -> None:
-    """A packet punted behind the list names the list and generation that let it pass."""
+    """A packet punted behind the list names the list and generation that admitted it."""
     policy = guarded(router)
     router.route("203.0.113.0/24", "punt_route", reason="PROHIBITED")
     way: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
@@ -196,7 +196,7 @@ def later_punts_name_the_verdict_applied(router: Router) -> None:
 
 @ptf_test
 def policy_does_not_make_neighbor_discovery_valid(router: Router) -> None:
-    """A bypass rule lets it pass; its hop limit is asked for all the same."""
+    """A bypass rule lets it pass; its hop limit is still checked."""
     policy = guarded(router)
     dst = "ff02::1:ff00:1"
     flow = Flow(HOST6, dst, protocol=58, src_port=0, dst_port=135 << 8, is_local=1)
@@ -212,7 +212,7 @@ def policy_does_not_make_neighbor_discovery_valid(router: Router) -> None:
 
 
 def with_bundle(router: Router) -> Policy:
-    """An engine; what BUNDLE carries is checked against IN; A itself is guarded by IN2."""
+    """Configures an engine; IN checks the packets of BUNDLE; IN2 guards A itself."""
     policy = Policy(router)
     policy.engine()
     policy.guard(A, IN2)
@@ -243,7 +243,7 @@ def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_the_right_sa(router: Router) -> None:
-    """Protect by the very bundle is acceptance: forwarded a hop fewer, or delivered."""
+    """Protect by the same bundle accepts it: forwarded with its hop decremented, or delivered."""
     policy = with_bundle(router)
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, carried(flow), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -291,7 +291,7 @@ def decrypted_by_another_sa(router: Router) -> None:
 
 @ptf_test
 def decrypted_by_a_bundle_of_no_spd(router: Router) -> None:
-    """A bundle that no SPD owns carries nothing in."""
+    """A bundle without an SPD admits nothing."""
     policy = with_bundle(router)
     expected = Outcome(drops={"NO_POLICY_BINDING": 1})
     policy.from_engine(decrypted(BUNDLE + 1, A), udp_to(V4), expected)
@@ -299,7 +299,7 @@ def decrypted_by_a_bundle_of_no_spd(router: Router) -> None:
 
 @ptf_test
 def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
-    """A flow that its SA may carry does not open the way for the same packet in clear."""
+    """A flow of packets by an SA does not admit the same packets in clear."""
     policy = with_bundle(router)
     policy.bind(A, IN)
     policy.flow(IN, carried(TRANSIT[V4]), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
@@ -310,7 +310,7 @@ def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
 
 @ptf_test
 def inbound_then_outbound(router: Router) -> None:
-    """Both lists have their say; each counts for itself."""
+    """Both lists apply, and each counts."""
     policy = guarded(router)
     policy.guard(B, OUT)
     for dst, flow in TRANSIT.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 headers, good and bad, down to where the ports should be."""
+"""IPv4 headers, valid and invalid, up to the ports."""
 
 from sluice_ptf import raw
 from sluice_ptf.case import ptf_test
@@ -40,7 +40,7 @@ def drops(router: Router, packet: bytes, reason: str) -> None:
 
 @ptf_test
 def options_are_carried(router: Router) -> None:
-    """All kinds and lengths, with a right checksum at the other end."""
+    """All kinds and lengths, with a correct checksum at the other end."""
     for options in (
         NOP * 4,
         NOP * 8,
@@ -62,7 +62,7 @@ def options_are_carried(router: Router) -> None:
 
 @ptf_test
 def ports_are_found_behind_options(router: Router) -> None:
-    """BGP to this router is BGP, options or not."""
+    """BGP to this router is recognized, with options or without."""
     segment = bytes.fromhex("c00000b3" + "00" * 16)
     for options in (b"", NOP * 4, ROUTER_ALERT, padded(RECORD_ROUTE), END * 40):
         packet = raw.ipv4(OURS, segment, options=options, protocol=TCP)
@@ -71,7 +71,7 @@ def ports_are_found_behind_options(router: Router) -> None:
 
 @ptf_test
 def source_routes_are_dropped(router: Router) -> None:
-    """RFC 7126, 4.3 and 4.4: wherever in the list, and to whomever."""
+    """RFC 7126, 4.3 and 4.4: at any place in the list, and to any destination."""
     for route in (LOOSE_SOURCE_ROUTE, STRICT_SOURCE_ROUTE):
         for options in (NOP + route, route + END, ROUTER_ALERT + NOP + route, NOP * 5 + route):
             for dst in (DST, OURS, "192.0.2.1"):
@@ -104,7 +104,7 @@ def malformed_options_are_dropped(router: Router) -> None:
 
 @ptf_test
 def too_many_options(router: Router) -> None:
-    """More than the parser walks may hide a source route: the CPU looks at them."""
+    """More than the parser walks may hide a source route: the CPU checks them."""
     for options in (NOP * 12, NOP * 40, NOP * 33 + LOOSE_SOURCE_ROUTE):
         frame = raw.framed(A, raw.ipv4(DST, raw.datagram(), options=options))
         router.punts(A, frame, "IP_OPTIONS", stage="ROUTING")
@@ -115,7 +115,7 @@ def too_many_options(router: Router) -> None:
 
 @ptf_test
 def bad_checksums_are_dropped(router: Router) -> None:
-    """Of the header, options included; what the header carries is not looked at."""
+    """The header's checksum covers options; the payload is not checked."""
     for options in (b"", ROUTER_ALERT, NOP * 8, padded(RECORD_ROUTE), END * 40):
         good = raw.ipv4(DST, raw.datagram(), options=options)
         checksum = int.from_bytes(good[10:12], "big")
@@ -126,7 +126,7 @@ def bad_checksums_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_wrong_version_is_dropped(router: Router) -> None:
-    """An IPv6 packet in an IPv4 frame, and versions nobody has."""
+    """An IPv6 packet in an IPv4 frame, and unknown versions."""
     for version in (0, 5, 6, 15):
         drops(router, raw.ipv4(DST, raw.datagram(), version=version), "MALFORMED")
 
@@ -140,7 +140,7 @@ def a_header_cannot_be_shorter_than_itself(router: Router) -> None:
 
 @ptf_test
 def a_header_longer_than_the_frame(router: Router) -> None:
-    """IHL that promises options which are not there."""
+    """The IHL covers options that are not there."""
     for ihl in (6, 10, 15):
         drops(router, raw.ipv4(DST, b"", ihl=ihl, total_length=20), "MALFORMED")
 
@@ -165,7 +165,7 @@ def truncated_options(router: Router) -> None:
 
 @ptf_test
 def a_total_length_beyond_the_frame(router: Router) -> None:
-    """The frame was cut on its way."""
+    """The frame was truncated on its way."""
     payload = raw.datagram()
     for excess in (1, 100, 40000):
         length = 20 + len(payload) + excess
@@ -174,7 +174,7 @@ def a_total_length_beyond_the_frame(router: Router) -> None:
 
 @ptf_test
 def a_total_length_below_the_header(router: Router) -> None:
-    """It cannot even hold the header, let alone its options."""
+    """The total length does not hold even the header."""
     for length in (0, 1, 19):
         drops(router, raw.ipv4(DST, raw.datagram(), total_length=length), "MALFORMED")
     packet = raw.ipv4(DST, raw.datagram(), options=ROUTER_ALERT, total_length=23)
@@ -183,7 +183,7 @@ def a_total_length_below_the_header(router: Router) -> None:
 
 @ptf_test
 def a_packet_without_payload(router: Router) -> None:
-    """Headers only, of a protocol that is not looked into."""
+    """Headers only, of a protocol that is not parsed."""
     forwards(router, raw.ipv4(DST, b"", protocol=253))
     forwards(router, raw.ipv4(DST, b"", protocol=253, options=ROUTER_ALERT))
 
@@ -207,7 +207,7 @@ def padding_is_no_transport_header(router: Router) -> None:
 
 @ptf_test
 def a_first_fragment_without_ports(router: Router) -> None:
-    """RFC 1858: too short to be told what it is, also with padding behind it."""
+    """RFC 1858: too short for its ports, also with padding behind it."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 1, 3):
             packet = raw.ipv4(DST, bytes(size), protocol=protocol, fragment=raw.MORE_FRAGMENTS)
@@ -240,7 +240,7 @@ def esp_passes(router: Router) -> None:
 
 @ptf_test
 def a_frame_that_ends_with_its_type(router: Router) -> None:
-    """No byte of the packet that it announces."""
+    """The EtherType is followed by no byte of the packet."""
     addresses = raw.framed(A, b"\x45")[:12]
     for ether_type in (b"\x08\x00", b"\x86\xdd"):
         router.drops(A, addresses + ether_type, "MALFORMED")
@@ -248,6 +248,6 @@ def a_frame_that_ends_with_its_type(router: Router) -> None:
 
 @ptf_test
 def the_longest_header(router: Router) -> None:
-    """60 bytes of it, into a VLAN."""
+    """A header of 60 bytes, sent into a VLAN."""
     packet = raw.ipv4("10.4.0.9", raw.datagram(), options=ROUTER_ALERT * 10)
     router.forwards(A, raw.framed(A, packet), TO_D)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv6 headers and chains of extension headers, good and bad."""
+"""IPv6 headers and chains of extension headers, valid and invalid."""
 
 from sluice_ptf import raw
 from sluice_ptf.case import ptf_test
@@ -65,7 +65,7 @@ def extension_headers_are_carried(router: Router) -> None:
 
 @ptf_test
 def long_extension_headers(router: Router) -> None:
-    """Up to more than a kilobyte."""
+    """Headers of up to more than a kilobyte."""
     for size in (14, 62, 254, 1022):
         payload = extension(raw.UDP, bytes(size)) + raw.datagram()
         forwards(router, raw.ipv6(DST, payload, next_header=OPTIONS))
@@ -73,7 +73,7 @@ def long_extension_headers(router: Router) -> None:
 
 @ptf_test
 def ports_are_found_behind_extension_headers(router: Router) -> None:
-    """BGP to this router is BGP behind all of them."""
+    """BGP to this router is recognized behind all of them."""
     for headers in (
         (),
         (HOP_BY_HOP,),
@@ -88,7 +88,7 @@ def ports_are_found_behind_extension_headers(router: Router) -> None:
 
 @ptf_test
 def ah_and_esp_end_the_chain(router: Router) -> None:
-    """RFC 4301: they are next-layer protocols; what follows is not looked at."""
+    """RFC 4301: they are next-layer protocols; the bytes behind them are not parsed."""
     for header in (AH, NO_NEXT_HEADER):
         frame = raw.framed(A, raw.ipv6(OURS, bytes([TCP, 4]) + BGP, next_header=header))
         router.punts(A, frame, "LOCAL", stage="LOCAL_DELIVERY")
@@ -98,7 +98,7 @@ def ah_and_esp_end_the_chain(router: Router) -> None:
 
 @ptf_test
 def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
-    """Where no policy asks for its ports, and never mistaken for something else."""
+    """Where no policy needs its ports, and never mistaken for another packet."""
     for depth in (MOST_EXTENSIONS + 1, MOST_EXTENSIONS + 5):
         for header in (OPTIONS, HOP_BY_HOP):
             first, payload = chain(*[header] * depth)
@@ -109,8 +109,8 @@ def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
 
 @ptf_test
 def source_routes_are_dropped(router: Router) -> None:
-    """RFC 5095: routing header 0 with segments left; without, and other types, pass where no
-    policy asks for the last destination."""
+    """RFC 5095: routing header 0 with segments left. Without any, and of other types, it passes
+    where no policy needs the final destination."""
     for kind, left, passes in ((0, 0, True), (0, 1, False), (0, 255, False), (4, 1, True)):
         payload = extension(raw.UDP, bytes([kind, left]) + bytes(20)) + raw.datagram()
         for packet in (
@@ -125,7 +125,7 @@ def source_routes_are_dropped(router: Router) -> None:
 
 @ptf_test
 def a_wrong_version_is_dropped(router: Router) -> None:
-    """An IPv4 packet in an IPv6 frame, and versions nobody has."""
+    """An IPv4 packet in an IPv6 frame, and unknown versions."""
     for version in (0, 4, 5, 7, 15):
         drops(router, raw.ipv6(DST, raw.datagram(), version=version), "MALFORMED")
 
@@ -151,7 +151,7 @@ def a_truncated_extension_header(router: Router) -> None:
 
 @ptf_test
 def a_payload_length_beyond_the_frame(router: Router) -> None:
-    """The frame was cut on its way."""
+    """The frame was truncated on its way."""
     payload = raw.datagram()
     for excess in (1, 100, 60000):
         packet = raw.ipv6(DST, payload, payload_length=len(payload) + excess)
@@ -186,7 +186,7 @@ def padding_is_no_transport_header(router: Router) -> None:
 
 @ptf_test
 def a_first_fragment_without_ports(router: Router) -> None:
-    """Too short to be told what it is, also with padding behind it."""
+    """Too short for its ports, also with padding behind it."""
     for protocol in (raw.UDP, TCP, SCTP):
         for size in (0, 1, 3):
             payload = fragment_header(protocol, more=True) + bytes(size)
@@ -197,7 +197,7 @@ def a_first_fragment_without_ports(router: Router) -> None:
 
 @ptf_test
 def fragments_are_forwarded(router: Router) -> None:
-    """First, middle and last; later ones may be short, and nothing in them is a header."""
+    """First, middle and last; later ones may be short, and none of their data is a header."""
     for offset, more, payload in (
         (0, True, raw.datagram(16)),
         (3, True, bytes(24)),

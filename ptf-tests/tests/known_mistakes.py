@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes seen in other implementations of RFC 4301, where no other module has the case.
 
-README.md lists all of them with the case that holds each off.
+README.md lists all of them with the cases that cover them.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from sluice_ptf.standard import TO_B, A, B
 
 @ptf_test
 def protection_is_cached_with_its_bundle(router: Router) -> None:
-    """What one SA's bundle may carry is a miss for every other bundle, and in clear."""
+    """A packet that one SA's bundle may carry is a miss for every other bundle, and in clear."""
     policy = protected(router)
     policy.unbind(B)
     policy.guard(A, IN)
@@ -54,7 +54,7 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
 
 @ptf_test
 def ports_of_another_protocol_limit_nothing(router: Router) -> None:
-    """A flow with ports serves the protocol it names, and none that has no ports."""
+    """A flow with ports serves the protocol it names, and no protocol without ports."""
     policy = Policy(router)
     policy.guard(B, OUT)
     without = (1, 47, ESP, 51, 89, 253)
@@ -92,7 +92,7 @@ def an_sa_that_ends_in_mid_flow(router: Router) -> None:
 
 @ptf_test
 def an_inbound_sa_that_ends(router: Router) -> None:
-    """ESP that comes after it is dropped, and not handed on as a packet for this router."""
+    """Later ESP of it is dropped, and not delivered as a packet for this router."""
     policy = protected(router)
     policy.guard(A, IN)
     key: Mapping[str, Value] = {"vrf": 0, "spi": SPI}

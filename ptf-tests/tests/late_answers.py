@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts that were overtaken: the list changed, or another one guards the way by now."""
+"""Verdicts that come too late: the list has changed, or another list applies by now."""
 
 from sluice_ptf.case import ptf_test
 from sluice_ptf.packets import udp_to
@@ -35,7 +35,7 @@ from sluice_ptf.standard import TO_B, TO_C, TO_D, A, B, C, D
 
 @ptf_test
 def a_stale_answer_is_dropped(router: Router) -> None:
-    """The list changed while the CPU searched it, by a new epoch or by its generation alone."""
+    """The list changed during the search, by a new epoch or by its generation alone."""
     policy = guarded(router)
     for dst in (V4, V6):
         inbound = first(router, udp_to(dst), "INBOUND_MISS")
@@ -56,7 +56,7 @@ def a_stale_answer_is_dropped(router: Router) -> None:
 
 @ptf_test
 def a_stale_answer_does_not_fall_back_to_the_cache(router: Router) -> None:
-    """Dropped even where a flow would have an answer: it may be newer than the packet."""
+    """Dropped even if a flow would match: that flow may be newer than the packet."""
     policy = guarded(router)
     policy.unbind(B)
     punt = first(router, udp_to(V4), "INBOUND_MISS")
@@ -85,7 +85,7 @@ def a_stale_inbound_verdict(router: Router) -> None:
 
 @ptf_test
 def a_list_without_an_epoch_takes_no_answer(router: Router) -> None:
-    """Closed is closed."""
+    """A list without an epoch accepts no verdict."""
     policy = guarded(router)
     inbound = first(router, udp_to(V4), "INBOUND_MISS")
     outbound = again(router, reinjection(inbound, BYPASS), inbound.frame, "OUTBOUND_MISS")
@@ -98,7 +98,7 @@ def a_list_without_an_epoch_takes_no_answer(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_by_now(router: Router) -> None:
-    """A miss of that list, or a hit of its flow; the old answer is worth nothing."""
+    """A miss of that list, or a hit of its flow; the old answer is ignored."""
     policy = guarded(router)
     policy.unbind(B)
     punt = first(router, udp_to(V4), "INBOUND_MISS")
@@ -148,7 +148,7 @@ def another_outbound_list_by_now(router: Router) -> None:
 
 @ptf_test
 def another_way_under_the_same_list(router: Router) -> None:
-    """The verdict holds, and the packet goes where the route goes now."""
+    """The verdict applies, and the packet follows the current route."""
     policy = guarded(router)
     policy.bind(D, OUT)
     policy.flow(IN, flow_to(V4), BYPASS)
@@ -163,7 +163,7 @@ def another_way_under_the_same_list(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_on_the_way_out(router: Router) -> None:
-    """An inbound verdict of another list than the interface's now: a miss of that one."""
+    """An inbound verdict of another list than the interface's current one: a miss of that one."""
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)
     punt = first(router, udp_to(V4), "OUTBOUND_MISS")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""local_delivery: what is for this router goes to the CPU under the right reason."""
+"""local_delivery: packets for this router go to the CPU under the right reason."""
 
 from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.inet6 import (
@@ -34,7 +34,7 @@ NEIGHBOR_DISCOVERY = (
 
 
 def delivered(router: Router, source: Interface, packet: Packet | bytes, reason: str) -> None:
-    """The packet is punted by local delivery."""
+    """Expects a punt of the packet by local delivery."""
     router.punts(source, packet, reason, stage="LOCAL_DELIVERY")
 
 
@@ -55,7 +55,7 @@ def group_frame(packet: Packet) -> Packet:
 
 @ptf_test
 def our_addresses(router: Router) -> None:
-    """Anything for an address of ours, whichever interface it came in by."""
+    """All packets to a local address, whichever interface they come in by."""
     for packet in (udp_to(OURS4), ip4(OURS4, echo()), ip4(OURS4, tcp(dport=22)), udp_to(OURS6)):
         delivered(router, A, packet, "LOCAL")
         delivered(router, D, packet, "LOCAL")
@@ -65,7 +65,7 @@ def our_addresses(router: Router) -> None:
 
 @ptf_test
 def a_protocol_nobody_knows(router: Router) -> None:
-    """GRE and unassigned protocols are the host's business."""
+    """GRE and unassigned protocols are left to the host."""
     for protocol in (47, 253):
         delivered(router, A, ip4(OURS4, Raw(bytes(32)), proto=protocol), "LOCAL")
         delivered(router, A, ip6(OURS6, Raw(bytes(32)), nh=protocol), "LOCAL")
@@ -73,7 +73,7 @@ def a_protocol_nobody_knows(router: Router) -> None:
 
 @ptf_test
 def our_addresses_belong_to_a_vrf(router: Router) -> None:
-    """An address of VRF 0 is nobody's in another VRF."""
+    """An address of VRF 0 is not local in another VRF."""
     router.punts(E, udp_to(OURS4), "NO_ROUTE", stage="ROUTING")
     router.punts(E, udp_to(OURS6), "NO_ROUTE", stage="ROUTING")
     delivered(router, E, udp_to("10.2.0.1"), "LOCAL")
@@ -89,7 +89,7 @@ def the_last_hop_needs_no_ttl(router: Router) -> None:
 
 @ptf_test
 def an_address_can_be_taken_away(router: Router) -> None:
-    """Deleted, it is routed like any other."""
+    """After its deletion, packets to the address are routed like any others."""
     router.local("10.2.0.77/32", "2001:db8:2::77/128")
     delivered(router, A, udp_to("10.2.0.77"), "LOCAL")
     delivered(router, A, udp_to("2001:db8:2::77"), "LOCAL")
@@ -101,7 +101,7 @@ def an_address_can_be_taken_away(router: Router) -> None:
 
 @ptf_test
 def address_resolution(router: Router) -> None:
-    """Requests and replies, to everybody or to us, in a VLAN too."""
+    """Requests and replies, by broadcast or to this router, in a VLAN too."""
     for mac in ("ff:ff:ff:ff:ff:ff", A.mac):
         for operation in (1, 2):
             frame = Ether(src=HOST_MAC, dst=mac) / arp(OURS4, operation) / Raw(bytes(18))
@@ -112,7 +112,7 @@ def address_resolution(router: Router) -> None:
 
 @ptf_test
 def address_resolution_of_others(router: Router) -> None:
-    """A reply that goes to another station is not ours to see."""
+    """A reply to another station is not for this router."""
     frame = Ether(src=HOST_MAC, dst="02:de:ad:00:00:01") / arp(OURS4, 2)
     router.drops(A, bytes(frame), "NOT_FOR_ROUTER")
 
@@ -145,7 +145,7 @@ def neighbor_discovery(router: Router) -> None:
 
 @ptf_test
 def duplicate_address_detection(router: Router) -> None:
-    """RFC 4862: a solicitation from the unspecified address is the one that may be."""
+    """RFC 4862: only a solicitation may have the unspecified address as its source."""
     packet = ip6(SOLICITED_NODE, ICMPv6ND_NS(tgt=OURS6), src="::", hlim=255)
     delivered(router, A, group_frame(packet), "NEIGHBOR_DISCOVERY")
 
@@ -179,7 +179,7 @@ def neighbor_discovery_behind_extension_headers(router: Router) -> None:
 
 @ptf_test
 def other_icmpv6_is_routed(router: Router) -> None:
-    """Types next to neighbour discovery are not meant."""
+    """Types next to those of neighbour discovery are routed."""
     for kind in (132, 138, 128, 1):
         message = Raw(bytes([kind, 0, 0, 0, 0, 0, 0, 0]))
         router.forwards(A, ip6("2001:db8:2::9", message, nh=58), TO_B)
@@ -233,7 +233,7 @@ def routing_protocols_in_groups(router: Router) -> None:
 
 @ptf_test
 def a_port_number_is_of_a_protocol(router: Router) -> None:
-    """BGP's port in UDP, BFD's in TCP and IKE's in TCP are just ports."""
+    """BGP's port in UDP, BFD's in TCP and IKE's in TCP have no special meaning."""
     for packet in (
         ip4(OURS4, udp(dport=179)),
         ip4(OURS4, tcp(dport=3784)),
@@ -296,7 +296,7 @@ def link_local_packets_stay_on_their_link(router: Router) -> None:
 
 @ptf_test
 def link_local_destinations_are_ours(router: Router) -> None:
-    """fe80::/10 on a link goes to the host, which knows which address is its own."""
+    """fe80::/10 on a link goes to the host, which knows its own addresses."""
     delivered(router, A, udp_to("fe80::1", src=LINK_LOCAL6), "LOCAL")
     delivered(router, A, udp_to(OURS6, src=LINK_LOCAL6), "LOCAL")
 

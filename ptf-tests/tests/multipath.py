@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next-hop groups: one of several next hops, by the flow.
+"""Next-hop groups: one of several next hops, chosen by the flow.
 
-Which member a flow takes is the target's business; that it keeps it, that
-weights hold and that every member is a legal one is not.
+The target chooses the member of a flow. The tests check that a flow keeps its
+member, that weights hold and that every chosen member is a legal one.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ VIA_D = Nexthop(id=104, interface=D, mac="02:bc:00:00:00:04")
 
 
 def group(router: Router, *members: Member) -> None:
-    """A group with routes of both families that lead to it."""
+    """Adds a group with routes of both families that lead to it."""
     router.nexthop(*(member.nexthop for member in members))
     router.group(GROUP, members)
     router.route("192.0.2.0/24", "set_nexthop_group", group_id=GROUP)
@@ -37,7 +37,7 @@ def group(router: Router, *members: Member) -> None:
 
 
 def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Nexthop]:
-    """Which next hop each packet took. Each came out once, as that next hop's rewrite of it."""
+    """The next hop of each packet. Each came out once, with the rewrite of that next hop."""
     frames = [arriving(A, packet) for packet in packets]
     outcome = router.exchange(*(FromPort(A.port, frame) for frame in frames))
     assert not outcome.punts
@@ -57,14 +57,14 @@ def paths(router: Router, packets: Iterable[Packet], *legal: Nexthop) -> list[Ne
 
 
 def flows(dst: str, count: int) -> list[Packet]:
-    """Packets of as many flows, told apart by source port."""
+    """Packets of `count` flows, which differ by source port."""
     datagrams = [udp(sport=20000 + index * 7) for index in range(count)]
     return [(ip6 if ":" in dst else ip4)(dst, datagram) for datagram in datagrams]
 
 
 @ptf_test
 def a_group_of_one(router: Router) -> None:
-    """All that it is sent goes to its member."""
+    """All its packets go to its member."""
     group(router, Member(VIA_B))
     for dst in (V4, V6):
         assert set(paths(router, flows(dst, 20), VIA_B)) == {VIA_B}
@@ -72,7 +72,7 @@ def a_group_of_one(router: Router) -> None:
 
 @ptf_test
 def equal_weights_share_the_flows(router: Router) -> None:
-    """Three members take a third each, give or take."""
+    """Three members get about a third each."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     for dst in (V4, V6):
         shares = Counter(paths(router, flows(dst, 600), VIA_B, VIA_C, VIA_D))
@@ -81,7 +81,7 @@ def equal_weights_share_the_flows(router: Router) -> None:
 
 @ptf_test
 def weights_are_proportions(router: Router) -> None:
-    """1 to 3."""
+    """Weights of 1 and 3."""
     group(router, Member(VIA_B, weight=1), Member(VIA_C, weight=3))
     for dst in (V4, V6):
         shares = Counter(paths(router, flows(dst, 800), VIA_B, VIA_C))
@@ -90,7 +90,7 @@ def weights_are_proportions(router: Router) -> None:
 
 @ptf_test
 def a_flow_keeps_its_path(router: Router) -> None:
-    """Packets of one flow all go the same way, whatever else differs."""
+    """Packets of one flow all go the same way, whatever their other fields."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     for dst in (V4, V6):
         once = paths(router, flows(dst, 64), VIA_B, VIA_C, VIA_D)
@@ -139,7 +139,7 @@ def fragments_take_one_path(router: Router) -> None:
 
 @ptf_test
 def an_atomic_fragment_is_a_whole_packet(router: Router) -> None:
-    """RFC 6946: with offset 0 and no more to come, it goes where its flow goes."""
+    """RFC 6946: with offset 0 and no more to come, it follows its flow."""
     group(router, Member(VIA_B), Member(VIA_C), Member(VIA_D))
     ports = range(2000, 2032)
     whole = [ip6(V6, udp(sport=port)) for port in ports]
@@ -150,7 +150,7 @@ def an_atomic_fragment_is_a_whole_packet(router: Router) -> None:
 
 @ptf_test
 def a_group_can_shrink_and_grow(router: Router) -> None:
-    """MODIFY of a group: who left gets nothing, who came gets a share."""
+    """MODIFY of a group: a removed member gets nothing, an added one gets a share."""
     everybody = [Member(VIA_B), Member(VIA_C), Member(VIA_D)]
     group(router, *everybody)
     router.modify(router.group_of(GROUP, everybody[:2]))
@@ -174,7 +174,7 @@ def a_member_can_change(router: Router) -> None:
 
 @ptf_test
 def groups_are_shared_by_routes(router: Router) -> None:
-    """Routes of both families lead to one group; another group is none of their business."""
+    """Routes of both families lead to one group; another group is not affected."""
     group(router, Member(VIA_B))
     router.nexthop(VIA_C)
     router.group(GROUP + 1, [Member(VIA_C)])
@@ -202,7 +202,7 @@ def members_share_next_hops_with_routes(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_member(router: Router) -> None:
-    """Its flows are punted with its next hop; those of the others are forwarded."""
+    """Its flows are punted with its next hop; flows of the other members are forwarded."""
     group(router, Member(VIA_B), Member(VIA_C))
     unresolved = router.entry("nexthop", {"nexthop_id": VIA_C.id}, "resolve_neighbor", l3_if=C.id)
     router.modify(unresolved)
@@ -230,7 +230,7 @@ def a_member_leaves_with_its_port(router: Router) -> None:
 
 @ptf_test
 def seeds_make_choices_independent(router: Router) -> None:
-    """Flows that one router sends one way are spread again by a router with another seed."""
+    """Flows that one router sends to one path are spread again by a router with another seed."""
     group(router, Member(VIA_B), Member(VIA_C))
     before = paths(router, flows(V4, 200), VIA_B, VIA_C)
     router.default("hash_seed", "set_hash_seed", value=0x5EED1234)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flow_cache: what is about to leave against SPD-O, whoever made it."""
+"""flow_cache: packets about to leave against SPD-O, whatever their origin."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -38,14 +38,14 @@ WAY: Mapping[str, Value] = {"egress_l3_if": B.id, "nexthop_id": TO_B.id}
 
 
 def guarded(router: Router) -> Policy:
-    """B guarded by OUT, which is ready."""
+    """Binds OUT to B, and makes it ready."""
     policy = Policy(router)
     policy.guard(B, OUT)
     return policy
 
 
 def unresolve(router: Router, nexthop: Nexthop) -> None:
-    """Forget a neighbour."""
+    """Makes a neighbour unknown."""
     key: Mapping[str, Value] = {"nexthop_id": nexthop.id}
     router.modify(router.entry("nexthop", key, "resolve_neighbor", l3_if=nexthop.interface.id))
 
@@ -55,7 +55,7 @@ def unresolve(router: Router, nexthop: Nexthop) -> None:
 
 @ptf_test
 def an_interface_without_a_binding_lets_nothing_out(router: Router) -> None:
-    """Forwarded or made here; what is not IP needs none."""
+    """Forwarded IP, and IP of this router, is dropped without a binding; other frames need none."""
     router.delete(router.unbound(B)[1])
     for dst in (V4, V6):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
@@ -84,7 +84,7 @@ def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
 
 @ptf_test
 def the_interface_that_routing_chose(router: Router) -> None:
-    """Its list is asked, by way of a tag or a VRF too; an unguarded one asks none."""
+    """Its list applies, across a tag or a VRF too; for an unguarded interface none applies."""
     policy = guarded(router)
     policy.guard(D, OUT2)
     router.punts(A, udp_to(V4), "OUTBOUND_MISS", stage="OUTBOUND", **WAY, **ASKED)
@@ -109,7 +109,7 @@ def routing_comes_first(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """Whatever its TTL and size, and though its neighbour is not known: policy comes first."""
+    """With any TTL and size, and an unknown neighbour: policy comes first."""
     guarded(router)
     unresolve(router, TO_B)
     for dst in (V4, V6):
@@ -120,7 +120,7 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def bypass_and_discard(router: Router) -> None:
-    """Each cached, each counted by its rule."""
+    """Each is cached, and counted by its rule."""
     policy = guarded(router)
     for dst, flow in FLOWS.items():
         entry = policy.flow(OUT, flow, Verdict("BYPASS", rule=2))
@@ -133,7 +133,7 @@ def bypass_and_discard(router: Router) -> None:
 
 @ptf_test
 def a_flow_without_a_verdict(router: Router) -> None:
-    """Failure is closed: no verdict discards, protection without a bundle has no SA."""
+    """Fails closed: no verdict discards, protection without a bundle has no SA."""
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V4], Verdict("NONE", rule=6))
     router.drops(A, udp_to(V4), "OUTBOUND_DISCARD", rules=hit(OUT, 6))
@@ -143,7 +143,7 @@ def a_flow_without_a_verdict(router: Router) -> None:
 
 @ptf_test
 def later_punts_carry_the_verdict(router: Router) -> None:
-    """A packet punted behind the list carries all that its re-injection needs."""
+    """A packet punted behind the list carries all fields that its re-injection needs."""
     policy = guarded(router)
     policy.guard(A, IN)
     for flow in FLOWS.values():
@@ -173,7 +173,7 @@ def later_punts_carry_the_verdict(router: Router) -> None:
 
 
 def of_the_host(packet: Packet, interface: Interface = B) -> bytes:
-    """A frame as the kernel makes it for an interface."""
+    """A frame as the kernel sends it by an interface."""
     return bytes(Ether(src=interface.mac, dst="02:cc:00:00:00:01") / packet)
 
 
@@ -190,7 +190,7 @@ HELLO = (
 
 @ptf_test
 def what_this_router_says_asks_too(router: Router) -> None:
-    """To an interface: punted with it, of local origin, and no inbound list is asked."""
+    """To an interface: punted with it, as local origin, and no inbound list applies."""
     policy = guarded(router)
     policy.guard(A, IN)
     for packet, _flow in (BGP4, BGP6, HELLO):
@@ -222,12 +222,12 @@ def what_this_router_says_by_routing_asks_too(router: Router) -> None:
 
 @ptf_test
 def local_bypass_and_discard(router: Router) -> None:
-    """A bypassed frame leaves with its MAC addresses and TTL; routing finds others."""
+    """A bypassed frame leaves with its MAC addresses and TTL; a routed one gets new addresses."""
     policy = guarded(router)
     policy.bind(D, OUT)
     for packet, flow in (BGP4, BGP6, HELLO):
         frame, own = of_the_host(packet), replace(flow, is_local=1)
-        policy.flow(OUT, flow, Verdict("DISCARD", rule=7))  # the same of somebody else's
+        policy.flow(OUT, flow, Verdict("DISCARD", rule=7))  # the same flow in transit
         entry = policy.flow(OUT, own, Verdict("BYPASS", rule=1))
         for interface in (B, D):
             out = [(interface.port, tagged(frame, interface.vlan))]
@@ -244,7 +244,7 @@ def local_bypass_and_discard(router: Router) -> None:
 
 @ptf_test
 def local_protect(router: Router) -> None:
-    """To the engine, with the TTL it was made with; the interface's tag stays off."""
+    """To the engine, with its original TTL; the interface's tag is not added."""
     policy = guarded(router)
     policy.bind(D, OUT)
     policy.engine()
@@ -268,7 +268,7 @@ def local_protect(router: Router) -> None:
 
 @ptf_test
 def errors_about_what_a_bundle_carried(router: Router) -> None:
-    """They quote plaintext: by that bundle, whatever the list says, or not at all."""
+    """They quote plaintext: they leave by that bundle, whatever the list says, or not at all."""
     policy = guarded(router)
     policy.engine()
     sa = Sa(bundle=0x4001)
@@ -281,21 +281,21 @@ def errors_about_what_a_bundle_carried(router: Router) -> None:
     router.packet_out(frame, Outcome(drops={"NO_SA": 1}), **asked, vrf=OTHER_VRF)
     shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
     router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
-    # No interface, no list, no binding: it makes no difference.
+    # Without interface, list or binding the result is the same.
     policy.unbind(B)
     router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
-    # An interface of somebody's choice would lead around the bundle.
+    # An interface chosen by the sender would bypass the bundle.
     refused = Outcome(drops={"PACKET_OUT_INVALID": 1})
     router.packet_out(frame, refused, **asked, egress_l3_if=B.id)
     router.packet_out(of_the_host(arp(V4)), Outcome(drops={"PACKET_OUT_NOT_ALLOWED": 1}), **asked)
 
 
-# --- what the parser cannot reach ---------------------------------------------
+# --- packets that the parser cannot read completely ---------------------------
 
 
 @ptf_test
 def deep_chains_without_an_spd(router: Router) -> None:
-    """Routed by their addresses; IPv4 options are looked at for source routes first."""
+    """Routed by their addresses; IPv4 options are checked for source routes first."""
     Policy(router)
     router.forwards(A, too_deep(V6), TO_B)
     router.punts(A, too_deep(V4), "IP_OPTIONS", stage="ROUTING")
@@ -332,7 +332,7 @@ def routed_on(left: int, kind: int = 4) -> Packet:
 
 @ptf_test
 def segments_left_under_an_outbound_list(router: Router) -> None:
-    """Rules would see a destination on the way; a header without any says nothing."""
+    """Rules would see a transit destination; a header without segments left has no effect."""
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V6], Verdict("BYPASS", rule=2))
     router.forwards(A, routed_on(0), TO_B, rules=hit(OUT, 2))
@@ -356,7 +356,7 @@ def segments_left_under_an_inbound_list(router: Router) -> None:
 
 @ptf_test
 def chains_that_are_walked(router: Router) -> None:
-    """Options and extension headers that the parser walks keep no packet from its flow."""
+    """With options and extension headers that the parser walks, a packet matches its flow."""
     policy = guarded(router)
     policy.guard(A, IN)
     for of in (IN, OUT):
@@ -370,7 +370,7 @@ def chains_that_are_walked(router: Router) -> None:
 
 @ptf_test
 def a_tag_is_no_part_of_a_flow(router: Router) -> None:
-    """From a VLAN, with any priority: the same flow, to whatever interface."""
+    """From a VLAN, with any priority, to any interface: the same flow."""
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V4], Verdict("BYPASS", rule=2))
     for priority in (0, 7):

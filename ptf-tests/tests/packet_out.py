@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packet_io: the three kinds of packet-out, what each may carry and where it enters."""
+"""packet_io: the three kinds of packet-out, their permitted contents and where they enter."""
 
 from collections.abc import Mapping
 
@@ -37,22 +37,22 @@ LISTED = (
 
 
 def made_here(packet: Packet, mac: str = "02:00:00:00:00:00") -> bytes:
-    """A frame as the controller makes it when routing is to find the MAC addresses."""
+    """A frame of the controller, for which routing finds the MAC addresses."""
     return bytes(Ether(src=mac, dst=mac) / packet)
 
 
 def leaves(port: int, frame: bytes) -> Outcome:
-    """One frame out of a port, nothing else."""
+    """Expects one frame out of a port, and nothing else."""
     return Outcome(out=[(port, frame)])
 
 
 def dropped(reason: str) -> Outcome:
-    """A drop under this reason, nothing else."""
+    """Expects a drop under this reason, and nothing else."""
     return Outcome(drops={reason: 1})
 
 
 def unresolve(router: Router, nexthop: Nexthop) -> None:
-    """Forget a neighbour."""
+    """Makes a neighbour unknown."""
     match: Mapping[str, Value] = {"nexthop_id": nexthop.id}
     router.modify(router.entry("nexthop", match, "resolve_neighbor", l3_if=nexthop.interface.id))
 
@@ -62,7 +62,7 @@ def unresolve(router: Router, nexthop: Nexthop) -> None:
 
 @bare_ptf_test
 def to_a_bare_port(router: Router) -> None:
-    """ARP, LLDP and IS-IS leave as they are; no interface is needed, nor any other entry."""
+    """ARP, LLDP and IS-IS leave unchanged; neither an interface nor another entry is needed."""
     for frame in LISTED:
         for port in (1, 4):
             expected = leaves(port, bytes(frame))
@@ -78,7 +78,7 @@ def to_a_bare_port_with_a_tag(router: Router) -> None:
 
 @ptf_test
 def to_an_interface(router: Router) -> None:
-    """The interface knows its port and its tag; the MAC addresses are the controller's."""
+    """The interface gives port and tag; the MAC addresses are the controller's."""
     for frame in LISTED:
         router.packet_out(frame, leaves(B.port, bytes(frame)), kind="TO_PORT", egress_l3_if=B.id)
         if frame.type >= 0x600:
@@ -88,14 +88,14 @@ def to_an_interface(router: Router) -> None:
 
 @ptf_test
 def to_an_interface_that_is_not(router: Router) -> None:
-    """No interface, no packet."""
+    """Without the interface the packet is dropped."""
     expected = dropped("NO_EGRESS_INTERFACE")
     router.packet_out(LISTED[0], expected, kind="TO_PORT", egress_l3_if=99, egress_port=1)
 
 
 @ptf_test
 def ip_may_not_step_around_policy(router: Router) -> None:
-    """To a port, neither IP nor what is not listed: in a tag, in a shim, cut short, malformed."""
+    """To a port, IP and unlisted types are refused: in a tag, in a shim, cut short, malformed."""
     ether = Ether(src=B.mac, dst=TO_B.mac)
     for frame in (
         ether / udp_to(V4),
@@ -135,7 +135,7 @@ def local_origin_to_an_interface(router: Router) -> None:
 
 @ptf_test
 def local_origin_that_does_not_fit(router: Router) -> None:
-    """Punted to be fragmented, with where it wanted to go and where it came from."""
+    """Punted to be fragmented, with its egress interface and its origin."""
     router.modify(router.egress(Interface(B.id, B.port, B.mac, mtu=600)))
     for packet in (ip4(V4, udp(size=573)), ip6(V6, udp(size=553))):
         frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / packet)
@@ -148,7 +148,7 @@ def local_origin_that_does_not_fit(router: Router) -> None:
 
 @ptf_test
 def local_origin_by_routing(router: Router) -> None:
-    """With interface 0 routing finds the way, in the VRF that the header names; no hop counts."""
+    """With interface 0 the packet is routed in the VRF of the header; its TTL is unchanged."""
     for dst in (V4, V6):
         for left in (1, 2, 64):
             frame = made_here(udp_to(dst, **hops(dst, left)))
@@ -160,7 +160,7 @@ def local_origin_by_routing(router: Router) -> None:
 
 @ptf_test
 def local_origin_without_a_way(router: Router) -> None:
-    """Every exception of routing, under its origin; the CPU hears of its own packets."""
+    """Every exception of routing, with its origin: the CPU gets its own packets back."""
     router.route("198.51.100.0/24", "blackhole")
     router.route("203.0.113.0/24", "punt_route", reason="UNREACHABLE")
     unresolve(router, TO_B)
@@ -183,7 +183,7 @@ def local_origin_without_a_way(router: Router) -> None:
 
 @ptf_test
 def local_origin_must_be_ip(router: Router) -> None:
-    """Not even what TO_PORT may carry, with an interface and without."""
+    """Frames that TO_PORT may carry are refused too, with an interface and without."""
     frames = [bytes(frame) for frame in LISTED]
     frames.append(bytes(Ether(src=B.mac, dst=TO_B.mac, type=0x88B5) / Raw(bytes(46))))
     frames.append(bytes(Ether(src=B.mac, dst=TO_B.mac, type=0x0800) / Raw(b"\x45\0\0")))
@@ -195,7 +195,7 @@ def local_origin_must_be_ip(router: Router) -> None:
 
 @ptf_test
 def local_origin_skips_admission(router: Router) -> None:
-    """Addresses that no wire may carry in, and this router's own as destination."""
+    """Addresses that are refused from a port, and this router's own as destination, pass."""
     frame = made_here(udp_to(V4, src="127.0.0.1"))
     router.packet_out(frame, leaves(B.port, leaving(frame, TO_B)), kind="LOCAL_ORIGIN")
 
@@ -205,7 +205,7 @@ def local_origin_skips_admission(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_routing(router: Router) -> None:
-    """Routed in the VRF it brings along, a hop fewer, as if it had just come in."""
+    """Routed in the VRF of the header, its hop decremented, as if it had just come in."""
     came = {"ingress_port": A.port, "ingress_l3_if": A.id}
     for dst in (V4, V6):
         frame = arriving(A, udp_to(dst))
@@ -217,7 +217,7 @@ def reinjected_at_routing(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_routing_it_can_be_punted_again(router: Router) -> None:
-    """TTL, MTU and neighbour are looked at like those of any packet."""
+    """TTL, MTU and neighbour are checked as for any packet."""
     frame = arriving(A, udp_to(V4, ttl=1))
     way: Mapping[str, Value] = {"ingress_port": A.port, "ingress_l3_if": A.id}
     punt = router.packet_in(
@@ -234,7 +234,7 @@ def reinjected_at_routing_it_can_be_punted_again(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_rewrite(router: Router) -> None:
-    """To the next hop it names, whatever routes say."""
+    """To the next hop in the header, whatever the routes."""
     for dst in (V4, V6, "192.0.2.1"):
         frame = arriving(A, udp_to(dst))
         expected = leaves(D.port, routed(frame, TO_D))
@@ -249,7 +249,7 @@ def reinjected_at_rewrite(router: Router) -> None:
 
 @ptf_test
 def reinjected_frames_keep_no_tag(router: Router) -> None:
-    """A punted frame has the tag it came with; where it leaves, the interface decides."""
+    """A punted frame has the tag it came with; the egress interface decides its new tag."""
     frame = arriving(D, udp_to(V4))
     came: Mapping[str, Value] = {"kind": "REINJECT", "ingress_l3_if": D.id}
     for stage in ("ROUTING", "REWRITE"):
@@ -261,7 +261,7 @@ def reinjected_frames_keep_no_tag(router: Router) -> None:
 
 @ptf_test
 def held_for_a_neighbor(router: Router) -> None:
-    """The walk: punted unresolved, resolved, re-injected with what the punt carried."""
+    """Punted unresolved, resolved, re-injected with the metadata of the punt."""
     for source in (A, D):
         unresolve(router, TO_B)
         frame = arriving(source, udp_to(V4))
@@ -275,7 +275,7 @@ def held_for_a_neighbor(router: Router) -> None:
 
 @ptf_test
 def fragmented_by_the_controller(router: Router) -> None:
-    """The walk: too large, fragmented, each fragment re-injected at rewrite."""
+    """Too large, fragmented, each fragment re-injected at rewrite."""
     router.modify(router.egress(Interface(B.id, B.port, B.mac, mtu=600)))
     packet = ip4(V4, udp(size=992))
     (punt,) = router.exchange(FromPort(A.port, arriving(A, packet))).punts
@@ -295,7 +295,7 @@ def fragmented_by_the_controller(router: Router) -> None:
 
 @ptf_test
 def local_packets_come_back_with_their_ttl(router: Router) -> None:
-    """A packet of local origin that waited for a neighbour has not been forwarded by anyone."""
+    """The TTL of a local packet that waited for a neighbour is not decremented."""
     frame = made_here(udp_to(V4, ttl=1))
     expected = leaves(B.port, leaving(frame, TO_B))
     router.packet_out(
@@ -305,7 +305,7 @@ def local_packets_come_back_with_their_ttl(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_no_stage_of_punts(router: Router) -> None:
-    """Stages that punt nothing that could come back."""
+    """Stages whose punts cannot be re-injected are refused."""
     frame = arriving(A, udp_to(V4))
     for stage in ("NONE", "ADMIT", "LOCAL_DELIVERY", 77):
         router.packet_out(frame, dropped("PACKET_OUT_INVALID"), kind="REINJECT", stage=stage)
@@ -313,7 +313,7 @@ def reinjected_at_no_stage_of_punts(router: Router) -> None:
 
 @ptf_test
 def this_router_makes_no_source_routes(router: Router) -> None:
-    """IPv4's loose and strict ones, IPv6's type 0: policy would see a destination on the way."""
+    """IPv4's loose and strict ones, IPv6's type 0: policy would see a transit destination."""
     refused = Outcome(drops={"SOURCE_ROUTE": 1})
     for option in (b"\x83\x07\x04", b"\x89\x07\x04"):
         packet = ip4(V4, udp(), src="10.2.0.1", options=option + bytes([10, 9, 0, 9, 0]))
@@ -326,7 +326,7 @@ def this_router_makes_no_source_routes(router: Router) -> None:
 
 @ptf_test
 def reinjected_packets_must_be_ip(router: Router) -> None:
-    """Re-injection is no way around what TO_PORT refuses."""
+    """Re-injection refuses what TO_PORT refuses."""
     for frame in LISTED:
         for stage in ("ROUTING", "REWRITE"):
             expected = dropped("PACKET_OUT_NOT_ALLOWED")
@@ -338,7 +338,7 @@ def reinjected_packets_must_be_ip(router: Router) -> None:
 
 @ptf_test
 def an_unknown_kind(router: Router) -> None:
-    """A controller of another age."""
+    """Kinds of a newer or older controller are refused."""
     for kind in ("NONE", 4, 255):
         for frame in (arriving(A, udp_to(V4)), bytes(LISTED[0])):
             router.packet_out(frame, dropped("PACKET_OUT_INVALID"), kind=kind, egress_port=2)
@@ -346,7 +346,7 @@ def an_unknown_kind(router: Router) -> None:
 
 @ptf_test
 def a_frame_from_a_wire_is_no_packet_out(router: Router) -> None:
-    """The packet-out header means nothing on a front-panel port."""
+    """The packet-out header has no effect on a front-panel port."""
     request = router.client.packet_out_request(b"", {"kind": "TO_PORT", "egress_port": 2})
     fields = router.client.schema.packet_fields("packet_out")
     header = b"".join(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What policy counts and limits beside its rules: misses, the engine, bytes."""
+"""Counters and limits of policy other than rule counters: misses, the engine, bytes."""
 
 from scapy.packet import Packet
 
@@ -15,14 +15,14 @@ from sluice_ptf.standard import A, B, D
 
 
 def flood(router: Router, packet: Packet, count: int) -> Outcome:
-    """All that comes of a packet, many times over."""
+    """Sends a packet `count` times; returns all results."""
     frame = arriving(A, packet)
     return router.exchange(*(FromPort(A.port, frame) for _ in range(count)))
 
 
 @ptf_test
 def misses_of_each_direction_have_a_meter(router: Router) -> None:
-    """A flood of unknown flows is limited, and takes nothing from the other direction."""
+    """A flood of unknown flows is limited, without effect on the other direction."""
     policy = Policy(router)
     policy.guard(A, IN)
     router.punt_meter("INBOUND_MISS", rate=1, burst=2)
@@ -49,7 +49,7 @@ def flows_are_not_limited(router: Router) -> None:
 
 @ptf_test
 def an_engine_counts_what_it_is_given(router: Router) -> None:
-    """In its table entry; the interface that the packet would have left by counts nothing."""
+    """In its table entry; the packet's own egress interface counts nothing."""
     policy = protected(router)
     policy.bind(D, OUT)
     entry = router.client.schema.entry("engine", {"engine": ENGINE_ID})
@@ -63,7 +63,7 @@ def an_engine_counts_what_it_is_given(router: Router) -> None:
 
 @ptf_test
 def rules_and_flows_count_bytes(router: Router) -> None:
-    """Of whole frames, alike in both."""
+    """Bytes of whole frames, the same in both."""
     policy = Policy(router)
     policy.guard(B, OUT)
     entry = policy.flow(OUT, Flow(HOST4, V4), Verdict("BYPASS", rule=2))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CPU sends back: at the stage that punted, with what the punt carried, and a verdict.
+"""Re-injected packets: at the stage that punted, with the metadata of the punt, and a verdict.
 
-`reinjection` echoes the whole of a punt, which must be right at every stage. A claim
-counts in its rule once, at the stage that it answers.
+`reinjection` echoes the whole of a punt, which must be correct at every stage. A claim
+counts once for its rule, at the stage that it answers.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, TO_D, TO_E, A, B, D, E
 
 @ptf_test
 def inbound_verdicts(router: Router) -> None:
-    """Applied as they are brought, without a flow; each counts as its rule's claim."""
+    """Applied as claimed, without a flow; each counts as its rule's claim."""
     policy = guarded(router)
     policy.unbind(B)
     for dst in (V4, V6):
@@ -75,7 +75,7 @@ def inbound_verdicts(router: Router) -> None:
 
 @ptf_test
 def inbound_verdicts_for_this_router(router: Router) -> None:
-    """Delivery comes after the verdict, as it would have the first time."""
+    """Delivery comes after the verdict, as for the first time."""
     guarded(router)
     for dst in (OURS4, OURS6):
         punt = first(router, udp_to(dst), "INBOUND_MISS")
@@ -107,7 +107,7 @@ def inbound_verdicts_by_vlan_and_vrf(router: Router) -> None:
 
 @ptf_test
 def decrypted_verdicts(router: Router) -> None:
-    """Accepted only as protected by the very bundle that carried it."""
+    """Accepted only as protected by the bundle that carried it."""
     policy = Policy(router)
     policy.engine()
     policy.ready(IN)
@@ -127,7 +127,7 @@ def decrypted_verdicts(router: Router) -> None:
 
 @ptf_test
 def a_group_frame_stays_one(router: Router) -> None:
-    """RFC 1812, 5.3.4: a broadcast frame to a unicast address is not forwarded afterwards."""
+    """RFC 1812, 5.3.4: a broadcast frame with a unicast packet is not forwarded afterwards."""
     guarded(router)
     for mac in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:05"):
         frame = bytes(Ether(src=HOST_MAC, dst=mac) / udp_to(V4))
@@ -141,7 +141,7 @@ def a_group_frame_stays_one(router: Router) -> None:
 
 @ptf_test
 def outbound_verdicts(router: Router) -> None:
-    """Applied as they are brought; what passed inbound is not counted a second time."""
+    """Applied as claimed; the inbound verdict is not counted a second time."""
     policy = guarded(router)
     for dst in (V4, V6):
         policy.flow(IN, flow_to(dst), Verdict("BYPASS", rule=1))
@@ -161,7 +161,7 @@ def outbound_verdicts(router: Router) -> None:
 
 @ptf_test
 def outbound_verdicts_between_vlans(router: Router) -> None:
-    """The tag that the frame came with is not the one that it leaves with."""
+    """The ingress tag of the frame is replaced by the egress tag."""
     policy = Policy(router)
     policy.guard(D, OUT)
     for by in (A, D):
@@ -172,7 +172,7 @@ def outbound_verdicts_between_vlans(router: Router) -> None:
 
 @ptf_test
 def nothing_is_punted_twice(router: Router) -> None:
-    """The walk of a first packet: once for each list, then to where it goes; no flow is needed."""
+    """A first packet is punted once for each list, then forwarded; no flow is needed."""
     guarded(router)
     whole, fragment = ("INBOUND_MISS", "OUTBOUND_MISS"), ("FRAGMENT", "FRAGMENT")
     for packet, (missed_first, missed_then) in (
@@ -208,7 +208,7 @@ def the_whole_walk_to_a_neighbor(router: Router) -> None:
 
 @ptf_test
 def local_verdicts_keep_the_frame(router: Router) -> None:
-    """A frame that the host sent out of an interface leaves there with its own MAC addresses."""
+    """A frame that the host sent by an interface leaves there with its own MAC addresses."""
     policy = guarded(router)
     policy.bind(D, OUT)
     for interface in (B, D):
@@ -231,7 +231,7 @@ def local_verdicts_keep_the_frame(router: Router) -> None:
 
 @ptf_test
 def local_verdicts_by_routing(router: Router) -> None:
-    """A packet that the controller wants routed is routed, which sets its MAC addresses."""
+    """A packet that the controller sends to routing gets its MAC addresses there."""
     guarded(router)
     for dst in (V4, V6):
         frame = bytes(Ether(src="02:00:00:00:00:00", dst="02:00:00:00:00:00") / udp_to(dst))
@@ -242,7 +242,7 @@ def local_verdicts_by_routing(router: Router) -> None:
 
 @ptf_test
 def local_frames_that_did_not_fit(router: Router) -> None:
-    """Punted at rewrite with their verdict; what is made of them goes the same way."""
+    """Punted at rewrite with their verdict; their fragments take the same path."""
     policy = guarded(router)
     router.modify(policy.sa_entry(Sa(BUNDLE, path_mtu=600, overhead=50)))
     large, small = (ip4(V4, udp(size=size), src="10.2.0.1") for size in (800, 400))
@@ -266,7 +266,7 @@ def local_frames_that_did_not_fit(router: Router) -> None:
 
 @ptf_test
 def at_routing(router: Router) -> None:
-    """Back with the inbound verdict it had; the outbound list is asked for the first time."""
+    """Re-injected with its inbound verdict; the outbound list applies for the first time."""
     policy = guarded(router)
     policy.flow(IN, flow_to("192.0.2.1"), BYPASS)
     punt = first(router, udp_to("192.0.2.1"), "NO_ROUTE")
@@ -283,7 +283,7 @@ def at_routing(router: Router) -> None:
 
 @ptf_test
 def at_rewrite(router: Router) -> None:
-    """Fragments and held packets bring both verdicts; a stale one is as late here as elsewhere."""
+    """Fragments and held packets carry both verdicts; a stale one is dropped here too."""
     policy = guarded(router)
     for dst in (V4, V6):
         policy.flow(IN, flow_to(dst), BYPASS)
@@ -310,7 +310,7 @@ def at_rewrite(router: Router) -> None:
 
 @ptf_test
 def a_verdict_of_none_is_no_claim(router: Router) -> None:
-    """A packet that no list had been asked about meets the list that guards the way now."""
+    """A packet without verdicts meets the list that guards its path now."""
     policy = Policy(router)
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "resolve_neighbor", l3_if=B.id))
     held = first(router, udp_to(V4), "NEIGHBOR_UNRESOLVED")
@@ -321,12 +321,12 @@ def a_verdict_of_none_is_no_claim(router: Router) -> None:
     again(router, reinjection(held), held.frame, "INBOUND_MISS")
 
 
-# --- what the parser cannot reach ---------------------------------------------
+# --- packets that the parser cannot read completely ---------------------------
 
 
 @ptf_test
 def deep_chains_come_back(router: Router) -> None:
-    """Searched by the CPU at each stage, once; the verdict is all the pipeline needs."""
+    """Searched by the CPU once at each stage; the pipeline needs only the verdict."""
     guarded(router)
     for dst in (V4, V6):
         inbound = first(router, too_deep(dst), "EXTENSION_HEADERS")
@@ -340,7 +340,7 @@ def deep_chains_come_back(router: Router) -> None:
 
 @ptf_test
 def options_come_back_to_routing(router: Router) -> None:
-    """Without an inbound list the options are looked at in routing, then the outbound list is."""
+    """Without an inbound list options are checked at routing, then the outbound list applies."""
     policy = guarded(router)
     policy.unbind(A)
     options = first(router, too_deep(V4), "IP_OPTIONS")
@@ -349,12 +349,12 @@ def options_come_back_to_routing(router: Router) -> None:
     comes_to(router, outbound, reinjection(outbound, BYPASS), expected)
 
 
-# --- what no controller sends -------------------------------------------------
+# --- re-injections that no controller sends -----------------------------------
 
 
 @ptf_test
 def no_stage_is_skipped(router: Router) -> None:
-    """A re-injection without verdicts is asked for them, at every stage."""
+    """Without verdicts, a re-injection is looked up in the list of every stage."""
     guarded(router)
     frame = arriving(A, udp_to(V4))
     header: Mapping[str, Value] = {
@@ -371,7 +371,7 @@ def no_stage_is_skipped(router: Router) -> None:
 
 @ptf_test
 def own_packets_have_no_inbound_stage(router: Router) -> None:
-    """Neither what this router made nor what its engine encrypted comes in."""
+    """Packets of this router or encrypted by its engine cannot be re-injected at inbound."""
     guarded(router)
     frame = arriving(A, udp_to(V4, **hops(V4, 9)))
     for origin in ("LOCAL", "ENCRYPTED"):
@@ -381,7 +381,7 @@ def own_packets_have_no_inbound_stage(router: Router) -> None:
 
 @ptf_test
 def no_other_origins(router: Router) -> None:
-    """Nor is there a way to step around TTL and policy as something else."""
+    """No other origin bypasses TTL and policy."""
     guarded(router)
     frame = arriving(A, udp_to(V4, **hops(V4, 1)))
     header: Mapping[str, Value] = {
@@ -399,7 +399,7 @@ def no_other_origins(router: Router) -> None:
 
 @ptf_test
 def an_unguarded_way_needs_no_claim(router: Router) -> None:
-    """Claims for lists that nothing is bound to are not looked at."""
+    """Claims for lists without a binding are ignored."""
     Policy(router)
     frame = arriving(A, udp_to(V4))
     claims: Mapping[str, Value] = {

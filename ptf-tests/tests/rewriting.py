@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rewrite: nothing but MAC addresses, tag, TTL and checksum changes."""
+"""rewrite: only MAC addresses, tag, TTL and checksum change."""
 
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
@@ -17,7 +17,7 @@ V6 = "2001:db8:2::9"
 
 @ptf_test
 def every_ttl(router: Router) -> None:
-    """2 to 255, each one less, the checksum right."""
+    """2 to 255, each decremented by one, with a correct checksum."""
     for left in (*range(2, 20), 63, 64, 65, 127, 128, 129, 254, 255):
         router.forwards(A, udp_to(V4, ttl=left), TO_B)
         router.forwards(A, udp_to(V6, hlim=left), TO_B)
@@ -30,7 +30,7 @@ def every_kind_of_checksum(router: Router) -> None:
     base = bytes(ip4(V4, udp(), id=0))[:20]
     without = internet_checksum(base[:10] + b"\0\0" + base[12:])
     for checksum in sorted(wanted):
-        # One's complement: an identification that moves the header's sum to what is wanted.
+        # Ones' complement: an identification that moves the header's sum to the wanted value.
         identification = (without - checksum) % 0xFFFF
         packet = ip4(V4, udp(), id=identification)
         assert IP(bytes(packet)).chksum == checksum, hex(checksum)
@@ -39,7 +39,7 @@ def every_kind_of_checksum(router: Router) -> None:
 
 @ptf_test
 def other_fields_stay(router: Router) -> None:
-    """DSCP, ECN, identification, flags, flow label, transport."""
+    """DSCP, ECN, identification, flags, flow label, and the transport header."""
     for packet in (
         ip4(V4, tcp(), tos=0xBB, id=0xFFFF, flags="DF"),
         ip4(V4, tcp(), tos=0x01, flags="evil"),
@@ -78,6 +78,6 @@ def priority_stays_in_a_tag(router: Router) -> None:
 
 @ptf_test
 def the_sources_mac_does_not_matter(router: Router) -> None:
-    """Any sender on the link is routed for, and its address does not leave."""
+    """Packets from any sender on the link are routed, and its MAC address does not leave."""
     for mac in ("02:00:00:00:00:99", A.mac, TO_B.mac, "00:00:00:00:00:00"):
         router.forwards(A, Ether(src=mac, dst=A.mac) / udp_to(V4), TO_B)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""routing: longest match per VRF, and what a route can lead to."""
+"""routing: longest match per VRF, and the targets of a route."""
 
 import random
 from ipaddress import IPv4Address, IPv4Network
@@ -30,7 +30,7 @@ def back_out_of_the_same_interface(router: Router) -> None:
 
 @ptf_test
 def no_route(router: Router) -> None:
-    """A packet without a route goes to the CPU, which owes the sender an ICMP error."""
+    """A packet without a route goes to the CPU, which has to send an ICMP error."""
     for dst in ("192.0.2.1", "2001:db9::1"):
         for source in (A, D, E):
             router.punts(source, udp_to(dst), "NO_ROUTE", stage="ROUTING")
@@ -86,7 +86,7 @@ def neighbors_of_a_prefix_are_not_in_it(router: Router) -> None:
 
 @ptf_test
 def vrfs_are_separate(router: Router) -> None:
-    """The same prefix leads elsewhere in another VRF, and prefixes of one are not in the other."""
+    """A prefix may have another target in another VRF, and prefixes of one are not in the other."""
     router.forwards(A, udp_to(V4), TO_B)
     router.forwards(A, udp_to(V6), TO_B)
     router.forwards(E, udp_to(V4), TO_E)
@@ -97,7 +97,7 @@ def vrfs_are_separate(router: Router) -> None:
 
 @ptf_test
 def a_default_route_is_of_its_vrf(router: Router) -> None:
-    """0.0.0.0/0 and ::/0 of VRF 7 do not catch what VRF 0 lacks."""
+    """0.0.0.0/0 and ::/0 of VRF 7 do not match packets of VRF 0."""
     for prefix, dst in (("0.0.0.0/0", "192.0.2.1"), ("::/0", "2001:db9::1")):
         router.route(prefix, vrf=OTHER_VRF, nexthop_id=TO_E.id)
         router.forwards(E, udp_to(dst), TO_E)
@@ -134,7 +134,7 @@ def blackhole(router: Router) -> None:
 
 @ptf_test
 def unreachable_and_prohibited(router: Router) -> None:
-    """The CPU answers these; each under its own reason."""
+    """The CPU answers these; each has its own reason."""
     for reason, v4, v6 in (
         ("UNREACHABLE", "192.0.2.0/24", "2001:db9:1::/48"),
         ("PROHIBITED", "198.51.100.0/24", "2001:db9:2::/48"),
@@ -147,7 +147,7 @@ def unreachable_and_prohibited(router: Router) -> None:
 
 @ptf_test
 def a_missing_next_hop(router: Router) -> None:
-    """A route that names no next hop, as between two writes of a controller."""
+    """A route whose next hop does not exist, as between two writes of a controller."""
     router.route("192.0.2.0/24", nexthop_id=999)
     router.route("2001:db9::/32", nexthop_id=999)
     for dst in ("192.0.2.1", "2001:db9::1"):
@@ -156,7 +156,7 @@ def a_missing_next_hop(router: Router) -> None:
 
 @ptf_test
 def a_next_hop_can_discard(router: Router) -> None:
-    """As an interface that went down leaves it."""
+    """The state after an interface went down."""
     router.modify(router.entry("nexthop", {"nexthop_id": TO_B.id}, "discard_nexthop"))
     for dst in (V4, V6):
         router.drops(A, udp_to(dst), "NEXTHOP_DISCARD")
@@ -178,7 +178,7 @@ def a_neighbor_can_move(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_neighbor(router: Router) -> None:
-    """Punted with what the CPU needs to resolve, and to bring the packet back."""
+    """Punted with the data that the CPU needs to resolve, and to re-inject the packet."""
     unresolved = {"nexthop_id": TO_B.id}
     router.modify(router.entry("nexthop", unresolved, "resolve_neighbor", l3_if=B.id))
     for dst in (V4, V6):
@@ -205,7 +205,7 @@ def an_interface_that_cannot_send(router: Router) -> None:
 
 @ptf_test
 def many_routes(router: Router) -> None:
-    """Two thousand nested prefixes; what is found is what a linear search finds."""
+    """Two thousand nested prefixes; the results are those of a linear search."""
     draw = random.Random(1)
     routes: dict[IPv4Network, Nexthop] = {}
     for index in range(2000):

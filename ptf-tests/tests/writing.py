@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guarantees that a controller relies on when it writes the router's tables."""
+"""Guarantees of writes to the router's tables that a controller relies on."""
 
 from p4.v1 import p4runtime_pb2
 
@@ -16,7 +16,7 @@ PREFIX = "192.0.2.0/24"
 
 
 def written(router: Router, table: str) -> list[p4runtime_pb2.TableEntry]:
-    """The entries of a table that are not the probe's."""
+    """The entries of a table without the probe's."""
     info = router.client.schema.tables[table]
     probes = {(SENTINEL_ID + port).to_bytes(2, "big") for port in range(1, 16)}
     probes |= {SENTINEL_VRF.to_bytes(2, "big"), (4094).to_bytes(2, "big")}
@@ -38,7 +38,7 @@ def codes(router: Router, *updates: p4runtime_pb2.Update) -> list[str]:
 
 @bare_ptf_test
 def tests_leave_nothing(router: Router) -> None:
-    """Entries that a test wrote are gone when the next test begins."""
+    """Entries that a test wrote are deleted when the next test begins."""
     for table in ("l3_interface", "router_mac", "egress_interface", "nexthop", "nexthop_group"):
         assert written(router, table) == [], table
     for table in ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6"):
@@ -47,7 +47,7 @@ def tests_leave_nothing(router: Router) -> None:
 
 @ptf_test
 def what_is_written_is_read(router: Router) -> None:
-    """An entry comes back as it was written, in canonical form."""
+    """An entry is read as it was written, in canonical form."""
     for prefix in (PREFIX, "2001:db9::/32"):
         entry = router.route(prefix, nexthop_id=TO_C.id)
         assert entry in written(router, "ipv6_fib" if ":" in prefix else "ipv4_fib")
@@ -55,14 +55,14 @@ def what_is_written_is_read(router: Router) -> None:
 
 @ptf_test
 def the_default_route_is_read(router: Router) -> None:
-    """A prefix of length 0 is a field left out, and not the default entry."""
+    """A prefix of length 0 is an omitted field, and not the default entry."""
     entry = router.route("0.0.0.0/0", nexthop_id=TO_C.id)
     assert entry in written(router, "ipv4_fib")
 
 
 @ptf_test
 def twice_is_an_error(router: Router) -> None:
-    """INSERT of what is there, MODIFY and DELETE of what is not."""
+    """INSERT of an existing entry, MODIFY and DELETE of a missing one."""
     entry = router.route(PREFIX, nexthop_id=TO_C.id)
     other = router.route_entry("198.51.100.0/24", nexthop_id=TO_C.id)
     assert codes(router, update("INSERT", entry)) == ["ALREADY_EXISTS"]
@@ -73,7 +73,7 @@ def twice_is_an_error(router: Router) -> None:
 
 @ptf_test
 def one_bad_update_spoils_no_other(router: Router) -> None:
-    """Errors come one for each update, in order; what is right takes effect."""
+    """One error for each update, in order; correct updates take effect."""
     good = [router.route_entry(f"192.0.2.{host}/32", nexthop_id=TO_B.id) for host in (1, 2)]
     bad = router.route_entry("10.2.0.0/16", nexthop_id=TO_B.id)
     changes = [update("INSERT", entry) for entry in (good[0], bad, good[1])]
@@ -103,14 +103,14 @@ def groups_are_read(router: Router) -> None:
 
 @ptf_test
 def a_group_needs_its_members(router: Router) -> None:
-    """A group of members that are not, and a member that is not there to change."""
+    """A group of missing members, and a MODIFY of a missing member."""
     assert codes(router, update("INSERT", router.group_of(99, [Member(TO_B)]))) == ["NOT_FOUND"]
     assert codes(router, update("MODIFY", router.member(Member(TO_B)))) == ["NOT_FOUND"]
 
 
 @ptf_test
 def a_member_in_use_stays(router: Router) -> None:
-    """It cannot be deleted while a group has it."""
+    """A member cannot be deleted while a group has it."""
     router.group(5, [Member(TO_B)])
     router.route(PREFIX, "set_nexthop_group", group_id=5)
     gone = update("DELETE", router.member(Member(TO_B)))
@@ -130,8 +130,8 @@ def a_new_pipeline_forgets_everything(router: Router) -> None:
 
 @bare_ptf_test
 def one_shot_groups(router: Router) -> None:
-    """P4Runtime 1.5, 9.2.3: the entry brings its members along, and takes them away."""
-    reload_pipeline()  # a selector is programmed by one of its two ways
+    """P4Runtime 1.5, 9.2.3: the entry creates its members, and deletes them."""
+    reload_pipeline()  # a selector is programmed in only one of its two ways
     standard.set_up(router)
     schema = router.client.schema
     entry = schema.entry("nexthop_group", {"group_id": 6})
@@ -150,7 +150,7 @@ def one_shot_groups(router: Router) -> None:
 
 @ptf_test
 def constants_are_constant(router: Router) -> None:
-    """The martians are the program's, and no controller's."""
+    """A controller cannot change the martians, which are constant entries of the program."""
     info = router.client.schema.tables["ipv4_martian"]
     entry = router.client.table_entries(info.preamble.id)[0]
     assert codes(router, update("DELETE", entry)) != ["OK"]  # BMv2 says NOT_FOUND
@@ -159,7 +159,7 @@ def constants_are_constant(router: Router) -> None:
 
 @ptf_test
 def a_mistaken_entry_is_refused(router: Router) -> None:
-    """Bits behind the prefix, an action of another table, a table that is not."""
+    """Bits behind the prefix, an action of another table, a missing table."""
     entry = router.route_entry(PREFIX, nexthop_id=TO_B.id)
     entry.match[1].lpm.value = bytes([192, 0, 2, 1])
     assert codes(router, update("INSERT", entry)) == ["INVALID_ARGUMENT"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a test puts into a running network."""
+"""Faults for a running network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ DROP = ("bpf", "da", "bytecode", "1,6 0 0 2,")  # TC_ACT_SHOT
 
 @contextmanager
 def silent(place: Namespace, interface: str) -> Iterator[None]:
-    """`interface` hears and says nothing any more, and its link stays up.
+    """`interface` neither receives nor sends any more, and its link stays up.
 
-    A capture on it still sees what comes.
+    A capture on it still sees received frames.
     """
     place.run("tc", "qdisc", "add", "dev", interface, "clsact")
     try:

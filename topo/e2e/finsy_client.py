@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A finsy program as its users write them: pipeline, next hop, route, packet-out, packet-in.
+"""A finsy program as users write it: pipeline, next hop, route, packet-out, packet-in.
 
-Run inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The packet it sends
-is routed to the CPU by the route it wrote, and so has to come back as a packet-in.
+Run inside a switch's namespace: `python finsy_client.py ADDRESS P4INFO JSON`. The program's route
+sends its packet to the CPU, so it has to come back as a packet-in.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ FRAME = bytes.fromhex(
 
 
 async def main(address: str, p4info: str, program: str) -> None:
-    """Everything in one session; an exception is the failure."""
+    """Does everything in one session; an exception means failure."""
     options = fy.SwitchOptions(p4info=Path(p4info), p4blob=Path(program), fail_fast=True)
     async with fy.Switch("sluice", address, options) as switch:
         await switch.write(
@@ -39,8 +39,8 @@ async def main(address: str, p4info: str, program: str) -> None:
         # finsy's overloads say "coroutine" where they mean the generator that this is.
         async for entry in switch.read([wanted]):  # type: ignore[attr-defined]
             print("read back:", entry.match["nexthop_id"])
-        # finsy keeps packet-ins for readers that wait already, and for no others: this one does
-        # before anything is sent.
+        # finsy keeps packet-ins only for readers that already wait. This one waits before
+        # anything is sent.
         coming = asyncio.create_task(first_packet(switch))
         await asyncio.sleep(0)
         await switch.write([fy.P4PacketOut(FRAME, **packet_out(kind=2))])
@@ -54,7 +54,7 @@ async def first_packet(switch: fy.Switch) -> fy.P4PacketIn:
 
 
 def packet_out(**given: int) -> dict[str, int]:
-    """Metadata of a packet-out; what is not given is 0."""
+    """Metadata of a packet-out; omitted fields are 0."""
     names = (
         "kind stage origin verdict egress_port ingress_port ingress_l3_if vrf egress_l3_if "
         "nexthop_id bundle sa_bundle rule list_id generation inbound_list_id inbound_generation"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames that tests make by hand, and how they are sent. What is inside: packets."""
+"""Frames made by hand, and their sending. For their contents see packets."""
 
 import ipaddress
 import socket

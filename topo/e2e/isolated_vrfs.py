@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three VRFs, each with a host stack and routing protocols of its own (`three_vrfs`).
 
-The router b of each VRF has the sites 10.9.0.0/24 and 2001:db8:9::/64, of which it tells by BGP
-with BFD, 10.8.0.0/24 and 2001:db8:8::/64 by OSPF, and 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. The
-links to b of red and blue have each an SPD of their VRF. With VRF devices one FRR serves all VRFs;
-with network namespaces each has its own.
+The router b of each VRF announces the sites 10.9.0.0/24 and 2001:db8:9::/64 by BGP with BFD,
+10.8.0.0/24 and 2001:db8:8::/64 by OSPF, and 10.7.0.0/24 and 2001:db8:7::/64 by IS-IS. The links to
+b of red and blue each have an SPD of their VRF. With VRF devices one FRR serves all VRFs; with
+network namespaces each has its own.
 """
 
 import os
@@ -35,7 +35,7 @@ Isolation = Literal["device", "namespace"]
 BGP_SITE = {4: "10.9.0.1", 6: "2001:db8:9::1"}
 OSPF_SITE = "10.8.0.1"
 SITES = (*BGP_SITE.values(), OSPF_SITE, "2001:db8:8::1", "10.7.0.1", "2001:db8:7::1")
-"""All of them, by each protocol."""
+"""An address in each site, over all protocols."""
 ELSEWHERE = "203.0.113.1"
 """Behind b of the default VRF, and in no other VRF."""
 ZEBRA = (
@@ -68,7 +68,7 @@ def bgp(own: int, other: int, number: int, vrf: str = "", networks: Sequence[str
 
 
 BFD = "bfd\n profile patient\n  detect-multiplier 20\n exit\nexit\n"
-"""Six seconds, which is enough in emulation too."""
+"""A detection time of six seconds, which suffices in emulation too."""
 
 
 def link_state(interface: str, vrf: str = "", *, number: int) -> str:
@@ -88,8 +88,8 @@ def link_state(interface: str, vrf: str = "", *, number: int) -> str:
 
 
 def router_config(named: Mapping[str, str]) -> str:
-    """FRR of the router r: each protocol in each of these VRFs, by the name that FRR has for it; ""
-    is its default one."""
+    """FRR of the router r: each protocol in each of these VRFs, by FRR's name for it; "" is its
+    default one."""
     text = f"frr defaults traditional\nhostname r\n{ZEBRA}{BFD}"
     for vrf, name in named.items():
         of_vrf = f" vrf {name}" if name else ""
@@ -172,7 +172,7 @@ class IsolatedVrfs(ThreeVrfs):
         ).start()
 
     def legs(self, vrf: str, prefix: str) -> list[str] | None:
-        """The interfaces that a VRF's route leads by; None: it is not there yet."""
+        """The egress interfaces of a VRF's route; None: there is no such route yet."""
         routes = self.routes(vrf, prefix)
         return [leg["interface"] for leg in routes[0]["nexthops"]] if routes else None
 
@@ -183,23 +183,23 @@ class IsolatedVrfs(ThreeVrfs):
         return {peer: found["bgpState"] for peer, found in peers.items() if isinstance(found, dict)}
 
     def apart(self) -> dict[str, str | None]:
-        """The VRF devices or network namespaces of VRFs, as the controller tells of them."""
+        """The VRF devices or network namespaces of VRFs, as the controller reports them."""
         status = self.router.controller.ask(command="show", what="status")
         return {vrf["name"]: vrf[self.isolation] for vrf in status["vrfs"]}
 
     def fpm_peer(self, vrf: str) -> str | None:
-        """The peer that a VRF's routes come from, where it has one of its own."""
+        """The peer that sends a VRF's routes, where it has one of its own."""
         status = self.router.controller.ask(command="show", what="status")
         peers: dict[str, str | None] = {one["name"]: one["fpm"] for one in status["vrfs"]}
         return peers[vrf]
 
     def refused(self) -> int:
-        """How many FPM connections were refused."""
+        """The number of refused FPM connections."""
         status = self.router.controller.ask(command="show", what="status")
         return int(status["fpm"]["refused"])
 
     def establishments(self, vrf: str) -> int:
-        """How often BGP sessions of a VRF have come up."""
+        """The number of times that BGP sessions of a VRF have come up."""
         of_vrf = "" if vrf == "default" or self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bgp{of_vrf} neighbors json")
         found = [peer for peer in peers.values() if isinstance(peer, dict)]
@@ -207,11 +207,11 @@ class IsolatedVrfs(ThreeVrfs):
 
     @property
     def expected(self) -> dict[str, str | None]:
-        """What `apart` says while all is well."""
+        """The result of `apart` without faults."""
         return {"default": None} | (self.names or {"red": "red", "blue": "blue"})
 
     def bfd_states(self, vrf: str) -> list[str]:
-        """The state of each BFD session of a VRF; without a name FRR tells of all VRFs."""
+        """The state of each BFD session of a VRF; without a name FRR lists those of all VRFs."""
         of_vrf = "" if self.names else f" vrf {vrf}"
         peers = self.frrs[vrf].json(f"show bfd{of_vrf} peers json")
         return [peer["status"] for peer in peers]
@@ -221,7 +221,7 @@ class IsolatedVrfs(ThreeVrfs):
         return set(self.sessions(vrf).values()) == {"Established"}
 
     def server(self, vrf: str, version: int) -> socket.socket:
-        """A server of the router's in a VRF; of the default VRF it is bound to no device."""
+        """A server of the router in a VRF; in the default VRF it is bound to no device."""
         family = socket.AF_INET6 if version == 6 else socket.AF_INET
         opened = self.stacks[vrf].socket(family, socket.SOCK_DGRAM)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for all VRFs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what the kernel that the tests run on can do."""
+"""Capabilities of the kernel that the tests run on."""
 
 from sluice_testkit.namespaces import Namespace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets that tests make by hand: options, fragments, ICMP errors. Depends on frames."""
+"""IP packets made by hand: options, fragments, ICMP errors. Depends on frames."""
 
 import ipaddress
 import struct
@@ -80,7 +80,7 @@ def in_fragments(packet: bytes, size: int) -> list[bytes]:
 def ipv6_with_options(
     source: str, destination: str, options: int, protocol: int, payload: bytes
 ) -> bytes:
-    """An IPv6 packet with so many destination options headers, each of padding only."""
+    """An IPv6 packet with `options` destination options headers of padding only."""
     chain = b""
     for left in range(options, 0, -1):
         following = DESTINATION_OPTIONS if left > 1 else protocol
@@ -92,7 +92,7 @@ def ipv6_with_options(
 
 
 def udp_over_ipv6(source: str, destination: str, ports: tuple[int, int], payload: bytes) -> bytes:
-    """A UDP datagram with the checksum that IPv6 wants."""
+    """A UDP datagram with its checksum, which IPv6 requires."""
     datagram = udp(*ports, payload)
     addresses = b"".join(ipaddress.ip_address(one).packed for one in (source, destination))
     pseudo = addresses + struct.pack("!II", len(datagram), UDP)

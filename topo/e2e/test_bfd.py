@@ -36,11 +36,11 @@ ISIS = (
 ISIS_ROUTER = "router isis 1\n net 49.0001.0000.0000.{number:04}.00\n is-type level-2-only\nexit\n"
 PROTOCOLS = {"ospf": (OSPF, OSPF_ROUTER), "isis": (ISIS, ISIS_ROUTER)}
 SESSIONS = {"ospf": 4, "isis": 2}
-"""Of r1: with each transit router over IPv4, OSPFv3 over IPv6 too."""
+"""Number of r1's sessions: with each transit router over IPv4, OSPFv3 over IPv6 too."""
 
 
 def configurations(protocol: str) -> dict[str, str]:
-    """The two-site routers' files with a protocol and BFD (300 ms x 3) in the place of BGP."""
+    """The two-site routers' files with a protocol and BFD (300 ms x 3) instead of BGP."""
     interface, instance = PROTOCOLS[protocol]
     texts = {}
     for router in two_sites().routers:

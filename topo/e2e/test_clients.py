@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's P4Runtime clients, unmodified, on a running switch.
+"""P4Runtime clients of other projects, unmodified, on a running switch.
 
-PTF is the third: the whole of ptf-tests runs through it.
+PTF is the third: all of ptf-tests runs through it.
 """
 
 import sys
@@ -25,7 +25,7 @@ exit
 
 
 def start(lab: Lab, address: str | None = None) -> Target:
-    """A switch that has no pipeline yet."""
+    """Starts a switch without a pipeline."""
     place = lab.namespace("switch")
     veth(place, "port1", place, "test1")
     target = Target(place, {1: "port1"}, lab.supervisor, address=address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo itself, on mininet: it comes true, and p4runtime-shell can look on meanwhile."""
+"""The demo itself, on mininet: it passes, and p4runtime-shell can connect meanwhile."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 
 def look() -> str:
-    """What `make shell` sees in r1's switch."""
+    """The output of `make shell` for r1's switch."""
     argv = [PYTHON, "-m", "sluice_topo.shell", "--router", "r1"]
     done = subprocess.run(argv, input=LOOK, capture_output=True, text=True, env=environment())
     return done.stdout
@@ -40,13 +40,13 @@ def test_the_story_comes_true_and_the_shell_can_look_on(tmp_path: Path, shown: S
         wait_until(lambda: "seen:" in look(), 30, "p4runtime-shell to read a table", interval=0.5)
         assert told.wait(deadline=180) == 0, told.log()
         assert "demo passed" in told.log()
-        assert "OSPF" not in told.log()  # nobody speaks it here
+        assert "OSPF" not in told.log()  # no OSPF runs here
         assert "protected, seen in clear on the wire or by h2: 0" in told.log()
         assert "rekey of both directions: packets lost: 0 of" in told.log()
         assert "after expiry: in clear on the links: 0" in told.log()
 
 
-# In the place of `sluice`: a controller that ends once it has said that it is ready.
+# Instead of `sluice`: a controller that ends once it has reported that it is ready.
 FALLS = """#!/usr/bin/python3
 import os, subprocess, sys
 real = "{real}"
@@ -71,6 +71,6 @@ def test_the_words_of_a_program_that_ends_are_shown_at_once(tmp_path: Path) -> N
     with Supervisor(tmp_path / "log") as supervisor:
         changed = environment() | {"SLUICE_COMMAND": str(falling)}
         told = supervisor.start("demo", [PYTHON, "-m", demo.__name__], env=changed)
-        assert told.wait(deadline=50) == 1, told.log()  # BGP alone is waited for 60 s
+        assert told.wait(deadline=50) == 1, told.log()  # the wait for BGP alone is 60 s
         assert "the sky fell" in told.log()
         assert "-sluice (ended with 1;" in told.log()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks zebra for what docs/how-to/frr.md says of `no zebra nexthop kernel enable`.
+"""Checks the statements of docs/how-to/frr.md on `no zebra nexthop kernel enable` with zebra.
 
-One FRR with a static route over two legs; no switch. A listener counts what zebra says over FPM.
+One FRR with a static route over two legs; no switch. A listener counts zebra's FPM messages.
 """
 
 import socket
@@ -25,7 +25,7 @@ FPM = "fpm address 127.0.0.1 port 2620\n"
 
 
 class FpmCounter:
-    """Listens where zebra connects to, and counts netlink messages, routes by object apart."""
+    """Listens for zebra's connections; counts netlink messages, and routes by object separately."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.seen: Counter[str] = Counter()
@@ -36,7 +36,7 @@ class FpmCounter:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Listens no more."""
+        """Closes the listener."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -86,7 +86,7 @@ class Router:
         self.frr.start()
 
     def kernel_legs(self) -> int:
-        """How many next hops the kernel's route has."""
+        """The number of next hops of the kernel's route."""
         return self.namespace.run("ip", "route", "show", PREFIX).stdout.count("via ")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/frr-recipes.md: FRR takes each recipe as it stands, and keeps what it says."""
+"""docs/how-to/frr-recipes.md: FRR accepts each recipe unchanged, and keeps its contents."""
 
 import re
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dead router does not look healthy: what `sluice show status --check` calls a problem."""
+"""A failed router does not look healthy: the problems of `sluice show status --check`."""
 
 import signal
 
@@ -26,14 +26,14 @@ def router(lab: Lab) -> P4Router:
 
 
 def check(router: P4Router) -> tuple[int, str]:
-    """Exit code of `sluice show status --check`, and what it prints."""
+    """Runs `sluice show status --check`; returns its exit code and output."""
     words = [str(where.sluice()), "show", "status", "--check"]
     done = run([*words, "--socket", str(router.controller.socket)], check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def names(router: P4Router, words: str) -> bool:
-    """Whether the check fails, and says these words."""
+    """Whether the check fails with these words."""
     code, said = check(router)
     return code == 1 and words in said
 

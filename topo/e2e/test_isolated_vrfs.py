@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three VRFs with the same addresses, each with a host stack and routing protocols of its own.
 
-By network namespaces on every kernel, and by VRF devices where the kernel has them, as Debian's
+With network namespaces on every kernel, and with VRF devices where the kernel has them, as Debian's
 has: `make prove-vrfs`.
 """
 
@@ -85,7 +85,7 @@ def test_the_switch_forwards_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, vers
 @VERSIONS
 @EACH_VRF
 def test_the_host_answers_in_the_vrf_alone(vrfs: IsolatedVrfs, vrf: str, version: int) -> None:
-    """It has the asked address in three VRFs."""
+    """The requested address is local in three VRFs."""
     pattern = f"{VRFS[vrf]:04x}{version:02x}" + "5ec2" * 4
     for host in "ab":
         done = probes.ping(
@@ -161,7 +161,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
     try:
         vrfs.place.run("ip", "link", "set", red, "nomaster")
         wait_until(lambda: vrfs.apart()["red"] is None, 10, "the controller to know")
-        # The kernel sets an interface down and up that changes its VRF.
+        # The kernel sets an interface down and up when its VRF changes.
         wait_until(partial(vrfs.reaches, "red", BGP_SITE[4]), 30, "red's site to answer")
         with closing(vrfs.server("default", 4)) as server:
             vrfs.send("red", router_address("a"), SERVICE, b"red's secret")
@@ -204,18 +204,18 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
     frr.kill_daemon("zebra")
     frr.kill_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is None, 10, "the controller to know")
-    for vrf in VRFS:  # the switch goes on with what it has
+    for vrf in VRFS:  # the switch keeps forwarding
         assert vrfs.reaches(vrf, BGP_SITE[4])
     assert vrfs.routes("red", "198.51.100.0/24")
     frr.start_daemon("zebra", ZEBRA)
     frr.start_daemon("staticd")
     wait_until(lambda: vrfs.fpm_peer("red") is not None, 30, "the new zebra")
-    # zebra 8.4.4 may keep, for good, what the one before left in the kernel: it takes away only
-    # what it has read within the second of its start. So the new staticd has to say it.
+    # zebra 8.4.4 may keep routes that its predecessor left in the kernel for good: it removes only
+    # those that it has read within a second of its start. So the new staticd has to announce them.
     for no in ("", "no "):
         frr.configure(f"{no}ip route 198.51.100.0/24 blackhole")
     wait_until(lambda: not vrfs.routes("red", "198.51.100.0/24"), 30, "it to go")
-    # (bgpd 8.4.4 gives a new zebra none of its routes: red is not asked for them.)
+    # (bgpd 8.4.4 sends a new zebra none of its routes, so red is not checked for them.)
     for vrf in before:
         assert vrfs.legs(vrf, "10.9.0.0/24") == [f"eth{interface_of(vrf, 'b')}"]
     assert {vrf: vrfs.establishments(vrf) for vrf in before} == before
@@ -223,7 +223,7 @@ def test_a_routing_daemon_that_restarts_is_its_vrfs_own(vrfs: IsolatedVrfs) -> N
 
 @EACH_VRF
 def test_no_other_user_sends_from_ikes_ports_in_a_vrf(vrfs: IsolatedVrfs, vrf: str) -> None:
-    """A generated rule bypasses IKE, which begins with four zeros, from there."""
+    """A generated rule bypasses IKE, which begins with four zeros, from this port."""
     if vrfs.isolation != "namespace":
         pytest.skip("test_ike_ports has the one host stack")
     mark = f"{vrf}'s ike"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What speaks beside IP routing: IS-IS, which is not IP at all, and BFD, which is fast."""
+"""Protocols beside IP routing: IS-IS, which is not IP at all, and BFD, which is fast."""
 
 import os
 import time
@@ -84,7 +84,7 @@ def test_bfd_sessions(network: Network, router: str) -> None:
 
 
 def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> None:
-    """Long before BGP's hold timer (9 s) or the kernel notices; the link stays up."""
+    """Long before BGP's hold timer (9 s) or the kernel detects it; the link stays up."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     prefix = "10.2.0.0/24"
     network.wait_for_bgp()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch that is reached over the network: by certificates of one authority, and not without.
+"""A switch on the network: reached with certificates of one authority, and not without.
 
-The certificates are made by the commands of docs/security.md.
+The commands of docs/security.md make the certificates.
 """
 
 import re
@@ -19,12 +19,12 @@ from sluice_testkit.process import run
 from sluice_testkit.target import Target
 from sluice_testkit.wait import wait_until
 
-ADDRESS = "192.0.2.1"  # the one that the page's commands put into the switch's certificate
+ADDRESS = "192.0.2.1"  # the address in the switch's certificate, from the page's commands
 SERVER = f"{ADDRESS}:9559"
 
 
 def make_certificates(directory: Path) -> Path:
-    """An authority, a switch and a controller; PEM files in a directory."""
+    """Makes an authority, a switch and a controller; PEM files in a directory."""
     page = (where.repository() / "docs" / "security.md").read_text(encoding="utf-8")
     found = re.search(r"## Mutual TLS.*?```sh\n(.*?)```", page, re.DOTALL)
     assert found is not None
@@ -52,7 +52,7 @@ class Router:
         )
 
     def options(self) -> Sequence[str]:
-        """The switch's flags, as the page has them."""
+        """The switch's flags, from the page."""
         words = ["--grpc-server-ssl", "--grpc-server-with-client-auth"]
         files = {"cacert": "ca.pem", "cert": "switch-1.pem", "key": "switch-1.key"}
         for option, file in files.items():
@@ -89,7 +89,7 @@ def test_controller_and_switch_know_each_other(router: Router) -> None:
     router.controller.start()
     router.controller.wait_synced()
     assert status(router.controller)["transport"] == "mutual TLS"
-    # Renewed keys are those of the next connection.
+    # The next connection uses renewed keys.
     renewed = make_certificates(router.keys.with_name("renewed"))
     router.target.stop()
     for file in renewed.iterdir():
@@ -125,6 +125,6 @@ def test_a_client_without_a_certificate_is_refused(router: Router) -> None:
     assert done.returncode
     assert "unexpected eof" in done.stderr, done.stderr
     assert "alert" not in done.stderr, "a gRPC client would report corrupted data"
-    # Each switch has its own words for it.
+    # Each switch has its own error text.
     named = re.compile("without a certificate|did not return a certificate")
     wait_until(lambda: named.search(router.target.log()), 10, "the switch to name the fault")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody switches kernel forwarding on in a P4 router: still nothing passes but by the switch."""
+"""Kernel forwarding is switched on in a P4 router: still all packets pass only by the switch."""
 
 import os
 
@@ -46,7 +46,7 @@ def test_every_packet_passes_once(network: Network, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_exceptions_are_answered_once(network: Network, version: int) -> None:
-    """TTL expiry reaches the CPU: the controller answers, a forwarding kernel must not as well."""
+    """TTL expiry reaches the CPU: the controller answers, and a forwarding kernel must not too."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     expired = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     with Capture(
@@ -59,9 +59,9 @@ def test_exceptions_are_answered_once(network: Network, version: int) -> None:
 
 
 def test_transit_out_of_the_kernel_is_dropped(network: Network) -> None:
-    """A kernel that forwards into a TAP: the frame's source is not the router's, so it stays here.
+    """A kernel that forwards into a TAP: the frame's source is not the router's, so it is dropped.
 
-    A veth to the router's namespace plays the way by which packets could reach its kernel.
+    A veth to the router's namespace is the path by which packets could reach its kernel.
     """
     router, h2 = network.p4_router("r1"), network.hosts["h2"]
     place = router.namespace

@@ -26,7 +26,7 @@ INTERFACE = """interface {name}
 
 
 def configurations() -> dict[str, str]:
-    """The two-site routers' files with OSPF in the place of BGP."""
+    """The two-site routers' files with OSPF instead of BGP."""
     texts = {}
     for router in two_sites().routers:
         kept = router.frr_config().partition("router bgp")[0]
@@ -51,7 +51,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def full_neighbours(network: Network, router: str, daemon: str) -> int:
-    """Adjacencies in state Full."""
+    """The number of adjacencies in state Full."""
     command = {"ospf": "show ip ospf neighbor", "ospf6": "show ipv6 ospf6 neighbor"}[daemon]
     return network.routers[router].frr.vtysh(command).count("Full")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPsec policy on the way: first packets searched, flows cached, rules changed under them.
+"""IPsec policy in transit: first packets searched, flows cached, rules changed under them.
 
 r1 guards its links to the transit routers by the SPD `wan`, which lets BGP and ICMP pass and
-discards UDP to one port; hosts' captures are the witness.
+discards UDP to one port; captures on the hosts check the results.
 """
 
 import os
@@ -25,7 +25,7 @@ NO_PING = "- {name: no-ping, action: discard, protocol: icmp, icmp: [8]}"
 
 
 def guarded(router: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The SPD on the links of r1 to the transit routers."""
+    """Binds the SPD to the links of r1 to the transit routers."""
     if router == "r1":
         config["spds"] = [
             {
@@ -59,13 +59,13 @@ def spd_file(tmp_path: Path, *first: str) -> str:
 
 
 def sluice(network: Network, *words: str) -> str:
-    """The command, for r1."""
+    """Runs the command for r1."""
     controller = network.p4_router("r1").controller
     return controller.command(*words, "--socket", str(controller.socket))
 
 
 def rule(network: Network, name: str) -> dict[str, Any]:
-    """An outbound rule of r1 as it is shown."""
+    """An outbound rule of r1 as in `sluice show spd`."""
     lists = network.p4_router("r1").controller.show("spd")
     (found,) = [
         rule

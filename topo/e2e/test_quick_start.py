@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/index.md: its commands build a router that forwards, as they stand there."""
+"""docs/index.md: its commands, unchanged, build a router that forwards."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PAGE = "docs/index.md"
 BUILD = ("ip netns add", "for side", "ip -n router")
 START = ("ip netns exec router sluice-switch", "ip netns exec router sluice run")
 LOOK = ("ip netns exec h1 ping", "sluice --help", "sluice show interfaces", "sluice show neighbors")
-# The page's namespaces and sockets have plain names: a /run of the test's own keeps them apart.
+# The page's namespaces and sockets have plain names: a separate /run isolates them.
 SCRIPT = """
 mount -t tmpfs tmpfs /run
 mkdir -p /run/sluice
@@ -28,7 +28,7 @@ wait
 
 @pytest.fixture
 def router(tmp_path: Path, shown: Shown) -> Iterator[Process]:
-    """The page's router; its process has the mounts and the network that it is in."""
+    """The page's router; its process has the mounts and the network of the router."""
     (configuration,) = (one.text for one in blocks(PAGE) if one.language == "yaml")
     (tmp_path / "quick.yaml").write_text(configuration)
     script = SCRIPT.format(build=taken(shown, BUILD), start=taken(shown, START))
@@ -45,7 +45,7 @@ def taken(shown: Shown, starts: tuple[str, ...]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The programs by their names, as the page calls them."""
+    """An environment in which the programs have the page's names."""
     programs = f"{where.sluice_switch().parent}:{where.sluice().parent}"
     return os.environ | {"PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin:/sbin"}
 

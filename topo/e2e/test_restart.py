@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controller and switch come and go: what is installed keeps forwarding, then is made true."""
+"""Controller and switch restart: installed entries keep forwarding, and are then corrected."""
 
 import json
 import os

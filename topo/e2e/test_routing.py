@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BGP through the switches, and what hosts see of it. The tests run in this order."""
+"""BGP through the switches, and its effects on hosts. The tests run in this order."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_both_paths_carry_flows(network: Network) -> None:
 
 @pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
 def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
-    """Of flows over IPv4: the kernel labels those over IPv6 by numbers of its own."""
+    """With IPv4 flows: the kernel labels IPv6 flows with numbers of its own."""
     h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
     flows = 12
     with PathWitness(network) as witness, UdpFlows(h1, h2, flows=flows) as traffic:

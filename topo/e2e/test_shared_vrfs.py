@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses and one host stack: no link sees what belongs to another VRF.
+"""Three VRFs with the same addresses and one host stack: no packet appears in another VRF.
 
-In each VRF b owns the site 10.9.0.0/24, to which FRR has a route in the VRF's table.
+In each VRF b has the site 10.9.0.0/24, to which FRR has a route in the VRF's table.
 """
 
 import socket
@@ -63,13 +63,13 @@ class SharedVrfs(ThreeVrfs):
             vrfs={vrf: {"isolation": "shared"} for vrf in VRFS},
             fpm={"quiet_seconds": 0.3},
         )
-        # Of an interface whose address is tentative the kernel takes no IPv6 route.
+        # The kernel accepts no IPv6 route by an interface whose address is tentative.
         tentative = ("ip", "-6", "address", "show", "tentative")
         wait_until(lambda: not self.place.run(*tentative).stdout, 20, "duplicate detection's end")
         self.router.frr.configure(*site_routes())
 
     def host_counter(self, name: str) -> int:
-        """What the controller counted of packets between switch and host."""
+        """A counter of the controller for packets between switch and host."""
         counters = self.router.controller.ask(command="show", what="counters")
         return int(counters["controller"]["host"].get(name, 0))
 
@@ -132,7 +132,7 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """It has the asked address in three VRFs, and cannot know in which it was asked."""
+    """The requested address is local in three VRFs, and the host cannot know the packet's VRF."""
     for vrf in VRFS:
         refused = vrfs.host_counter("from_host_source_of_several_vrfs")
         pattern = f"{VRFS[vrf]:04x}" + "5ec2" * 4

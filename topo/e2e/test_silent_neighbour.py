@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway stops to answer while its link stays up: flows leave it, and come back with it.
+"""A gateway stops answering while its link stays up: flows leave it, and return with it.
 
-Static routes only, so that no routing protocol withdraws what leads there.
+Static routes only, so that no routing protocol withdraws routes over the gateway.
 """
 
 import os
@@ -49,7 +49,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def configurations() -> dict[str, str]:
-    """The two-site routers' files with static routes in the place of BGP."""
+    """The two-site routers' files with static routes instead of BGP."""
     return {
         router.name: router.frr_config().partition("router bgp")[0]
         + "\n".join((*ROUTES[router.name], ""))
@@ -63,7 +63,7 @@ def network(module_lab: Lab) -> Network:
         two_sites(), module_lab, os.environ.get("TARGET"), frr_configs=configurations()
     )
     network.start()
-    # Neighbours are doubted after a second and not after half a minute.
+    # Neighbours become stale after a second and not after half a minute.
     for family in ("ipv4", "ipv6"):
         network.routers["r1"].namespace.sysctl(
             **{
@@ -76,7 +76,7 @@ def network(module_lab: Lab) -> Network:
 
 
 def let_fail(network: Network, version: int) -> None:
-    """Wait until r1's kernel has given t1 up. r1 itself sends to it, as BGP would."""
+    """Waits until r1's kernel has t1 as failed. r1 itself sends to it, as BGP would."""
     router, address = network.p4_router("r1"), GATEWAY[version]
 
     def failed() -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second controller of the same switch stands by: it changes nothing of its host, says that it
-does, is ready to the service manager, and takes over when the primary has gone."""
+"""A second controller of the same switch stands by: it changes nothing of its host, reports its
+role, is ready to the service manager, and takes over when the primary has gone."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ class Manager:
         self._socket.settimeout(20)
 
     def wait_for(self, assignment: str) -> None:
-        """Wait until the unit has said this."""
+        """Waits until the unit has sent this notification."""
         while assignment not in self._socket.recv(1000).decode().splitlines():
             pass
 
@@ -59,12 +59,12 @@ class Second:
         self.process: Process = supervisor.start("second", place.argv(words))
 
     def sluice(self, *words: str) -> tuple[int, str]:
-        """Exit code and output of a command for it."""
+        """Runs a command for it; returns exit code and output."""
         done = run([str(where.sluice()), *words, "--socket", str(self.socket)], check=False)
         return done.returncode, done.stdout + done.stderr
 
     def scrape(self) -> str:
-        """Returns the metrics that Prometheus gets."""
+        """Returns the metrics as Prometheus gets them."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.metrics))
             connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n")
@@ -127,7 +127,7 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
 
 
 def test_on_one_host_the_standby_takes_the_same_interfaces_over(lab: Lab) -> None:
-    """Both have one directory of state and the same interfaces; the primary ends politely."""
+    """Both have one state directory and the same interfaces; the primary is terminated cleanly."""
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BGP unnumbered: IPv4 routes over zebra's 169.254.0.1, a permanent neighbour of its own making."""
+"""BGP unnumbered: IPv4 routes over zebra's 169.254.0.1, a permanent neighbour that it creates."""
 
 import json
 import os
@@ -15,8 +15,8 @@ from sluice_topo.story import wait_for_legs
 from sluice_topo.traffic import UdpFlows
 
 GATEWAY = "169.254.0.1"
-# By router: its peers' IPv4 addresses, and the interface that each session is named after instead.
-# Those interfaces have no IPv4 address: with one, bgpd would take it for the next hop.
+# By router: its peers' IPv4 addresses, and the interface that names the session instead. These
+# interfaces have no IPv4 address: with one, bgpd would use it as the next hop.
 UNNUMBERED = {
     "r1": {"10.0.1.2": "eth2", "10.0.2.2": "eth3"},
     "t1": {"10.0.1.1": "eth1"},

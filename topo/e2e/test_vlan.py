@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two VLANs on one port: host stack and routing by tag. The host speaks in frames made by hand."""
+"""Two VLANs on one port: host stack and routing by tag. The host sends frames made by hand."""
 
 from collections.abc import Iterator
 
@@ -55,7 +55,7 @@ def place(module_lab: Lab) -> Namespace:
 
 @pytest.fixture
 def seen(place: Namespace) -> Iterator[Capture]:
-    """What the router sends to the host's end."""
+    """Captures the router's frames at the host's end."""
     with Capture(place, "host", lambda frame: not frame.outgoing) as capture:
         yield capture
 

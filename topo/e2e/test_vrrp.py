@@ -8,7 +8,7 @@
                     s  Linux, priority 100        x answers by s
 
 The host's default routes lead to the virtual addresses, which both routers have on macvlan devices,
-made as an operator makes them. What x receives tells who forwarded: its frames name the sender.
+created as by an operator. The source MAC address of x's frames shows which router forwarded them.
 """
 
 import os
@@ -95,7 +95,7 @@ def bridge(place: Namespace, name: str, *ports: str) -> None:
 
 
 def make_virtual_router(place: Namespace, link_local: str) -> None:
-    """A macvlan device for each version, with the virtual router's addresses."""
+    """Creates a macvlan device for each version, with the virtual router's addresses."""
     for version in (4, 6):
         name = f"vrrp{version}-1-5"
         place.run(
@@ -104,7 +104,7 @@ def make_virtual_router(place: Namespace, link_local: str) -> None:
         )
         place.run("ip", "link", "set", "dev", name, "addrgenmode", "none")
         place.add_address(name, f"{VIRTUAL[version]}/{LENGTH[version]}")
-        if version == 6:  # of its own: the virtual MAC address would give both routers the same
+        if version == 6:  # a separate one: by the virtual MAC address both routers' would be equal
             place.add_address(name, f"{link_local}/64")
         place.link_up(name)
 
@@ -142,9 +142,9 @@ class Lan:
         )
 
     def start(self) -> None:
-        """Start everything; return when r is master of both versions and forwards."""
+        """Starts everything; returns when r is master of both versions and forwards."""
         r, s = self.r, self.s
-        # vrrpd has the master advertise IPv6 prefixes; the host shall have the address it is given.
+        # vrrpd makes the master advertise IPv6 prefixes; the host must have only its own address.
         self.h.sysctl(ipv6__conf__eth0__accept_ra=0)
         for version in (4, 6):
             length, family = LENGTH[version], f"-{version}"
@@ -154,7 +154,7 @@ class Lan:
             s.namespace.add_address("eth2", f"{CORE['s'][version]}/{length}")
             self.h.run("ip", family, "route", "add", "default", "via", VIRTUAL[version])
             self.x.run("ip", family, "route", "add", "default", "via", CORE["s"][version])
-        # Linux answers ARP for the addresses of all its interfaces, unless it is told not to.
+        # Linux answers ARP for the addresses of all its interfaces by default.
         s.namespace.sysctl(ipv4__conf__all__arp_ignore=1, ipv4__conf__all__rp_filter=0)
         make_virtual_router(s.namespace, "fe80::5:2")
         s.start()
@@ -173,7 +173,7 @@ class Lan:
         return str(found[f"v{version}"]["status"])
 
     def wait_forwarding(self, router: str) -> None:
-        """Wait until a router is master and the host's packets take it."""
+        """Waits until a router is master and the host's packets pass it."""
         for version in (4, 6):
             what = f"{router} to be master of IPv{version}"
             wait_until(partial(self._is_forwarding, router, version), 30, what)
@@ -193,14 +193,14 @@ class Lan:
         return next((name for name, mac in MAC.items() if answered and {mac} == senders), None)
 
     def virtual_macs(self) -> list[str]:
-        """The MAC addresses of virtual routers that r's switch answers to on the LAN."""
+        """The MAC addresses of virtual routers for which r's switch answers on the LAN."""
         interfaces = self.r.controller.ask(command="show", what="interfaces")
         (found,) = (one for one in interfaces if one["name"] == "eth1")
         return sorted(found["virtual_macs"])
 
     @contextmanager
     def traffic(self, seconds: float, what: str, bar: float) -> Iterator[None]:
-        """Inside, the host sends to the server; no longer than `bar` may it go unanswered."""
+        """Sends from the host to the server meanwhile; answers may pause for `bar` at most."""
         count = round(seconds / INTERVAL)
         with ThreadPoolExecutor(2) as pool:
             flows = {
@@ -286,7 +286,7 @@ def test_a_backup_leaves_the_virtual_address_to_the_master(lan: Lan) -> None:
             lan.wait_forwarding("s")
         assert lan.virtual_macs() == []
         for version in (4, 6):
-            # By way of r, which must not take the packets, nor the answers, for its own.
+            # By r, which must treat neither the packets nor the answers as its own.
             via = ("via", CORE["r"][version])
             lan.x.run("ip", f"-{version}", "route", "add", VIRTUAL[version], *via)
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three VRFs with the same addresses: what the tests of VRFs have in common.
+"""Three VRFs with the same addresses: the common base of the tests of VRFs.
 
 In each VRF the hosts a (10.1.0.2) and b (10.2.0.2) are on links of their own, and captures stand on
 all six links.
@@ -31,7 +31,7 @@ EACH_VRF = pytest.mark.parametrize("vrf", VRFS)
 
 
 def interface_of(vrf: str, host: str) -> int:
-    """The number of the port, the TAP and the link: 1 and 2 are the default VRF's."""
+    """The number of the port, the TAP and the link; those of the default VRF are 1 and 2."""
     return 1 + 2 * list(VRFS).index(vrf) + "ab".index(host)
 
 
@@ -48,7 +48,7 @@ def router_address(host: str, version: int = 4) -> str:
 
 
 class ThreeVrfs:
-    """The links, the hosts' namespaces and what was seen; `start_router` makes the router."""
+    """The links, the hosts' namespaces and the captures; `start_router` starts the router."""
 
     router: P4Router
 
@@ -72,7 +72,7 @@ class ThreeVrfs:
         policies: Sequence[dict[str, Any]] = (),
         **config: Any,
     ) -> None:
-        """Starts switch, controller and FRR. `vrfs` has further keys of the configuration's by VRF,
+        """Starts switch, controller and FRR. `vrfs` has further configuration keys by VRF,
         `spds` the SPD of a link, `policies` these SPDs, `config` further sections."""
         guards = spds or {}
         self.router = P4Router(
@@ -111,7 +111,7 @@ class ThreeVrfs:
         self.router.start()
 
     def start_host(self, vrf: str, host: str) -> None:
-        """Gives a host its addresses and default routes."""
+        """Sets a host's addresses and default routes."""
         gateways = tuple(router_address(host, version) for version in NETWORKS)
         description = Host(f"{vrf}-{host}", with_length(host, 2), gateways)
         HostNode(description, self.ends[vrf, host]).start()
@@ -123,25 +123,25 @@ class ThreeVrfs:
         return [route for route in routes if route["vrf"] == number]
 
     def send(self, vrf: str, to: str, port: int, data: bytes) -> None:
-        """A datagram of host a's."""
+        """Sends a datagram from host a."""
         family = socket.AF_INET6 if ":" in to else socket.AF_INET
         with closing(self.ends[vrf, "a"].socket(family, socket.SOCK_DGRAM)) as sender:
             sender.sendto(data, (to, port))
 
     def links_with(self, mark: bytes) -> set[tuple[str, str]]:
-        """The links that have seen a packet with these bytes, in either direction."""
+        """The links on which a packet with these bytes was captured, in either direction."""
         has_mark = partial(_has, mark)
         return {link for link, capture in self.seen.items() if capture.count(has_mark)}
 
     def settle(self, vrf: str) -> None:
-        """Waits until the router has forwarded what it had got: a datagram overtakes no other."""
+        """Waits until the router has forwarded earlier packets: datagrams keep their order."""
         for number in range(2):
             mark = f"last {number} of {vrf} {os.urandom(8).hex()}".encode()
             self.send(vrf, address("b"), SERVICE, mark)
             wait_until(lambda: (vrf, "b") in self.links_with(mark), 10, f"{vrf}'s last")  # noqa: B023
 
     def reaches(self, vrf: str, to: str) -> bool:
-        """Whether a of a VRF is answered."""
+        """Whether host a of a VRF gets an answer."""
         return probes.ping(self.ends[vrf, "a"], to, count=1).received == 1
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 router whose IPsec is mirrored from its kernel, and a peer whose kernel makes ESP itself.
+"""A P4 router whose IPsec is mirrored from its kernel, and a peer with the ESP of its kernel.
 
     h1 --- eth1 [ r ] eth2 --- from_r [ n ] from_p --- eth0 [ p ] eth1 --- h2
                  engine                captures, NAT           Linux's own ESP
 
-r forwards by the switch; its kernel holds policies and states and encrypts nothing. n sees what is
-on the wire. Depends on the test kit and sluice_topo.
+r forwards by the switch; its kernel holds policies and states and encrypts nothing. Captures on n
+see the wire. Depends on the test kit and sluice_topo.
 """
 
 import itertools
@@ -42,12 +42,12 @@ R, P = "10.0.1.1", "10.0.2.1"
 H1, H2 = "10.1.0.2", "10.2.0.2"
 SITE1, SITE2 = "10.1.0.0/24", "10.2.0.0/24"
 NATTED = "10.0.2.2"
-"""What r's packets come from where n translates addresses."""
+"""The source of r's packets when n translates addresses."""
 PATTERN = bytes.fromhex("c1ea47e875")
-"""In the payload of each ping."""
+"""Part of the payload of each ping."""
 ESP, UDP = 50, 17
 MIRRORED = {"spds": [{"name": "wan", "source": "kernel"}]}
-"""Policy that r takes from its kernel."""
+"""A policy that r mirrors from its kernel."""
 FRR = f"""
 frr defaults traditional
 hostname r
@@ -60,7 +60,7 @@ ip route {SITE2} 10.0.1.2
 
 
 def has_esp() -> bool:
-    """Whether this machine's kernel takes ESP states; it may load a module for them."""
+    """Whether this machine's kernel accepts ESP states; it may load a module for them."""
     with Lab() as lab:
         words = ("src", R, "dst", P, "proto", "esp", "spi", "0x1000", "mode", "tunnel")
         aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")
@@ -72,7 +72,7 @@ needs_esp = pytest.mark.skipif(not has_esp(), reason="the kernel has no ESP: mak
 
 
 def _configuration(engine: Path, policy: Mapping[str, Any]) -> dict[str, Any]:
-    """What r's operator would write."""
+    """The configuration of r's operator."""
     networks = {"eth1": "10.1.0.1/24", "eth2": f"{R}/24"}
     interfaces = [
         {
@@ -125,7 +125,7 @@ class Interop:
         self.controller = self.router.controller
 
     def start(self) -> None:
-        """Start everything; return once hosts reach each other in clear."""
+        """Starts everything; returns once hosts reach each other in clear."""
         for place in (self.n, self.p):
             place.sysctl(ipv4__ip_forward=1)
         self.n.add_address("from_r", "10.0.1.2/24")
@@ -146,14 +146,14 @@ class Interop:
         wait_until(lambda: self.ping(count=1).received, 60, "h1 to reach h2 in clear")
         self.controller.wait_synced()
 
-    # -- what is asked
+    # -- queries
 
     def ping(
         self, to: str = "h2", *, count: int = 5, size: int = 100, options: Sequence[str] = ()
     ) -> probes.Ping:
-        """Ping from the other host, all requests at once: ping waits for the last answer as long
-        as the interval or twice the longest round trip, and an emulated machine is later than a
-        short one.
+        """Pings from the other host, all requests at once. ping waits for the last answer as long
+        as the interval or twice the longest round trip, and with a short interval an emulated
+        machine is later.
         """
         source, address = {"h2": ("h1", H2), "h1": ("h2", H1)}[to]
         at_once = ("-l", str(count), "-W", f"{patient(1):g}", "-p", PATTERN.hex())
@@ -167,13 +167,13 @@ class Interop:
         )
 
     def passes(self, to: str = "h2", *, count: int = 5, size: int = 100) -> None:
-        """All pings are answered."""
+        """Checks that all pings are answered."""
         seen = self.ping(to, count=count, size=size)
         assert seen.lost == 0, f"{seen.output}\n{self.where_lost()}"
 
     @contextmanager
     def lossless(self) -> Iterator[None]:
-        """Hosts ping each other meanwhile, ten times a second, and all pings are answered."""
+        """Checks that pings between hosts, ten a second meanwhile, are all answered."""
         streams = [
             self.lab.supervisor.start(
                 f"stream-{host}-{next(_numbers)}",
@@ -190,12 +190,12 @@ class Interop:
             _goes_on(stream)
             stream.stop(signal_number=signal.SIGINT)
             answered = _answered(stream)
-            # The last ones may be under way.
+            # The last ones may be on their way.
             missing = set(range(1, max(answered) - 2)) - answered
             assert not missing, f"{stream.name} lost {sorted(missing)}\n{self.where_lost()}"
 
     def transfers(self, size: int) -> None:
-        """`size` bytes go from h1 to h2 by TCP, and arrive as they were."""
+        """Checks that `size` bytes go from h1 to h2 by TCP, and arrive unchanged."""
         data = os.urandom(size)
         h1, h2 = (self.hosts[name].namespace for name in ("h1", "h2"))
         with h2.socket(socket.AF_INET, socket.SOCK_STREAM) as server, ThreadPoolExecutor(1) as pool:
@@ -210,7 +210,7 @@ class Interop:
             assert received.result() == data, self.where_lost()
 
     def sas(self) -> list[dict[str, Any]]:
-        """What `sluice sa list` has."""
+        """The SAs of `sluice sa list`."""
         return list(self.controller.ask(command="show", what="sas"))
 
     def in_use(self, direction: str) -> set[int]:
@@ -232,18 +232,18 @@ class Interop:
         return wait_until(found, 15, "new SAs in use")
 
     def rules(self, action: str) -> list[str]:
-        """Names of the kernel's outbound policies in force that say this."""
+        """Names of the kernel's outbound policies in force with this action."""
         lists = self.controller.ask(command="show", what="spd", spd="wan")
         (outbound,) = (one["rules"] for one in lists if one["direction"] == "outbound")
         names = [one["name"] for one in outbound if one["action"] == action]
         return [name for name in names if name.startswith("kernel-out-")]
 
     def wait_for_rules(self, action: str, count: int) -> None:
-        """Until so many outbound policies that say this are in force."""
+        """Waits until `count` outbound policies with this action are in force."""
         wait_until(lambda: len(self.rules(action)) == count, 10, f"{count} rules that {action}")
 
     def problems(self) -> list[str]:
-        """What `show status` names about the mirror."""
+        """The problems about the mirror in `show status`."""
         status = self.controller.ask(command="show", what="status")
         return [one for one in status["problems"] if "SPD wan" in one]
 
@@ -253,7 +253,7 @@ class Interop:
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, group: str, name: str) -> int:
-        """A counter of the controller's."""
+        """A counter of the controller."""
         counters = self.controller.ask(command="show", what="counters")["controller"]
         return int(counters[group].get(name, 0))
 
@@ -268,9 +268,9 @@ class Interop:
 
     @contextmanager
     def witness(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
-        """What passes n meanwhile; at the end all pings were ESP, and there was some.
+        """The packets through n meanwhile; at the end checks that all pings were ESP, and not none.
 
-        Not `hidden`: the ESP encrypts nothing, so that it shows what it carries.
+        Not `hidden`: the ESP encrypts nothing, so its payload is visible.
         """
         found: list[Frame] = []
         with Capture(self.n, "from_r") as capture:
@@ -285,7 +285,7 @@ class Interop:
     # -- ends
 
     def flush(self) -> None:
-        """Take all policies and states from both kernels."""
+        """Deletes all policies and states from both kernels."""
         for place in (self.r, self.p):
             place.run("ip", "xfrm", "state", "flush")
             place.run("ip", "xfrm", "policy", "flush")
@@ -295,7 +295,7 @@ class Interop:
 
     @contextmanager
     def nat(self) -> Iterator[None]:
-        """n translates the addresses of what comes from r."""
+        """Makes n translate the source addresses of packets from r."""
         rules = (
             "add table ip nat\n"
             "add chain ip nat post { type nat hook postrouting priority 100; }\n"
@@ -320,11 +320,11 @@ class Interop:
 
 
 _numbers = itertools.count(1)
-"""Processes have names of their own."""
+"""Numbers for unique process names."""
 
 
 def _receive(server: socket.socket) -> bytes:
-    """All that the first client of a server sends."""
+    """Receives all data of the first client of a server."""
     connection, _ = server.accept()
     with connection, connection.makefile("rb") as file:
         connection.settimeout(patient(20))
@@ -337,7 +337,7 @@ def _answered(stream: Process) -> set[int]:
 
 
 def _goes_on(stream: Process) -> None:
-    """Wait until a ping has had ten answers more."""
+    """Waits until a ping has had ten more answers."""
     enough = len(_answered(stream)) + 10
     wait_until(lambda: len(_answered(stream)) >= enough, 10, f"{stream.name} to go on")
 

@@ -25,9 +25,9 @@ _tunnels = itertools.count()
 
 
 def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
-    """Words of `ip xfrm state add`; each direction of each tunnel has keys of its own.
+    """Arguments of `ip xfrm state add`; each direction of each tunnel has separate keys.
 
-    A key whose SA has reached a hard limit is not taken again.
+    A key whose SA has reached a hard limit is not accepted again.
     """
     words: list[str] = []
     for kind, algorithm, size, bits in ALGORITHMS[name]:
@@ -40,7 +40,7 @@ def algorithms(name: str, direction: str, tunnel: int) -> list[str]:
 def install(
     network: Interop, name: str, *more: str, esn: bool = False, states: bool = True
 ) -> None:
-    """States and policies of a tunnel at both ends."""
+    """Installs states and policies of a tunnel at both ends."""
     tunnel = next(_tunnels)
     flag = ["flag", "esn", "replay-window", "64"] if esn else ["replay-window", "32"]
     ends = {"out": (R, P, SITE1, SITE2), "in": (P, R, SITE2, SITE1)}
@@ -67,7 +67,7 @@ def install(
 
 
 def wait_mirrored(network: Interop) -> None:
-    """Until the engine has both SAs, and the switch uses them."""
+    """Waits until the engine has both SAs, and the switch uses them."""
     wait_until(
         lambda: (
             (network.in_use("outbound"), network.in_use("inbound")) == ({SPI["out"]}, {SPI["in"]})
@@ -99,7 +99,7 @@ def test_with_extended_sequence_numbers(network: Interop) -> None:
 
 @needs_esp
 def test_large_packets(network: Interop) -> None:
-    """What fits no more is fragmented before encryption, or its sender is told."""
+    """A packet that does not fit is fragmented before encryption, or its sender gets an error."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.witness():
@@ -135,7 +135,7 @@ def test_what_the_kernel_shows_is_what_the_engine_carried(network: Interop) -> N
 
 @needs_esp
 def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
-    """The kernel hears of it, and takes the state away."""
+    """The kernel is notified, and deletes the state."""
     install(network, "aes-128-gcm", "limit", "packet-hard", "5")
     wait_mirrored(network)
     with network.witness():
@@ -165,7 +165,7 @@ def test_traffic_without_an_sa_is_an_acquire_and_a_drop(network: Interop) -> Non
 
 
 def policy(network: Interop, command: str, *words: str) -> None:
-    """`ip xfrm policy` in r, about what site 1 sends to site 2."""
+    """Runs `ip xfrm policy` in r, for packets from site 1 to site 2."""
     selector = ("src", SITE1, "dst", SITE2, "dir", "out")
     network.r.run("ip", "xfrm", "policy", command, *selector, *words)
 
@@ -189,7 +189,7 @@ def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
 
 @needs_esp
 def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
-    """Its packets drop; nothing goes out in clear."""
+    """Its packets drop; none leaves in clear."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.witness():
@@ -205,7 +205,7 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
 
 @needs_esp
 def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
-    """The kernel's policy matches them, and the kernel leaves them alone (disable_xfrm)."""
+    """The kernel's policy matches them, and the kernel does not encrypt them (disable_xfrm)."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.witness():

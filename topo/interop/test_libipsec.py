@@ -5,8 +5,8 @@
         | keys, from its log        |              r's switch has ESP in UDP go to the engine.
     engine of r -- ESP in UDP -- its libipsec      h1 and h2 are behind r and p.
 
-The SAs are given to r by `sluice sa`, as an operator would whose daemon has no interface to a
-kernel. libipsec makes ESP in UDP only (RFC 3948), and has no extended sequence numbers.
+`sluice sa` gives r the SAs, as an operator would whose daemon has no interface to a kernel.
+libipsec supports ESP only in UDP (RFC 3948), and has no extended sequence numbers.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ PROTECTED = {
 
 
 class Tunnel:
-    """Two charons, and the SAs that r was given of theirs."""
+    """Two charons, and their SAs that r was given."""
 
     def __init__(self, network: Interop):
         self.network = network
@@ -80,25 +80,25 @@ class Tunnel:
         return self._seen[-1]
 
     def start(self, esp: str, natted: bool = False) -> None:
-        """Start both, with this proposal."""
+        """Starts both, with this proposal."""
         self._esp = esp
         self._remote = NATTED if natted else R
         self.start_peer()
         self.r.start(connections(of_peer=False, esp=esp))
 
     def start_peer(self) -> None:
-        """Start p's charon; p's site sends to its TUN device then."""
+        """Starts p's charon; then p's site sends to its TUN device."""
         self.p.start(connections(of_peer=True, esp=self._esp, remote=self._remote))
         self.network.p.run("ip", "route", "replace", SITE1, "dev", strongswan.TUN)
 
     def establish(self, initiator: str) -> None:
-        """Have one end begin; give r what comes of it."""
+        """Initiates from one end; gives r the resulting SAs."""
         daemon: StrongSwan = getattr(self, initiator)
         daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
         self.take_over()
 
     def take_over(self) -> None:
-        """Give r the SAs that its charon has negotiated last."""
+        """Gives r the SAs that its charon has negotiated last."""
         wait_until(self._has_new, 20, "keys in the log of r's charon")
         if self._given:
             for name, keys in ((BACK, self.sa.inbound), (OUT, self.sa.outbound)):
@@ -109,7 +109,7 @@ class Tunnel:
         wait_until(self._serves, 10, "the SAs in use")
 
     def end(self) -> None:
-        """End both; nothing of theirs is left in r."""
+        """Ends both, and deletes their SAs from r."""
         for daemon in (self.r, self.p):
             if daemon.process is not None:
                 daemon.kill()
@@ -167,7 +167,7 @@ class Tunnel:
 
 @pytest.fixture(scope="module")
 def network(module_lab: Lab) -> Interop:
-    """The network, whose r protects what passes between the sites."""
+    """The network, whose r protects the traffic between the sites."""
     network = Interop(module_lab, OPEN)
     network.start()
     path = module_lab.directory / "protected.yaml"
@@ -188,7 +188,7 @@ def tunnel(network: Interop) -> Iterator[Tunnel]:
 @pytest.mark.parametrize("initiator", ["r", "p"])
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_both_directions(network: Interop, tunnel: Tunnel, esp: str, initiator: str) -> None:
-    """Each decrypts what the other encrypts, whichever began."""
+    """Each decrypts the other's packets, whichever end initiated."""
     tunnel.start(esp)
     assert network.ping(count=2).received == 0, "without an SA"
     tunnel.establish(initiator)
@@ -224,7 +224,7 @@ def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
 
 
 def test_a_peer_that_restarts(network: Interop, tunnel: Tunnel) -> None:
-    """Killed, started again; until there are new SAs nothing passes, and nothing is in clear."""
+    """Killed and restarted; until there are new SAs nothing passes, and nothing is in clear."""
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
     with network.witness(in_udp=True):
@@ -252,7 +252,7 @@ def test_through_a_nat(network: Interop, tunnel: Tunnel) -> None:
 @tshark.needed
 @pytest.mark.parametrize("esp", list(ALGORITHMS))
 def test_tshark_decrypts_both_ends(network: Interop, tunnel: Tunnel, esp: str) -> None:
-    """A third party reads ESP in UDP of the engine and of libipsec alike, given the keys."""
+    """A third implementation decrypts ESP in UDP of the engine and of libipsec, given the keys."""
     tshark.require(ALGORITHMS[esp])
     tunnel.start(esp)
     tunnel.establish("r")

@@ -28,7 +28,7 @@ class Peers:
         self.p = network.charon(of_peer=True)
 
     def start(self, r: str, p: str) -> None:
-        """Start both, with these connections."""
+        """Starts both, with these connections."""
         self.p.start(p)
         self.r.start(r)
 
@@ -43,12 +43,12 @@ def peers(network: Interop) -> Iterator[Peers]:
 
 
 def passes_soon(network: Interop, to: str = "h2") -> None:
-    """Packets get through once IKE has made SAs."""
+    """Waits until packets get through by new SAs of IKE."""
     wait_until(lambda: network.ping(to, count=1).received, 15, f"a ping to {to}")
 
 
 def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> None:
-    """A trap at r: the first packet is an acquire, the ones after the negotiation get through."""
+    """A trap at r: the first packet is an acquire, packets after the negotiation get through."""
     peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
     network.wait_for_rules("protect", 1)
     with network.witness():
@@ -89,7 +89,7 @@ def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
 
 @pytest.mark.parametrize("initiator", ["r", "p"])
 def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str) -> None:
-    """Made before the break, whichever end begins it, while packets pass in both directions."""
+    """Make-before-break, whichever end initiates, while packets pass in both directions."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     before = network.wait_in_use()
@@ -101,7 +101,7 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
 
 
 def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peers: Peers) -> None:
-    """One transfer follows the other, so that each rekey falls into one."""
+    """Transfers follow each other, so that each rekey falls into one."""
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.r.ctl("--initiate", "--child", "net")
     spis = network.wait_in_use()
@@ -142,7 +142,7 @@ def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
 
 
 def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers) -> None:
-    """Killed and started again; dead peer detection and traffic bring new SAs."""
+    """Killed and restarted; dead peer detection and traffic lead to new SAs."""
     mine = connections(of_peer=False, start="trap", dpd="2s", child="dpd_action = trap")
     peers.start(mine, connections(of_peer=True))
     passes_soon(network)
@@ -156,7 +156,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """ESP in UDP, by both ends."""
+    """Both ends use ESP in UDP."""
     with network.nat():
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))

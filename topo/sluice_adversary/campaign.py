@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of attack: commit random rules, send random datagrams, judge all that is seen.
+"""Rounds of attack: commit random rules, send random datagrams, judge all frames that are seen.
 
-Datagrams go out in batches, their packets mixed with each other's. A batch is over when all
-that has to arrive has arrived, sentinels on every way among it; what is missing after a while
-is lost. Frames that come later are judged when they come.
+Datagrams go out in batches, with the packets of several mixed. A batch is over when all expected
+packets have arrived, among them sentinels on every path. Packets still missing after a timeout
+are lost. Later frames are judged when they arrive.
 """
 
 import time
@@ -28,11 +28,11 @@ from .shapes import Shapes
 ROUND = 1500
 """Datagrams for each policy."""
 EDITED = 0.6
-"""The part of the policies that are the one before with an edit."""
+"""The fraction of policies that are an edit of the one before."""
 PATIENCE = 6.0
-"""Seconds for a packet to come through before it counts as lost."""
+"""Seconds that a packet may take before it counts as lost."""
 SENTINELS = 1 << 31
-"""The numbers of sentinels begin here."""
+"""The lowest number of a sentinel."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Totals:
     shapes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     invalidation: Mapping[str, int] = field(default_factory=dict)
-    """What the commits did with cached flows, as the router reports it."""
+    """The effect of the commits on cached flows, as the router reports it."""
 
 
 class Campaign:
@@ -64,7 +64,7 @@ class Campaign:
         self._shapes: Shapes | None = None
 
     def run(self, packets: int, progress: Callable[["Campaign"], None] = lambda _: None) -> None:
-        """Attack with at least so many packets."""
+        """Attacks with at least `packets` packets."""
         began = time.monotonic()
         while self.totals.packets < packets:
             self.begin(self._next_policy())
@@ -77,7 +77,7 @@ class Campaign:
         self.totals.invalidation = self._arena.invalidation()
 
     def _next_policy(self) -> Policy:
-        """Another one, or the last one with an edit, which keeps most cached flows."""
+        """A new policy, or the last one with an edit, which keeps most cached flows."""
         if not self.policies or self.random.random() >= EDITED:
             return random_policy(self.random)
         return edited(self.random, self.policies[-1])
@@ -101,7 +101,7 @@ class Campaign:
         self.totals.rounds += 1
 
     def batch(self, datagrams: list[Datagram]) -> list[Finding]:
-        """Send some datagrams, mixed; return what was lost."""
+        """Sends some datagrams, mixed; returns the lost ones."""
         for datagram in datagrams:
             self.judge.sent(datagram)
             self.totals.shapes[datagram.shape] += 1
@@ -112,7 +112,7 @@ class Campaign:
         return self.judge.give_up()
 
     def wait(self) -> None:
-        """Wait until all that has to arrive has arrived, or for `PATIENCE`."""
+        """Waits until all expected packets have arrived, or for `PATIENCE`."""
         try:
             wait_until(self._all_arrived, PATIENCE, "datagrams to arrive", interval=0.002)
         except Timeout:
@@ -124,7 +124,7 @@ class Campaign:
         return not self.judge.pending
 
     def listen_until_quiet(self) -> None:
-        """Listen until nothing of the adversary's has been seen for a second."""
+        """Listens until no packet of the adversary has been seen for a second."""
         seen, since = -1, time.monotonic()
 
         def quiet() -> bool:
@@ -137,7 +137,7 @@ class Campaign:
         wait_until(quiet, 30, "the network to fall quiet")
 
     def _mixed(self, datagrams: list[Datagram]) -> list[tuple[str, bytes]]:
-        """The frames, each datagram's in its order, up to eight datagrams mixed."""
+        """The frames: each datagram's in order, those of up to eight datagrams mixed."""
         waiting = [(one.entry.port, one.frames()) for one in datagrams]
         waiting.reverse()
         open_ones: list[tuple[str, list[bytes]]] = []
@@ -161,8 +161,8 @@ class Campaign:
         self.totals.packets += len(frames)
 
     def _send_sentinels(self) -> None:
-        """Send one on each way, allowed by the first rules of every list. When they have arrived,
-        all datagrams before them are through the router and its engine.
+        """Sends one sentinel on each path; the first rules of every list allow them. When they
+        have arrived, all datagrams before them have passed the router and its engine.
         """
         ways = _ways_in_clear()
         if self._arena.peer is not None:
@@ -174,7 +174,7 @@ class Campaign:
             self._arena.links[entry.port].send(sentinel.frames()[0])
 
     def listen(self) -> None:
-        """Judge all that the witnesses have by now."""
+        """Judges all frames that the captures hold by now."""
         for name, ear in self._arena.links.items():
             for frame in ear.heard():
                 self.judge.saw(name, frame)
@@ -186,7 +186,7 @@ class Campaign:
                 self.judge.heard(data)
 
     def replay(self, finding: Finding) -> bool:
-        """Send the datagram of a finding alone under the same rules: whether it shows again."""
+        """Sends the datagram of a finding alone under the same rules: whether it recurs."""
         case = finding.case
         if case is None:
             return False
@@ -203,14 +203,14 @@ Way = tuple[Entry, bytes, bytes]
 
 
 def _ways_in_clear() -> list[Way]:
-    """From each link to each other."""
+    """Returns the paths from each link to each other link."""
     pairs = permutations(plan.LINKS.values(), 2)
     return [(Entry(one.name), _host(one), _host(two)) for one, two in pairs]
 
 
 def _ways_by_bundle() -> list[Way]:
-    """Into each bundle; and out of each, by each link, into one of the other SPD's bundles: the
-    engine decrypts such a sentinel, and then encrypts it.
+    """Returns the paths into each bundle, and those out of each by each link into a bundle of the
+    other SPD: the engine decrypts such a sentinel, and then encrypts it.
     """
     link, ends = plan.LINKS["a"], [one for one in plan.BUNDLES.values() if one.local is not None]
     ways = [(Entry(link.name), _host(link), _behind(one)) for one in ends]

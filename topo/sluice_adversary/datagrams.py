@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram of the adversary's: how it comes in, and its IP packets in the order of sending."""
+"""A datagram of the adversary: where it enters, and its IP packets in the order of sending."""
 
 import struct
 from dataclasses import dataclass, field
@@ -44,14 +44,14 @@ def read_shim(data: bytes) -> Shim | None:
 
 
 class Entry(NamedTuple):
-    """Where a datagram enters: a link's name or the engine's, and the shim that it comes with."""
+    """Where a datagram enters: the name of a link or the engine, and the shim if it has one."""
 
     port: str
     shim: Shim | None = None
 
     @property
     def carrier(self) -> int:
-        """The bundle that the engine says it was decrypted by; 0: it came in clear."""
+        """The bundle by which the engine decrypted it, by the shim; 0: it came in clear."""
         if self.port != plan.ENGINE or self.shim is None or self.shim.kind != DECRYPTED:
             return 0
         return self.shim.bundle
@@ -80,7 +80,7 @@ class Datagram:
         return [self._frame(packet) for packet in self.packets]
 
     def _link(self) -> plan.Link:
-        """The link that it comes by; what the engine decrypted came by the one in its shim."""
+        """The link by which it comes; for a decrypted packet, the link in the shim."""
         if self.entry.port != plan.ENGINE:
             return plan.LINKS[self.entry.port]
         number = 0 if self.entry.shim is None else self.entry.shim.ingress_l3_if

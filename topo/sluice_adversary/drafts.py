@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A datagram before it is cut: addresses, headers, payload; and the cutting. Pure."""
+"""A datagram before fragmentation: addresses, headers, payload; and its fragmentation. Pure."""
 
 import struct
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Draft:
         return self.made_up(offset, self.payload[offset:end], more)
 
     def made_up(self, offset: int, data: bytes, more: bool, following: int | None = None) -> bytes:
-        """A fragment with any data; `following`: another Next Header than the payload's."""
+        """A fragment with any data; `following`: a Next Header that differs from the payload's."""
         if self.version == 4:
             return self._ipv4(data, offset // 8 | (MORE_FRAGMENTS if more else 0))
         start = self.start if following is None else following
@@ -85,7 +85,7 @@ class Draft:
 
 
 def chain(kinds: tuple[int, ...], following: int) -> tuple[int, bytes]:
-    """Extension headers of these kinds in front of `following`: the first kind, and the bytes."""
+    """Extension headers of these kinds before `following`: the first kind, and the bytes."""
     headers = b""
     for kind in reversed(kinds):
         headers = (
@@ -103,7 +103,7 @@ def in_chain(kinds: tuple[int, ...], draft: Draft) -> Draft:
 
 
 def options_chain(count: int) -> tuple[int, ...]:
-    """So many destination options headers."""
+    """Returns the kinds of a chain of `count` destination options headers."""
     return (DESTINATION_OPTIONS,) * count
 
 
@@ -114,7 +114,7 @@ def transport(
     number: int,
     size: int,
 ) -> bytes:
-    """A transport header and marks, with a checksum that is right.
+    """A transport header and marks, with a correct checksum.
 
     `numbers` are ports, or ICMP type << 8 | code and nothing, or an SPI and nothing.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that hear what the router sends, and what its host's stack takes for its own."""
+"""Sockets that receive the router's packets, and those that its host's stack accepts."""
 
 import errno
 import socket
@@ -14,7 +14,7 @@ HEARD_UDP_PORT = 7001
 
 
 class Ear:
-    """One socket that hears, and what the kernel could not hand over."""
+    """One receiving socket, and a count of the frames that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
         self._socket = place.inside(opened)
@@ -22,7 +22,7 @@ class Ear:
         self._socket.setblocking(False)
 
     def heard(self) -> Iterator[bytes]:
-        """All that has come by now."""
+        """Yields all packets that have arrived by now."""
         while True:
             try:
                 yield self._socket.recv(65535)
@@ -39,17 +39,17 @@ class Ear:
         self._socket.setblocking(False)
 
     def lost(self) -> int:
-        """Frames that found no room since this was asked last (packet sockets)."""
+        """Frames dropped for lack of room since the last call (packet sockets)."""
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         return int.from_bytes(statistics[4:8], "little")
 
     def close(self) -> None:
-        """Hear no more."""
+        """Closes the socket."""
         self._socket.close()
 
 
 def on_link(interface: str) -> Callable[[], socket.socket]:
-    """Opens a packet socket that hears what arrives on an interface."""
+    """Opens a packet socket that receives the frames arriving on an interface."""
 
     def opened() -> socket.socket:
         packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

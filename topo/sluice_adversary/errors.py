@@ -13,8 +13,8 @@ def is_error(version: int, upper: Upper) -> bool:
 
 
 def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | None:
-    """Of an ICMP error, the packet that answers the one it is about; None: there is none, or
-    the error does not go to the sender of the packet that it quotes (RFC 4301, section 6).
+    """For an ICMP error, the packet that answers the quoted one. None: there is none, or the
+    error does not go to the sender of the packet that it quotes (RFC 4301, section 6).
     """
     if piece is None or upper is None or not is_error(version, upper):
         return None
@@ -36,13 +36,13 @@ def enclosed(version: int, piece: Piece | None, upper: Upper | None) -> Seen | N
 
 
 def quotes_later_fragment(piece: Piece, upper: Upper) -> bool:
-    """Whether what an ICMP error quotes shows no ports."""
+    """Whether the quote of an ICMP error shows no ports."""
     about = read_piece(lengthened(piece.payload[upper.offset + 8 :]))
     return about is not None and about.offset > 0
 
 
 def lengthened(quote: bytes) -> bytes:
-    """A quote, which may be cut off, with a length field that says what is there."""
+    """A quote, possibly truncated, with a length field that matches its bytes."""
     if len(quote) >= 20 and quote[0] >> 4 == 4:
         length = min(len(quote), int.from_bytes(quote[2:4], "big"))
         return quote[:2] + length.to_bytes(2, "big") + quote[4:]

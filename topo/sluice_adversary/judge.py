@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captured frames against the reference.
 
-Every frame that a witness saw is attributed: to a datagram of the adversary's, by its mark or
-by its bytes; or to the router itself, by its source address. A frame that was seen where the
-reference does not allow it is a **leak**. A datagram that has to arrive and did not is
-**lost**: a verdict that differs, the other way. A frame that nobody knows is a leak too.
+Every captured frame is attributed: to a datagram of the adversary, by its mark or by its bytes;
+or to the router itself, by its source address. A frame where the reference does not allow it is
+a **leak**. A datagram that has to arrive and did not is **lost**: a verdict that differs in the
+other direction. A frame that cannot be attributed is a leak too.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -27,13 +27,13 @@ from .wire import (
 )
 
 REMEMBERED = 60_000
-"""Datagrams that frames are attributed to; frames of older ones would be unknown, so leaks."""
+"""Number of datagrams that frames are attributed to. Frames of older ones count as leaks."""
 HOST_SOCKETS = "sockets"
 
 
 @dataclass
 class Case:
-    """A datagram that was sent, what is allowed, and which of its packets arrived."""
+    """A datagram that was sent, its permitted outcomes, and the packets that arrived."""
 
     datagram: Datagram
     expectation: Expectation
@@ -43,7 +43,7 @@ class Case:
 
     @property
     def is_pending(self) -> bool:
-        """It has to arrive and has not, or not yet."""
+        """Whether it has to arrive and has not arrived yet."""
         return self.expectation.must and len(self.arrived) < len(self.datagram.packets)
 
 
@@ -76,24 +76,24 @@ class Judge:
         self._round = 0
 
     def new_round(self, reference: Reference) -> None:
-        """From now on this policy is in force. Packets of the router's own that the witnesses
-        see around this moment may follow the old one.
+        """Puts another policy in force. Packets of the router itself that are captured around this
+        moment may follow the old one.
         """
         self._references.append(reference)
         self._round += 1
 
     def settled(self) -> None:
-        """Nothing is under way any more that the policy before this one decided."""
+        """No packet decided by the previous policy is on its way any more."""
         while len(self._references) > 1:
             self._references.popleft()
 
     @property
     def reference(self) -> Reference:
-        """Of the policy in force."""
+        """The reference for the policy in force."""
         return self._references[-1]
 
     def sent(self, datagram: Datagram) -> Case:
-        """A datagram is about to be sent."""
+        """Registers a datagram that is about to be sent."""
         case = Case(datagram, self.reference.expect(datagram), self._round)
         self.cases[datagram.number] = case
         for piece in datagram.pieces:
@@ -120,7 +120,7 @@ class Judge:
                 self._by_bytes.pop(key, None)
 
     def give_up(self) -> list[Finding]:
-        """What is still missing is lost."""
+        """Returns the datagrams that are still missing, as lost."""
         lost = []
         for number in sorted(self.pending):
             case = self.cases[number]
@@ -135,7 +135,7 @@ class Judge:
     # -- frames
 
     def saw(self, place: str, frame: bytes) -> None:
-        """A frame that left the router: `place` is a link, or the engine's port."""
+        """Judges a frame that left the router: `place` is a link, or the engine's port."""
         ether_type = int.from_bytes(frame[12:14], "big")
         packet, shim = frame[14:], None
         if ether_type == ETHERTYPE_SHIM:
@@ -156,12 +156,12 @@ class Judge:
         self._judge(outcome, packet, frame)
 
     def delivered(self, frame: bytes) -> None:
-        """A frame that the router gave to its own host stack."""
+        """Judges a frame that the router delivered to its own host stack."""
         if int.from_bytes(frame[12:14], "big") in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
             self._judge(Outcome("host"), frame[14:], frame)
 
     def heard(self, data: bytes) -> None:
-        """Takes a packet that a host socket received, whole or reassembled. Ignores packets that
+        """Judges a packet that a host socket received, whole or reassembled. Ignores packets that
         the router's own processes exchange over the loopback interface.
         """
         if data[:1] >= b"\x45" and data[12:13] == b"\x7f":
@@ -187,7 +187,7 @@ class Judge:
         self._judge_own(piece, outcome, frame)
 
     def _candidates(self, piece: Piece, frame: bytes) -> list[Case]:
-        """The datagrams that a frame may be of; one that allows it most comes first."""
+        """The datagrams that a frame may belong to, those that allow it most first."""
         number = marks.find(frame)
         found = [number] if number is not None else self._by_bytes.get(_bytes_key(piece), [])
         return [self.cases[one] for one in reversed(found) if one in self.cases]
@@ -261,7 +261,7 @@ class Judge:
     def _may_be_about(self, piece: Piece, outcome: Outcome) -> bool:
         """Whether an error leaves by a bundle that has carried packets like the one it quotes.
 
-        Its quote does not tell these from packets that came in clear between the same addresses.
+        The quote does not distinguish these from clear packets between the same addresses.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":
@@ -269,7 +269,7 @@ class Judge:
         return outcome.where in self._carried.get((quoted.source, quoted.destination), ())
 
     def _subject(self, piece: Piece, frame: bytes) -> Case | None:
-        """The datagram that a packet of the router's own is about, by a mark or by a quote."""
+        """The datagram that a packet of the router itself is about, by a mark or by a quote."""
         number = marks.find(frame)
         if number is None and _is_error(piece):
             quoted = read_piece(lengthened(piece.payload[8:]))
@@ -299,7 +299,7 @@ def _same_place(sent: Piece | None, seen: Piece) -> bool:
 
 
 def _covers(sent: Piece, seen: Piece) -> bool:
-    """Whether what was seen is what was sent, or a fragment of it made on the way."""
+    """Whether the captured packet is the one sent, or a fragment of it made on the way."""
     if (sent.version, sent.source, sent.destination) != (
         seen.version,
         seen.source,
@@ -311,14 +311,14 @@ def _covers(sent: Piece, seen: Piece) -> bool:
 
 
 def _repeats(one: Piece, other: Piece) -> bool:
-    """The same bytes of the datagram again, with the same selectors if they are the first."""
+    """Whether both have the same bytes of the datagram, and if first the same selectors."""
     ends = [(piece.offset, len(piece.payload), piece.more) for piece in (one, other)]
     firsts = [read_upper(piece.version, piece.start, piece.payload) for piece in (one, other)]
     return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
 
 
 def _overlap(case: Case, same: list[int]) -> bool:
-    """Whether a fragment that passed overlaps one that had passed, and is no duplicate of it."""
+    """Whether a passed fragment overlaps an earlier one, and is no duplicate of it."""
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]
     assert mine is not None

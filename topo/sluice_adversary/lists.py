@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ordered lists that a packet meets, and where they let it go (RFC 4301, 5.1, 5.2, 6)."""
+"""The two ordered lists that a packet meets, and its outcomes (RFC 4301, 5.1, 5.2, 6)."""
 
 from typing import NamedTuple
 
@@ -34,13 +34,13 @@ class Way(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """It is for the router itself."""
+        """Whether it is for the router itself."""
         return plan.is_local(self.destination)
 
 
 class Asked(NamedTuple):
-    """The input of a lookup in the lists. `quoted`: of an ICMP error, the packet that answers the
-    one it is about. `own`: what a later fragment shows itself, where `seen` is its first's.
+    """The input of a lookup in the lists. `quoted`: for an ICMP error, the packet that answers the
+    quoted one. `own`: for a later fragment, its own selectors; `seen` has those of its first.
     """
 
     seen: Seen
@@ -49,13 +49,13 @@ class Asked(NamedTuple):
 
     @classmethod
     def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "Asked":
-        """A whole packet, or a first fragment."""
+        """The input for a whole packet, or a first fragment."""
         seen = Seen(piece.source, piece.destination, *upper[:4])
         return cls(seen, enclosed(piece.version, piece, upper), own)
 
     @classmethod
     def about_later(cls, piece: Piece) -> "Asked":
-        """A later fragment whose first has not been seen."""
+        """The input for a later fragment whose first has not been seen."""
         protocol = piece.start if piece.version == 4 else UNKNOWN
         return cls(Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN))
 
@@ -71,7 +71,7 @@ class Lists:
         return self._policy.of_link(plan.LINKS[link]) is not None
 
     def decide(self, way: Way, asked: Asked) -> Outcomes:
-        """Inbound list, delivery or routing, outbound list."""
+        """The outcomes by inbound list, delivery or routing, and outbound list."""
         if not self._accepted(way, asked):
             return NOTHING
         if way.is_local:
@@ -83,8 +83,8 @@ class Lists:
         return self._leave(link, asked)
 
     def _accepted(self, way: Way, asked: Asked) -> bool:
-        """Whether the inbound list lets it in. An error that only the final discard matches goes
-        by what it quotes if an SA carried it, or if the SPD says so.
+        """Whether the inbound list accepts it. An error that only the final discard matches is
+        judged by its quote, if an SA carried it or the SPD is configured so.
         """
         if way.carrier:
             spd = self._policy.spds[plan.BUNDLES[way.carrier].spd]
@@ -117,9 +117,9 @@ class Lists:
         return frozenset(_outcomes(verdict, link))
 
     def own(self, piece: Piece, egress: str | None) -> Outcomes:
-        """What a packet of the router's own may do; `egress` where it was seen on a link.
+        """The permitted outcomes of a packet of the router itself; `egress`: the link it was on.
 
-        What its fragments hide is judged leniently: any verdict that the whole could get.
+        Selectors hidden by fragmentation are judged leniently: any verdict of the whole is allowed.
         """
         link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
         if link is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running router, and sockets at every place where one of its packets can be seen.
+"""The running router, and sockets at every place where one of its packets can be captured.
 
 One namespace holds the far ends of all links and of the engine's port; its kernel is silent.
-In the router's namespace the host interfaces are witnessed, and raw sockets and a bound UDP
-socket hear what the kernel takes for its own, by whatever way it came.
+In the router's namespace the host interfaces are captured. Raw sockets and a bound UDP socket
+receive the packets that the kernel accepts as local, whatever their path.
 Depends on the test kit, sluice_topo and plan.
 """
 
@@ -48,7 +48,7 @@ RAW_PROTOCOLS = (ICMP, TCP, UDP, SCTP, GRE, ESP, ICMPV6, 253, 89)
 
 
 def configuration() -> dict[str, Any]:
-    """Returns the router's configuration. Its traffic must reach no meter's or queue's limit."""
+    """Returns the router's configuration. Its limits exceed the test's traffic."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     cache = {"flow_cache": {"size": 200_000, "idle_timeout": 60}}
     return {
@@ -85,7 +85,7 @@ def _errors(spd: str) -> dict[str, str]:
 
 
 def _bundle(one: plan.Bundle) -> dict[str, Any]:
-    """Each inbound SA has the SPI that the peer was told, each outbound SA the bundle's number."""
+    """The bundle's configuration: inbound SPIs as at the peer, outbound SAs by its number."""
     text: dict[str, Any] = {
         "name": one.name,
         "id": one.number,
@@ -104,7 +104,7 @@ def _bundle(one: plan.Bundle) -> dict[str, Any]:
 
 
 class Arena:
-    """The router under attack: with a witness in the place of its ESP engine, or with the engine
+    """The router under attack: with a capture in the place of its ESP engine, or with the engine
     inside its switch and a peer.
     """
 
@@ -112,7 +112,7 @@ class Arena:
         self._place = lab.namespace("r")
         self._world = lab.namespace("world")
         for link in plan.LINKS.values():
-            # What a bundle carries is longer than what comes in clear.
+            # ESP of a bundle is longer than the packet in clear.
             mtu = ENGINE_MTU if engine else 1500
             veth(self._world, link.name, self._place, f"port{link.number}", mtu=mtu)
             self._world.silence(link.name)
@@ -150,17 +150,17 @@ class Arena:
 
     @property
     def without(self) -> frozenset[str]:
-        """Shapes that cannot be sent here."""
+        """Shapes that cannot be sent in this setup."""
         return frozenset() if self.peer is None else NEEDS_A_DOUBLE
 
     @property
     def burst(self) -> int:
-        """Datagrams that the target takes at once: BMv2 drops what its queues cannot hold."""
+        """Datagrams that the target can queue: BMv2 drops packets beyond its queues."""
         return 40 if self.router.target.name == "bmv2" else 250
 
     def start(self) -> None:
-        """Start everything; return once the switch holds all routes and neighbours."""
-        # What closes the ports must not be the kernel's reverse path filter alone.
+        """Starts everything; returns once the switch holds all routes and neighbours."""
+        # The test must not rely on the kernel's reverse path filter to close the ports.
         self._place.sysctl(ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0)
         self._place.sysctl(ipv4__icmp_ratelimit=0, ipv4__icmp_msgs_per_sec=100_000)
         if self.router.target.name == "bmv2":
@@ -207,7 +207,7 @@ class Arena:
         return all(link.site(v) in found for link in plan.LINKS.values() for v in (4, 6))
 
     def close(self) -> None:
-        """Close the witnesses; the lab ends the processes."""
+        """Closes the captures; the lab ends the processes."""
         for ear in (*self.links.values(), *self.hosts, *self.sockets):
             ear.close()
 
@@ -222,13 +222,13 @@ class Arena:
             self.router.controller.ask(command="spd commit", files=some)
 
     def invalidation(self) -> Mapping[str, int]:
-        """How many lists' flows commits kept and retired, and how many flows they deleted."""
+        """The lists whose flows commits kept and retired, and the number of deleted flows."""
         counters = self.router.controller.ask(command="show", what="counters")
         found: dict[str, int] = counters["controller"]["flow_invalidation"]
         return found
 
     def bounds_hit(self) -> Mapping[str, int]:
-        """Returns the drops since the start at a full meter, queue or witness's buffer. Such
+        """Returns the drops since the start at a full meter, queue or capture buffer. Such
         drops prove nothing.
         """
         now = self._bounds()
@@ -243,11 +243,11 @@ class Arena:
         return self._engine.status()
 
     def taken_wrongly(self) -> list[str]:
-        """Returns what the engine wrongly decrypted, by its own counters."""
+        """Returns the packets that the engine wrongly decrypted, by its own counters."""
         return [] if self.peer is None else self.peer.taken_wrongly(self.engine_status())
 
     def _sealing_drops(self) -> Mapping[str, int]:
-        """What the router's engine should have encrypted and did not, and lost frames."""
+        """Packets that the router's engine failed to encrypt, and lost frames."""
         status = self.engine_status()
         found: dict[str, int] = {}
         for sa in status["sas"]:

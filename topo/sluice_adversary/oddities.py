@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams whose oddity is no matter of fragments: options, extension headers, ICMP
-errors and what they quote, ESP and what only looks like it, shims, spoofed sources, packets
-for the router itself. Continues shapes.
+"""Random datagrams with oddities other than fragments: options, extension headers, ICMP errors
+and their quotes, ESP and packets that resemble it, shims, spoofed sources, packets for the router
+itself. Continues shapes.
 """
 
 import struct
@@ -70,7 +70,7 @@ def _source_route(shapes: Shapes) -> Datagram:
 
 
 def _segments_left(shapes: Shapes) -> Datagram:
-    """A routing header that names where the packet goes on to, in either part of it."""
+    """A routing header with a further destination, in a whole packet or in fragments."""
     entry, random = shapes.entry(), shapes.random
     draft = _version(shapes, entry, 6)
     header = routing_header(draft.start, random.choice((2, 3, 4, 253)), random.choice((1, 2, 255)))
@@ -120,7 +120,7 @@ def _transport_cut_off(shapes: Shapes) -> Datagram:
 
 
 def _hops_used_up(shapes: Shapes) -> Datagram:
-    """The router answers with an ICMP error, which quotes what it got."""
+    """A used-up TTL: the router answers with an ICMP error, which quotes the packet."""
     entry = shapes.entry(decrypted=0.6)
     draft = shapes.draft(entry, 40)
     draft.ttl = 1
@@ -128,7 +128,7 @@ def _hops_used_up(shapes: Shapes) -> Datagram:
 
 
 def _too_big(shapes: Shapes) -> Datagram:
-    """No room for what protection adds: an error, or fragments of the router's making."""
+    """Too long with the overhead of protection: an error, or fragments made by the router."""
     entry = shapes.entry(decrypted=0.5)
     draft = shapes.draft(entry, 0)
     if draft.start not in (UDP, TCP):
@@ -163,7 +163,7 @@ def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
 
 
 def _error(shapes: Shapes, entry: Entry) -> Draft:
-    """An error that quotes a packet which the other side could have sent, or not quite."""
+    """An error that quotes a packet which the other side could have sent, or a similar one."""
     random = shapes.random
     about = _quoted(shapes, entry)
     version = about.version
@@ -174,7 +174,7 @@ def _error(shapes: Shapes, entry: Entry) -> Draft:
         quote = random.choice(pieces)
     if random.random() < 0.3:  # at least the header that errors have to quote
         quote = quote[: random.choice((20, 24, 28, 40, 44, 48, 64))]
-    # Its destination is the quoted packet's source; now and then another host.
+    # The destination is the quoted packet's source; sometimes another host.
     source, destination = about.destination, about.source
     if random.random() < 0.15:
         destination = shapes.way(entry, version)[1]
@@ -192,7 +192,7 @@ def _error(shapes: Shapes, entry: Entry) -> Draft:
 
 
 def _quoted(shapes: Shapes, entry: Entry) -> Draft:
-    """A packet that would be answered by what comes in at `entry`."""
+    """A packet whose answer would come in at `entry`."""
     answer = shapes.select(entry)
     numbers = answer.numbers
     if answer.protocol not in (ICMP, ICMPV6, ESP):
@@ -207,7 +207,7 @@ def _quoted(shapes: Shapes, entry: Entry) -> Draft:
 
 
 def _to_router(shapes: Shapes) -> Datagram:
-    """For the router: from links and from its engine, whole or in fragments."""
+    """A packet for the router: from links and from its engine, whole or in fragments."""
     entry = shapes.entry(decrypted=0.4)
     chosen = shapes.select(entry)
     link = shapes.random.choice(tuple(plan.LINKS.values()))
@@ -222,7 +222,7 @@ def _to_router(shapes: Shapes) -> Datagram:
 
 
 def _other_mac(shapes: Shapes) -> Datagram:
-    """To MAC addresses that are not the router's: of the port's own device, of all stations."""
+    """MAC addresses that are not the router's: of the port's own device, of all stations."""
     random = shapes.random
     entry = Entry(random.choice(tuple(plan.LINKS)))
     link = plan.LINKS[entry.port]
@@ -244,7 +244,7 @@ def _other_mac(shapes: Shapes) -> Datagram:
 
 
 def _vlan_tag(shapes: Shapes) -> Datagram:
-    """Tags that no interface has, and priority tags, also in front of a shim."""
+    """VLAN tags that no interface has, and priority tags, also in front of a shim."""
     random = shapes.random
     entry = Entry(random.choice(tuple(plan.LINKS)))
     draft = shapes.draft(entry)
@@ -256,7 +256,7 @@ def _vlan_tag(shapes: Shapes) -> Datagram:
 
 
 def _spoofed_own(shapes: Shapes) -> Datagram:
-    """From outside with the router's own address, often as IKE."""
+    """The router's own address as a source from outside, often as IKE."""
     random = shapes.random
     entry = Entry(random.choice(("a", "a", "b", "c")))
     chosen = shapes.select(entry)
@@ -271,7 +271,7 @@ def _spoofed_own(shapes: Shapes) -> Datagram:
 
 
 def _neighbor_discovery(shapes: Shapes) -> Datagram:
-    """ND types for anybody, with and without options in front, with any hop limit."""
+    """ND types to any destination, with and without options in front, with any hop limit."""
     random = shapes.random
     entry = shapes.entry(decrypted=0.15)
     source, destination = shapes.way(entry, 6)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adversary with the ESP engine on: the far end of the router's bundles.
 
-The router's engine is inside its switch, so no witness sees what it is given. The peer has the
-other halves of the SAs. A frame on a link that is ESP of one of them, authentic to its last byte,
-is ciphertext; the judge sees what was in it, as it sees what a double of the engine is given.
-Every other frame is plaintext, and is judged so. The peer encrypts the packets that bundles carry
-to the router, and sends them by a link: some in fragments, some with an altered copy in front or
-with themselves repeated. The router takes each packet once, or it is a finding.
+The router's engine is inside its switch, so no capture sees its input. The peer has the other
+halves of the SAs. A frame on a link counts as ciphertext if it is authentic ESP of one of these
+SAs, to its last byte. The judge then gets the decrypted packet, as it gets the input of a double
+of the engine. Every other frame is plaintext, and judged as such. The peer encrypts the packets
+that bundles carry to the router, and sends them by a link: some in fragments, some after an
+altered copy or twice. If the router accepts a packet twice, this is a finding.
 
-ESP is written here from RFC 4303 and RFC 4106, by another library than the engine's.
+ESP is implemented here from RFC 4303 and RFC 4106, with another library than the engine's.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ from .reference import Expectation, Reference
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_SHIM, read_piece
 
 FROM_ROUTER = 0x5100
-"""The SPI of what a bundle encrypts here is this and the bundle's number."""
+"""Base of the SPIs by which bundles encrypt here; the bundle's number is added."""
 INBOUND = 100
-"""The number of the SA that a bundle decrypts by is this and the bundle's number."""
+"""Base of the numbers of the SAs by which bundles decrypt here; the bundle's number is added."""
 NEEDS_A_DOUBLE = frozenset({"engine's ESP", "engine lies", "engine confused"})
-"""Shapes that only who plays the engine can send."""
+"""Shapes that only a double of the engine can send."""
 HOSTILE = {"altered": "integrity_failed", "replayed": "replayed"}
-"""ESP that the router must not take, and the name that its engine drops it by."""
+"""ESP that the router must not accept, and the name of the engine's drop."""
 REPLAY_WINDOW = 4096
 KEY_LENGTH, SALT_LENGTH = 16, 4
 HEADER, IV, ICV = 8, 8, 16
@@ -47,10 +47,10 @@ INNER = {4: 4, 41: 6}
 
 
 class WithEngine(Reference):
-    """The reference where no witness sees what the engine is given to decrypt."""
+    """The reference for a setup in which the engine's input is not captured."""
 
     def expect(self, datagram: Datagram) -> Expectation:
-        """Returns the datagram's permitted outcomes. The engine drops all ESP but the peer's."""
+        """Returns the datagram's permitted outcomes. The engine drops all ESP except the peer's."""
         found = super().expect(datagram)
         if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
             return replace(found, must=False, excuse=found.excuse or "dropped by the engine")
@@ -70,7 +70,7 @@ def _ends(bundle: plan.Bundle) -> tuple[str, str]:
 
 
 def router_sas() -> list[dict[str, Any]]:
-    """The SAs of the router's engine, as its command line takes them."""
+    """The SAs of the router's engine, in the form of its command line."""
     found = []
     for bundle in plan.BUNDLES.values():
         number, (local, remote) = bundle.number, _ends(bundle)
@@ -87,14 +87,14 @@ def router_sas() -> list[dict[str, Any]]:
 
 @dataclass
 class Sealer:
-    """An outbound SA of the peer's: AES-GCM with extended sequence numbers, below 2^32 here."""
+    """An outbound SA of the peer: AES-GCM with extended sequence numbers, below 2^32 here."""
 
     spi: int
     key: bytes
     sequence: int = 0
 
     def seal(self, packet: bytes) -> bytes:
-        """ESP with a packet in tunnel mode."""
+        """Encrypts a packet to ESP in tunnel mode."""
         self.sequence += 1
         padding = -(len(packet) + 2) % 4
         following = 4 if packet[0] >> 4 == 4 else 41
@@ -107,14 +107,14 @@ class Sealer:
 
 @dataclass
 class Opener:
-    """An inbound SA of the peer's. No sequence number and no IV may come twice."""
+    """An inbound SA of the peer. No sequence number and no IV may repeat."""
 
     spi: int
     key: bytes
     seen: set[bytes] = field(default_factory=set)
 
     def open(self, esp: bytes) -> bytes | None:
-        """The packet in ESP that is authentic as a whole and new; None if it is not."""
+        """Decrypts ESP; None if it is not authentic as a whole, or not new."""
         if len(esp) < HEADER + IV + ICV + 2:
             return None
         header, iv = esp[:HEADER], esp[HEADER : HEADER + IV]
@@ -144,9 +144,9 @@ def _aad(header: bytes) -> bytes:
 
 
 class Peer:
-    """The far end of all bundles, in the place of a witness at the engine's port.
+    """The far end of all bundles, in the place of a capture at the engine's port.
 
-    `watched` makes the sockets on the links: they hear all but the router's ESP.
+    `watched` makes the sockets on the links: they receive all but the router's ESP.
     """
 
     def __init__(self) -> None:
@@ -161,25 +161,25 @@ class Peer:
             if one.local is not None
         }
         self.hostile = dict.fromkeys(HOSTILE, 0)
-        """How many of them were sent."""
+        """Number of hostile packets sent, by kind."""
         self.opened = 0
-        """Packets of the router's that were decrypted."""
+        """Number of packets of the router that were decrypted."""
 
     @property
     def sealed(self) -> int:
-        """Packets that were encrypted for the router."""
+        """Number of packets that were encrypted for the router."""
         return sum(sealer.sequence for sealer in self._sealers.values())
 
     def watched(self, link: plan.Link, ear: Ear) -> "Watched":
-        """The socket of a link, without the router's ESP."""
+        """Wraps the socket of a link so that it omits the router's ESP."""
         self._links[link.number] = ear
         return Watched(link, ear, self)
 
-    # -- what the router encrypted
+    # -- packets that the router encrypted
 
     def takes(self, link: plan.Link, frame: bytes) -> bool:
-        """Takes a frame that left by a link if it is a bundle's ESP as a whole: nothing is in front
-        of ESP but a plain IP header, and nothing behind it.
+        """Accepts a frame that left by a link if all of it is ESP of a bundle: only a plain IP
+        header is in front of ESP, and nothing behind it.
         """
         packet = frame[14:]
         piece = read_piece(packet)
@@ -208,14 +208,14 @@ class Peer:
         return number if is_its else None
 
     def heard(self) -> Iterator[bytes]:
-        """Packets that the router's engine encrypted, as a double of it would hear them."""
+        """Packets that the router's engine encrypted, as a double of it would receive them."""
         while self._opened:
             yield self._opened.popleft()
 
-    # -- what comes to the router
+    # -- packets to the router
 
     def send(self, frame: bytes) -> None:
-        """Have a bundle carry a packet to the router: the frame is what a double would send."""
+        """Makes a bundle carry a packet to the router; the frame is that of a double."""
         shim = read_shim(frame[14:])
         assert shim is not None, frame
         assert shim.kind == DECRYPTED, frame
@@ -245,7 +245,7 @@ class Peer:
     # -- the router's engine, by its own counters
 
     def taken_wrongly(self, status: Mapping[str, Any]) -> list[str]:
-        """Packets that it decrypted and should not have, and hostile ones without a named drop."""
+        """Packets that it wrongly decrypted, and hostile ones without a named drop."""
         served, drops = _inbound(status)
         found = []
         if served > self.sealed:
@@ -256,7 +256,7 @@ class Peer:
         return found
 
     def summary(self, status: Mapping[str, Any]) -> str:
-        """Both directions for people."""
+        """A summary of both directions for people."""
         served, drops = _inbound(status)
         hostile = ", ".join(f"{count:,} {kind}" for kind, count in self.hostile.items())
         others = status["others"]["drops"]
@@ -270,14 +270,14 @@ class Peer:
             ]
         )
 
-    # -- as a witness
+    # -- the interface of a capture
 
     def lost(self) -> int:
-        """Frames that found no room: none, since the links' sockets count theirs."""
+        """Always 0: the links' sockets count dropped frames."""
         return 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is nothing to close."""
 
 
 def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
@@ -290,13 +290,13 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 
 
 class Watched:
-    """A link's socket that gives the peer what the router encrypted."""
+    """A link's socket that passes the router's encrypted packets to the peer."""
 
     def __init__(self, link: plan.Link, ear: Ear, peer: Peer):
         self._link, self._ear, self._peer = link, ear, peer
 
     def heard(self) -> Iterator[bytes]:
-        """All that has come by now and is plaintext."""
+        """Yields all plaintext frames that have arrived by now."""
         return (frame for frame in self._ear.heard() if not self._peer.takes(self._link, frame))
 
     def send(self, frame: bytes) -> None:
@@ -304,9 +304,9 @@ class Watched:
         self._ear.send(frame)
 
     def lost(self) -> int:
-        """Frames that found no room since this was asked last."""
+        """Frames dropped for lack of room since the last call."""
         return self._ear.lost()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Closes the socket."""
         self._ear.close()

@@ -5,8 +5,8 @@
                  eth3 --- c          eth2: SPD east, bundles 1, 2, and 4 without an SA
                                      eth3: SPD south, bundle 3
 
-Behind each link is a site. Nothing answers there: next hops are permanent neighbours, and
-whoever holds the links' far ends plays all hosts. Pure.
+Behind each link is a site. Nothing answers there: next hops are permanent neighbours, and the
+process at the links' far ends plays all hosts. Pure.
 """
 
 import ipaddress
@@ -39,7 +39,7 @@ class Link(NamedTuple):
 
     @property
     def port_mac(self) -> str:
-        """The MAC address of the port's own device, which is nobody's on the link."""
+        """The MAC address of the port's own device, which no station on the link has."""
         return f"02:00:00:00:03:{self.number:02x}"
 
     def own(self, version: int) -> str:
@@ -75,13 +75,13 @@ ERRORS_CHECKED = frozenset({"east"})
 """SPDs with `icmp_errors: checked`, which belongs to the configuration."""
 ENGINE, ENGINE_PORT = "engine", 9
 HOSTS = (1, 2, 3, 4)
-"""Hosts of each site that rules and datagrams choose from."""
+"""Host numbers of each site, for rules and datagrams."""
 SENTINEL_HOST, SENTINEL_PROTOCOL = 250, 254
-"""The host of each site that sends and gets sentinels in clear. This and a bundle's number is the
-host that does so by the bundle.
+"""Host number of each site for sentinels in clear, and their protocol. The sum of the number and a
+bundle's number is the host for sentinels by that bundle.
 """
 NOWHERE = {4: "10.99.0.1", 6: "2001:db8:99::1"}
-"""No route leads there."""
+"""Addresses without a route."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +125,21 @@ _LOCAL = [
 
 
 def is_link_local(address: bytes) -> bool:
-    """An address that no router forwards (RFC 3927, RFC 4291)."""
+    """Whether an address is link-local, so that no router forwards it (RFC 3927, RFC 4291)."""
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"
     return address[0] == 0xFE and address[1] & 0xC0 == 0x80
 
 
 def is_group(address: bytes) -> bool:
-    """Multicast, or the limited broadcast."""
+    """Whether an address is multicast, or the limited broadcast."""
     if len(address) == 4:
         return address[0] >> 4 == 14 or address == b"\xff" * 4
     return address[0] == 0xFF
 
 
 def is_local(address: bytes) -> bool:
-    """Delivered to the router itself."""
+    """Whether packets to an address are delivered to the router itself."""
     if address in OWN or address in _BROADCASTS:
         return True
     if not (is_group(address) or is_link_local(address)):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ordered lists of rules: random ones, as YAML, and the plain search (RFC 4301, 4.4.1).
 
-`search` is the specification as a loop. What a packet does not show (the ports of a
-fragment whose first has not been seen) is UNKNOWN, and then it returns every verdict that
-the whole datagram could get.
+`search` is the specification as a loop. A selector that a packet does not show (the ports of a
+fragment whose first has not been seen) is UNKNOWN. Then it returns every verdict that the whole
+datagram could get.
 """
 
 import ipaddress
@@ -33,11 +33,11 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """A selector that has not been seen."""
+    """Selector that has not been seen."""
 
 
 class _Opaque:
-    """Selector value of a rule that matches only packets without such a selector."""
+    """Rule selector that matches only packets without this selector."""
 
 
 UNKNOWN, OPAQUE = _Unknown(), _Opaque()
@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict of a rule. `bundle` is 0 where it protects nothing; `final`: no rule matched."""
+    """The verdict of a rule. `bundle` is 0 without protection; `final`: no rule matched."""
 
     action: str
     bundle: int = 0
@@ -81,7 +81,7 @@ Numbers = Ranges | _Opaque | None
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. None: anything. Addresses are ranges of one family, icmp is type << 8 | code."""
+    """One rule. None: any. Addresses are ranges of one family, icmp is type << 8 | code."""
 
     name: str
     verdict: Verdict
@@ -94,11 +94,11 @@ class Rule:
 
     @property
     def is_sentinels(self) -> bool:
-        """It lets sentinels pass, and nothing else."""
+        """Whether it lets only sentinels pass."""
         return self.name.startswith(SENTINEL)
 
     def matches(self, seen: Seen) -> bool | None:
-        """Whether it matches; None: it could, by what has not been seen."""
+        """Whether it matches; None: unknown, because a selector has not been seen."""
         found = (
             _in_addresses(seen.source, self.source),
             _in_addresses(seen.destination, self.destination),
@@ -152,7 +152,7 @@ def _in_protocols(
 
 
 def _in_numbers(number: int | _Unknown | None, numbers: Numbers) -> bool | None:
-    """A later fragment shows no number, so it matches OPAQUE itself."""
+    """Whether a number is in the ranges. A later fragment shows none, which OPAQUE matches."""
     if numbers is None:
         return True
     if isinstance(numbers, _Opaque):
@@ -168,10 +168,10 @@ def _range_text(low: bytes, high: bytes) -> str:
 
 
 def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> frozenset[Verdict]:
-    """The first match's verdict, FINAL without one; several where what is unknown decides.
+    """The first match's verdict, FINAL without one; several if unknown selectors decide.
 
-    `own` is what a later fragment shows itself, where `seen` is its first fragment's: it meets
-    the first rule that matches either.
+    For a later fragment, `seen` has its first fragment's selectors and `own` its own: the first
+    rule that matches either applies.
     """
     found: set[Verdict] = set()
     for rule in rules:
@@ -187,7 +187,7 @@ def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> froz
 
 @dataclass(frozen=True)
 class Spd:
-    """Two ordered lists. `errors_checked`: inbound ICMP errors go by what they quote."""
+    """Two ordered lists. `errors_checked`: inbound ICMP errors are judged by their quotes."""
 
     name: str
     inbound: tuple[Rule, ...] = ()
@@ -257,7 +257,7 @@ def random_policy(random: Random) -> Policy:
 
 
 def random_spd(random: Random, name: str) -> Spd:
-    """Two lists of up to a dozen rules; in front of them stands what lets sentinels pass."""
+    """Two lists of up to a dozen rules, behind the rules that let sentinels pass."""
     return Spd(
         name,
         (*_sentinels(name, inbound=True), *_random_list(random, name, inbound=True)),
@@ -267,7 +267,7 @@ def random_spd(random: Random, name: str) -> Spd:
 
 
 def edited(random: Random, policy: Policy) -> Policy:
-    """The same policy but for one or two rules: added, removed, moved, or with another verdict."""
+    """The same policy with one or two rules added, removed, moved, or with another verdict."""
     spds = dict(policy.spds)
     for _ in range(random.choice((1, 1, 2))):
         name = random.choice(plan.SPDS)
@@ -280,7 +280,7 @@ def edited(random: Random, policy: Policy) -> Policy:
 
 
 def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """One edit behind the sentinels' rules. A name says nothing, so any that is free will do."""
+    """One edit behind the sentinels' rules. Names have no meaning: any free one is used."""
     rules = list(before)
     first = sum(rule.is_sentinels for rule in rules)
     kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > first else "add"
@@ -372,7 +372,7 @@ def _random_rule(random: Random, name: str, spd: str, inbound: bool) -> Rule:
 
 
 def _opaque(random: Random, rule: Rule) -> Rule:
-    """For packets that show no ports, no type, or not even their protocol."""
+    """Selectors for packets that show no ports, no type, or no protocol."""
     kind = random.choice(("destination_ports", "source_ports", "icmp", "protocols"))
     if kind != "protocols" and random.random() < 0.7:
         protocol = ICMP if kind == "icmp" else random.choice((UDP, TCP))
@@ -404,7 +404,7 @@ def _addresses(
     random: Random, version: int, links: list[plan.Link]
 ) -> tuple[tuple[bytes, bytes], ...]:
     link = random.choice(links)
-    if random.random() < 0.15:  # also what is said to the router itself
+    if random.random() < 0.15:  # also packets to the router itself
         own = packed(link.own(version))
         return ((own, own),)
     if random.random() < 0.5:

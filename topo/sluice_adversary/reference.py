@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference: what may become of a datagram, plainly and slowly (RFC 4301, sections 5 to 7).
+"""The reference: the permitted outcomes of a datagram, simple and slow (RFC 4301, sections 5 to 7).
 
-It has all fragments of a datagram before it, puts them together, and asks each ordered list
-once. Written from the RFCs; it knows nothing of caches, state or time. For each packet of a
-datagram it says where that packet may be seen (`allowed`), and for the datagram whether all
-of it has to arrive (`must`) or why it may be dropped (`excuse`).
+It gets all fragments of a datagram at once, reassembles them, and searches each ordered list
+once. Written from the RFCs; it knows no caches, state or time. For each packet of a datagram it
+returns where that packet may be seen (`allowed`), and for the datagram whether all of it has to
+arrive (`must`) or why it may be dropped (`excuse`).
 
-What a fragment may do:
-    its first fragment is there     what that first fragment's selectors get
-    it is not                       what all verdicts agree on that the whole could get
-    several different firsts        later ones: what any of these gets; a first: its own
+The permitted outcomes of a fragment:
+    its first fragment is there     those of that first fragment's selectors
+    it is not                       those common to all verdicts that the whole could get
+    several different firsts        a later one: those of any of the firsts; a first: its own
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from .wire import (
 
 MTU = 1500
 SHALLOW_EXTENSIONS, SHALLOW_OPTIONS = 6, 10
-"""Behind more headers than these only policy looks: where no list is asked, such a packet is
-routed, or given to the host, by its addresses (DESIGN: the parser).
+"""Packets with more headers are read to the end only by policy: where no list applies, they are
+routed, or delivered to the host, by their addresses (DESIGN: the parser).
 """
 GROUP_FRAME = "a frame to a group of stations for a single address"
 MOST_EXTENSIONS = 12
@@ -44,9 +44,9 @@ MOST_EXTENSIONS = 12
 class Expectation:
     """The permitted outcomes of each packet of a datagram; `must`: all of them arrive.
 
-    `may_overlap`: fragments that overlap may all pass, since every verdict that they could
-    make of the datagram is the same, or since some of them make it whole: what comes under
-    its identification after that is another datagram.
+    `may_overlap`: overlapping fragments may all pass. Either every possible verdict of the
+    datagram is the same, or some of the fragments make it whole, and later fragments of this
+    identification are another datagram.
     """
 
     allowed: tuple[Outcomes, ...]
@@ -72,7 +72,7 @@ class Reference:
         known = [piece for piece in pieces if piece is not None]
         refused = self._refused_entry(datagram, known)
         if refused:
-            # Of such a frame the engine may yet be given ESP, and drop what is not authentic.
+            # The engine may get ESP of such a frame, and drop it if it is not authentic.
             to_engine = frozenset({TO_DECRYPT}) if refused == GROUP_FRAME else NOTHING
             return Expectation((to_engine,) * len(pieces), False, refused)
         if datagram.entry.port == plan.ENGINE and _kind(datagram) == ENCRYPTED:
@@ -110,7 +110,7 @@ class Reference:
         return "another VRF than the bundle's" if entry.shim.vrf else ""
 
     def _refused_source(self, pieces: list[Piece]) -> str:
-        """Own addresses as a source are martians, but for neighbour advertisements."""
+        """Own addresses as a source are martians, except in neighbour advertisements."""
         for piece in pieces:
             if piece.version == 4 and (piece.source[0] in (0, 127) or piece.source[0] >= 224):
                 return "martian source"
@@ -123,7 +123,7 @@ class Reference:
         return ""
 
     def _encrypted(self, datagram: Datagram, pieces: list[Piece]) -> Expectation:
-        """The engine's own output passes no list, so it has to be what it says."""
+        """The engine's own output passes no list: it must be ESP from the bundle's own address."""
         assert datagram.entry.shim is not None
         bundle = plan.BUNDLES[datagram.entry.shim.bundle]
         allowed = []
@@ -171,8 +171,8 @@ class Reference:
         return allowed, next(filter(None, excuses), "")
 
     def _first(self, way: Way, piece: Piece) -> tuple[Outcomes | None, str]:
-        """What a whole datagram, or a first fragment and so its datagram, may do; None: the
-        packet is dropped by name, and tells nothing about its datagram.
+        """The permitted outcomes of a whole datagram, or of a first fragment. None: the packet is
+        dropped by name, and reveals no selectors of its datagram.
         """
         upper = read_upper(piece.version, piece.start, piece.payload, piece.unfragmentable)
         if piece.broken or upper.broken:
@@ -193,7 +193,7 @@ class Reference:
                 outcomes = self._lists.decide(way, Asked.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
         outcomes = self._lists.decide(way, Asked.about(piece, upper))
-        if piece.segments_left or upper.segments_left:  # a list would see a destination on the way
+        if piece.segments_left or upper.segments_left:  # a list would see a transit destination
             return outcomes if self._is_unasked(way) else None, "segments left"
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
@@ -205,8 +205,8 @@ class Reference:
         return outcomes, excuse
 
     def _behind(self, way: Way, first: Piece) -> Outcomes:
-        """What the later fragments of this first one may do: what it may, but for the rules that
-        match fragments without ports themselves (`opaque`).
+        """The permitted outcomes of the later fragments of this first one: its own, except for
+        rules that match fragments without ports themselves (`opaque`).
         """
         outcomes, _ = self._first(way, first)
         upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
@@ -218,7 +218,7 @@ class Reference:
         return self._lists.decide(way, Asked.about(first, upper, own))
 
     def _neighbor_discovery(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
-        """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is none."""
+        """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is not ND."""
         if way.version == 4:
             return self._lists.decide(way, Asked.about(piece, upper))
         if piece.is_fragment or piece.ttl != 255 or not way.is_local:
@@ -226,8 +226,8 @@ class Reference:
         return self._lists.decide(way, Asked.about(piece, upper))
 
     def _unasked(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
-        """What becomes of what is dropped by name, where nobody sees it: deep down in a packet
-        that no list is asked about.
+        """The outcomes of a packet that no list applies to, and whose reason for a drop lies
+        deeper than the pipeline reads.
         """
         if not (_is_deep(piece, upper) and self._is_unasked(way)):
             return None
@@ -253,21 +253,21 @@ class Reference:
         return None
 
     def _without_first(self, way: Way, piece: Piece) -> Outcomes:
-        """What all verdicts agree on that the datagram of a later fragment could get."""
+        """The outcomes common to all verdicts that the datagram of a later fragment could get."""
         outcomes = self._lists.decide(way, Asked.about_later(piece))
         is_local = way.is_local and not way.carrier
         may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
     def _local_later(self, way: Way, group: list[Piece]) -> Outcomes:
-        """What more a later fragment for this router may do: the engine and the host each
-        ignore what they cannot put together, so one that may be ESP may go to either.
+        """The further outcomes of a later fragment for this router. Engine and host each ignore
+        fragments that they cannot reassemble, so one that may be ESP may go to either.
         """
         found = self._without_first(way, group[0])
         return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
 
     def _excuse(self, way: Way, group: list[Piece], allowed: list[Outcomes]) -> str:
-        """Why a datagram that policy lets pass may yet be dropped."""
+        """The reason why a datagram that policy lets pass may be dropped."""
         if way.is_local and len({p.start for p in group}) > 1:
             return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
@@ -290,7 +290,7 @@ class Reference:
         return "too big" if longest > room else ""
 
     def own(self, piece: Piece, egress: str | None) -> Outcomes:
-        """What a packet of the router's own may do; `egress` where it was seen on a link."""
+        """The permitted outcomes of a packet of the router itself; `egress`: its link, if any."""
         return self._lists.own(piece, egress)
 
 
@@ -300,7 +300,7 @@ def _way(datagram: Datagram, piece: Piece) -> Way:
 
 
 def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:
-    """A VLAN that no interface is on (0 is none), or a MAC address that is not the router's."""
+    """A VLAN without an interface (0 is none), or a MAC address that is not the router's."""
     if datagram.vlan:
         return "a VLAN of nobody's"
     if datagram.to_mac is None:
@@ -315,7 +315,7 @@ def _kind(datagram: Datagram) -> int:
 
 
 def _can_be_whole(pieces: list[Piece]) -> bool:
-    """Whether some of these fragments make a datagram without overlapping."""
+    """Whether some of these fragments make a whole datagram without overlapping."""
     ranges = {(piece.offset, piece.offset + len(piece.payload), piece.more) for piece in pieces}
     reached, ends = {0}, False
     for start, end, more in sorted(ranges):
@@ -326,7 +326,7 @@ def _can_be_whole(pieces: list[Piece]) -> bool:
 
 
 def _length(piece: Piece) -> int:
-    """Bytes of a packet, at least."""
+    """The minimum length of a packet in bytes."""
     header = 20 if piece.version == 4 else 40 + 8 * piece.unfragmentable
     return header + len(piece.payload)
 
@@ -341,7 +341,7 @@ def _overlaps_tcp_header(piece: Piece) -> bool:
 
 
 def _esp_in_udp(upper: Upper, piece: Piece) -> bool:
-    """ESP in UDP (RFC 3948): room for an ESP header by both lengths, and no zero marker."""
+    """Whether it is ESP in UDP (RFC 3948): long enough for an ESP header, no zero marker."""
     if upper.protocol != UDP or NAT_TRAVERSAL not in (upper.source_port, upper.destination_port):
         return False
     data = piece.payload[upper.offset :]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign found: a line of progress, a summary, reproducers, bench/results/leaks.json.
+"""Findings of a campaign: a line of progress, a summary, reproducers, bench/results/leaks.json.
 
 A reproducer is a YAML file in build/prove/: the rules of both SPDs and the frames of one
-datagram as hex, in the order of sending, each with the port that it enters by.
+datagram as hex, in the order of sending, each with the port by which it enters.
 """
 
 import json
@@ -67,7 +67,7 @@ def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
 
 
 def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = None) -> list[Path]:
-    """A file for each of the first findings of each shape, and whether it shows again alone."""
+    """Writes a file for each of the first findings of each shape, and whether it recurs alone."""
     directory = directory or where.repository() / "build" / "prove"
     directory.mkdir(parents=True, exist_ok=True)
     chosen: dict[tuple[str, str], Finding] = {}
@@ -85,7 +85,7 @@ def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = Non
 
 
 def reproducer(campaign: Campaign, seed: int, finding: Finding) -> dict[str, Any]:
-    """What it takes to see a finding again."""
+    """The data needed to reproduce a finding."""
     text: dict[str, Any] = {"seed": seed, "finding": str(finding), "seen": finding.frame.hex()}
     case = finding.case
     policy = campaign.policies[(finding.round if case is None else case.round) - 1]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random datagrams about the ESP engine: ESP and what only looks like it, what comes from the
-engine's port, and shims that others forge. Continues shapes.
+"""Random datagrams for the ESP engine: ESP and packets that resemble it, output of the engine's
+port, and forged shims. Continues shapes.
 """
 
 import struct
@@ -14,7 +14,7 @@ from .policy import PORTS
 from .shapes import Selectors, Shapes
 from .wire import ESP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, TCP, UDP, with_checksum
 
-# -- ESP, and what looks like it
+# -- ESP, and packets that resemble it
 
 
 def _esp(shapes: Shapes) -> Datagram:
@@ -70,11 +70,11 @@ def _length_lies(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, [draft.whole()], trailer)
 
 
-# -- the engine's port, and who forges it
+# -- the engine's port, and forged shims
 
 
 def _engine_output(shapes: Shapes) -> Datagram:
-    """ESP from the engine as it should be."""
+    """Correct ESP from the engine."""
     return shapes.datagram(*_from_engine(shapes, shapes.random.choice((ESP, ESP, UDP))))
 
 
@@ -95,13 +95,13 @@ def _from_engine(shapes: Shapes, protocol: int) -> tuple[Entry, list[bytes]]:
 
 
 def _engine_lies(shapes: Shapes) -> Datagram:
-    """Marked as encrypted and not ESP, from elsewhere, in fragments, or of nobody's bundle."""
+    """Marked as encrypted, but not ESP, from another address, in fragments, or of no bundle."""
     random = shapes.random
     entry, packets = _from_engine(shapes, ESP)
     shim = entry.shim
     assert shim is not None
     kind = random.randrange(6)
-    if kind == 0:  # anything at all
+    if kind == 0:  # any packet
         draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
         packets = [draft.whole()]
     elif kind == 1:  # from the bundle's address, and no ESP

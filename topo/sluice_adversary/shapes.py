@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random datagrams of all shapes, aimed at the rules in force.
 
-`Shapes.next` gives one datagram: it picks a way through the router, half of the time aims at
-one of the rules that this way meets, and then bends the datagram into a shape. The same seed
-and policies give the same datagrams. Odd shapes that are no matter of fragments are in
+`Shapes.next` returns one datagram: it chooses a path through the router, aims at one of the rules
+on this path in half of the cases, and then changes the datagram into a shape. The same seed
+and policies give the same datagrams. Shapes with oddities other than fragments are in
 oddities.
 """
 
@@ -35,12 +35,12 @@ from .wire import (
 SIZES = (16, 16, 24, 64, 100, 256, 400, 800)
 AIMED = 0.75
 REPEATED = 0.35
-"""How many datagrams look like one of the last: the second of a flow meets the caches."""
+"""Fraction of datagrams that repeat a recent flow: the second of a flow hits the caches."""
 RECENT = 40
 
 
 class Selectors(NamedTuple):
-    """What a datagram is to look like."""
+    """The selectors of a datagram to be made."""
 
     version: int
     source: bytes
@@ -91,20 +91,20 @@ class Shapes:
 
     @property
     def number(self) -> int:
-        """Of the datagram that is being made."""
+        """The number of the datagram that is being made."""
         return self._number
 
     # -- parts
 
     def entry(self, decrypted: float = 0.2) -> Entry:
-        """Where a datagram comes in: a link, or as decrypted."""
+        """Chooses where a datagram enters: by a link, or decrypted by the engine."""
         if self.random.random() >= decrypted:
             return Entry(self.random.choice(tuple(plan.LINKS)))
         bundle = self.random.choice((1, 1, 2, 3, 3, 4))
         return Entry(plan.ENGINE, Shim(DECRYPTED, bundle, ingress_l3_if=self.random.randint(1, 3)))
 
     def way(self, entry: Entry, version: int | None = None) -> tuple[bytes, bytes]:
-        """Addresses for a way that begins with an entry."""
+        """Chooses addresses for a path that begins with an entry."""
         random = self.random
         version = version or random.choice((4, 6))
         if entry.carrier:
@@ -122,7 +122,7 @@ class Shapes:
         return source, packed(to.host(version, random.choice(plan.HOSTS)))
 
     def select(self, entry: Entry, protocols: tuple[int, ...] = ()) -> Selectors:
-        """Selectors for an entry, often aimed at a rule that it will meet."""
+        """Chooses selectors for an entry, often aimed at a rule that it will meet."""
         random = self.random
         recent = self._recent.setdefault((entry.port, entry.carrier), deque(maxlen=RECENT))
         if recent and random.random() < REPEATED:
@@ -145,7 +145,7 @@ class Shapes:
         return chosen
 
     def _target(self, entry: Entry, destination: bytes) -> Rule | None:
-        """A rule of a list that the way meets."""
+        """Chooses a rule of a list on the path."""
         lists: list[tuple[Rule, ...]] = []
         if entry.carrier:
             lists.append(self.policy.spds[plan.BUNDLES[entry.carrier].spd].inbound)
@@ -182,7 +182,7 @@ class Shapes:
         protocols: tuple[int, ...] = (),
         selected: Selectors | None = None,
     ) -> Draft:
-        """A datagram, whole: `smallest` bytes of payload behind its transport header, or more."""
+        """A whole datagram with at least `smallest` bytes behind its transport header."""
         chosen = self.select(entry, protocols) if selected is None else selected
         addresses = chosen.source, chosen.destination
         size = smallest + self.random.choice(SIZES)
@@ -201,7 +201,7 @@ class Shapes:
         return Datagram(self._number, "", entry, packets, trailer)
 
     def cuts(self, draft: Draft, most: int = 4) -> list[int]:
-        """Where to cut a payload: up to `most` multiples of eight inside it."""
+        """Chooses up to `most` offsets to cut a payload at, multiples of eight inside it."""
         places = range(8, len(draft.payload), 8)
         count = min(self.random.randint(1, most), len(places))
         return sorted(self.random.sample(places, count))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP packets as bytes: made by hand, and read as far as a receiver that reassembles reads them.
+"""IP packets as bytes: built by hand, and parsed as far as a reassembling receiver parses them.
 
-Pure. `read_piece` reads one packet on the wire: a whole datagram or a fragment of one.
-`read_upper` reads what is behind the IP headers of a reassembled payload. Neither
-believes the Next Header of a later IPv6 fragment (RFC 8200, 4.5).
+Pure. `read_piece` parses one packet on the wire: a whole datagram or a fragment of one.
+`read_upper` parses the part behind the IP headers of a reassembled payload. Neither
+trusts the Next Header of a later IPv6 fragment (RFC 8200, 4.5).
 """
 
 import struct
@@ -26,10 +26,10 @@ _FRAGMENT_HEADER = struct.Struct("!BBHI")
 
 
 class Piece(NamedTuple):
-    """One IP packet. A whole datagram has no `ident` (IPv6) or one that means nothing (IPv4).
+    """One IP packet. A whole datagram has no `ident` (IPv6) or a meaningless one (IPv4).
 
-    `payload` is what reassembly puts together; `start` is the protocol that it begins with:
-    in IPv6 an extension header perhaps. `broken` says what contradicts itself, or is empty.
+    `payload` is the part that is reassembled; `start` is the protocol that it begins with:
+    in IPv6 possibly an extension header. `broken` names a contradiction, or is empty.
     """
 
     version: int
@@ -44,25 +44,25 @@ class Piece(NamedTuple):
     broken: str = ""
     source_routed: bool = False
     segments_left: bool = False
-    """An IPv6 routing header of another type than 0 has some."""
+    """Whether an IPv6 routing header of another type than 0 has segments left."""
     unfragmentable: int = 0
-    """How many IPv6 extension headers there are up to the fragment header, with it."""
+    """Number of IPv6 extension headers up to and including the fragment header."""
     options: int = 0
-    """How many IPv4 options there are."""
+    """Number of IPv4 options."""
 
     @property
     def is_fragment(self) -> bool:
-        """Part of a datagram."""
+        """Whether it is a part of a datagram."""
         return self.more or self.offset > 0
 
     @property
     def key(self) -> tuple[bytes, bytes, int, int]:
-        """What reassembly goes by (RFC 791; RFC 8200 leaves the protocol out)."""
+        """The reassembly key (RFC 791; RFC 8200 leaves the protocol out)."""
         return self.source, self.destination, self.start if self.version == 4 else -1, self.ident
 
 
 class Upper(NamedTuple):
-    """What policy sees behind the IP headers. None: a selector that the packet does not have."""
+    """The selectors behind the IP headers. None: a selector that the packet does not have."""
 
     protocol: int
     source_port: int | None = None
@@ -98,7 +98,7 @@ def ipv4(
     options: bytes = b"",
     length: int | None = None,
 ) -> bytes:
-    """An IPv4 packet; `fragment` is flags and offset as on the wire, `length` may lie."""
+    """An IPv4 packet; `fragment` is flags and offset as on the wire, `length` may be wrong."""
     words = 5 + len(options) // 4
     total = 4 * words + len(payload) if length is None else length
     fixed = struct.pack("!BBHHHBBH", 0x40 | words, 0, total, ident, fragment, ttl, protocol, 0)
@@ -150,7 +150,7 @@ def with_checksum(source: bytes, destination: bytes, protocol: int, data: bytes,
 
 
 def read_piece(packet: bytes) -> Piece | None:
-    """An IP packet, without what stands behind its end; None if there is no IP header."""
+    """An IP packet, without bytes behind its end; None if there is no IP header."""
     if packet and packet[0] >> 4 == 4 and len(packet) >= 20:
         return _read_ipv4(packet)
     if packet and packet[0] >> 4 == 6 and len(packet) >= 40:
@@ -187,7 +187,7 @@ def _has_source_route(options: bytes) -> bool:
 
 
 def _walk_options(options: bytes) -> list[tuple[int, int]]:
-    """Kind and length of each option; length 0 where it contradicts itself, and there it ends."""
+    """Kind and length of each option. The list ends with length 0 at a malformed option."""
     found: list[tuple[int, int]] = []
     at = 0
     while at < len(options) and options[at] != 0:

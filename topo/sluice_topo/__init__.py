@@ -3,12 +3,12 @@
 
     demo                     the story, on mininet
     story  policy_story      its steps and checks, on any built network: routing, policy
-    teller                   how a story is told
+    teller                   the output of a story
     traffic  datagrams       flows between hosts, by rate and by count
-    probes  spd_control      what is asked of hosts and kernels, and of a router's policy
+    probes  spd_control      queries to hosts and kernels, and to a router's policy
     network  mininet_net     two ways to build: testkit namespaces, mininet nodes
-    routers                  what runs in a node
-    description              what there is: read from the files in ../two_sites
+    routers                  the programs of a node
+    description              hosts, routers, links: read from the files in ../two_sites
 
 Runs with Debian's /usr/bin/python3 (mininet is installed there) and testkit.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One UDP flow between two hosts, packet by packet: for stories that count to one."""
+"""One UDP flow between two hosts, packet by packet: for stories that count single packets."""
 
 import socket
 import time
@@ -35,9 +35,9 @@ class Datagrams:
         self._sender.connect((receiver.address(version), destination_port))
 
     def exchange(self, count: int) -> list[float]:
-        """Send each packet when the one before has come: seconds that each was under way.
+        """Sends each packet after the one before has arrived; returns their delays in seconds.
 
-        TimeoutError if one does not come.
+        Raises TimeoutError if one does not arrive.
         """
         times = []
         for _ in range(count):
@@ -48,12 +48,12 @@ class Datagrams:
         return times
 
     def send(self, count: int) -> None:
-        """Send, and wait for none."""
+        """Sends without waiting for arrivals."""
         for _ in range(count):
             self._sender.send(self._payload)
 
     def arrived(self) -> int:
-        """How many wait at the receiver; takes them."""
+        """Reads the packets that wait at the receiver; returns their number."""
         self._receiver.setblocking(False)
         found = 0
         try:

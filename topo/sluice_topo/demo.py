@@ -22,7 +22,7 @@ from sluice_topo.routers import LINUX, P4Router
 from sluice_topo.story import now, tell
 from sluice_topo.teller import Teller
 
-RUNNING = "switches.json"  # in the run directory: what `make shell` looks for
+RUNNING = "switches.json"  # in the run directory; `make shell` reads it
 
 PICTURE = """
               .------- t1 -------.
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def perform(target: str, stay: bool) -> int:
-    """Build, tell, tear down."""
+    """Build, run the story, tear down."""
     from mininet.cli import CLI  # not needed to print usage
 
     from sluice_topo.mininet_net import build_in_mininet
@@ -78,7 +78,7 @@ def perform(target: str, stay: bool) -> int:
             teller.table()
             if stay:
                 CLI(mininet)
-        except Exception as error:  # the step's own sentence is what the audience needs
+        except Exception as error:  # the step's own sentence is the message for the audience
             told = "\n".join([str(error), *getattr(error, "__notes__", ())])
             print(f"   FAILED: {told}", flush=True)
             ended = [text for text in lab.supervisor.ended() if text not in told]
@@ -95,7 +95,7 @@ def perform(target: str, stay: bool) -> int:
 
 
 def engine_is_there() -> bool:
-    """Whether there is an ESP engine to run; where not, says what is left out."""
+    """Returns whether there is an ESP engine to run; if not, prints what is left out."""
     try:
         where.sluice_esp()
     except FileNotFoundError as missing:
@@ -105,7 +105,7 @@ def engine_is_there() -> bool:
 
 
 def announce(network: Network, lab: Lab) -> None:
-    """Leave word for `make shell`."""
+    """Writes the file that `make shell` reads."""
     switches = {
         name: {"pid": router.target.pid, "grpc": router.target.grpc, "device": 1}
         for name, router in network.routers.items()

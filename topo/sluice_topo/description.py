@@ -2,8 +2,8 @@
 """The parts of a topology: hosts, routers, links. Nothing runs here.
 
 A router's files are in a folder of its name: `frr.conf`, and for a P4 router
-also `sluice.yaml`; they are what an operator would write, and are read as
-they stand.
+also `sluice.yaml`. They are as an operator would write them, and are used
+unchanged.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ FILES = Path(__file__).resolve().parent.parent
 
 
 class Kind(Enum):
-    """What forwards in a router."""
+    """The forwarding plane of a router."""
 
     P4 = "P4 switch"
     LINUX = "Linux kernel"

@@ -2,7 +2,7 @@
 """ESP engines of the two sites, and the SAs between them: processes, keys, configurations.
 
 An engine is at the other end of its router's switch port, in the router's own namespace. Keys are
-made anew for each run and stand in files; each SA's key is in a file at both routers.
+generated for each run; each SA's key is in a file at both routers.
 """
 
 import secrets
@@ -23,7 +23,7 @@ ENGINE_PORT, KEY_BYTES = 9, 20
 UNGUARDED_INTERFACE = "eth1"  # to the host
 BUNDLES = {"r1": "site-b", "r2": "site-a"}
 ENDS = {"r1": "10.1.0.1", "r2": "10.2.0.1"}
-"""The addresses that ESP goes between: of routers on their sites, whichever way leads there."""
+"""The tunnel addresses: each router's address on its site, which every path leads to."""
 SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 
 
@@ -36,11 +36,11 @@ class Sites:
     engines: dict[str, SluiceEsp]
 
     def router(self, name: str) -> P4Router:
-        """One of the two."""
+        """One of the two routers."""
         return self.network.p4_router(name)
 
     def new_key(self, name: str) -> None:
-        """Makes a key, in a file at both routers."""
+        """Generates a key, in a file at both routers."""
         key = secrets.token_hex(KEY_BYTES) + "\n"
         for router in BUNDLES:
             path = self.key_file(router, name)
@@ -48,13 +48,13 @@ class Sites:
             path.write_text(key, encoding="utf-8")
 
     def key_file(self, router: str, name: str) -> Path:
-        """Where a key is at a router."""
+        """The path of a key at a router."""
         directory = self.lab.directory / f"{router}-keys"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / name
 
     def sa(self, router: str, name: str, spi: int, key: str, **more: Any) -> dict[str, Any]:
-        """An SA as a router's configuration has it."""
+        """An SA in the form of a router's configuration."""
         here, _, peer = name.split("-")
         sa: dict[str, Any] = {
             "name": name,
@@ -86,7 +86,7 @@ class Sites:
         return config
 
     def write(self, router: str, sas: list[dict[str, Any]]) -> None:
-        """Puts other SAs into a router's configuration file, for a reload."""
+        """Writes other SAs into a router's configuration file, for a reload."""
         controller = self.router(router).controller
         controller.config = controller.config | {"security_associations": sas}
         text = yaml.safe_dump(controller.config, sort_keys=False)
@@ -98,7 +98,7 @@ class Sites:
 
 
 def attach_engines(network: Network, lab: Lab) -> Sites | None:
-    """Starts an engine at each P4 router, before its switch starts; None where there is none."""
+    """Starts an engine at each P4 router, before its switch starts. None: one is no P4 router."""
     sites = Sites(network, lab, {})
     for name in BUNDLES:
         router = network.routers[name]

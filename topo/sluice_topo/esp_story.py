@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story's last part: what passes between the sites is protected by ESP, and never in clear.
+"""The story's last part: ESP protects the traffic between the sites, and none passes in clear.
 
-Captures on the links out of r1 count what is ESP and look for the plaintext; the hosts count what
-arrives. Told after `policy_story`, on routers that have engines (`esp_sites`).
+Captures on the links out of r1 count ESP packets and look for the plaintext; the hosts count
+arrivals. Runs after `policy_story`, on routers that have engines (`esp_sites`).
 """
 
 import struct
@@ -27,7 +27,7 @@ SOURCE_PORT, PORT = 40001, 7100
 VERSIONS = (4, 6)
 NEW = {"r1-to-r2": 0x1002, "r2-to-r1": 0x2002}
 SHORT, LAST = 0x1003, 0x1004
-"""SPIs from r1 to r2: of the SA that expires, and of the one after it."""
+"""SPIs from r1 to r2: of the SA that expires, and of its successor."""
 LIFE = 100  # packets
 
 
@@ -41,7 +41,7 @@ def tell(sites: Sites, teller: Teller) -> None:
 
 
 class Transit:
-    """Sees the links from r1 to the transit routers: ESP by its SPI, and SECRET in clear."""
+    """Captures the links from r1 to the transit routers: ESP by its SPI, and SECRET in clear."""
 
     def __init__(self, sites: Sites):
         self._captures = [
@@ -49,7 +49,7 @@ class Transit:
         ]
 
     def stop(self) -> tuple[Counter[int], int]:
-        """Returns how many ESP packets r1 sent by each SPI, and how many frames had SECRET."""
+        """Returns the number of r1's ESP packets by SPI, and the number of frames with SECRET."""
         for capture in self._captures:
             capture.stop()
         frames = [frame for capture in self._captures for frame in capture.frames()]
@@ -64,7 +64,7 @@ def spi_of(frame: Frame) -> int:
 
 
 def both_routers_get_sas(sites: Sites, teller: Teller) -> None:
-    """Two SAs, one for each direction; engine and switch are told by the controllers."""
+    """Two SAs, one for each direction; the controllers give them to engine and switch."""
     with teller.step("Two SAs, keys in files; the controllers tell their engines and switches"):
         for name in SPIS:
             sites.new_key(name)
@@ -82,7 +82,7 @@ def both_routers_get_sas(sites: Sites, teller: Teller) -> None:
 
 
 def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
-    """Wait until SAs, by their SPIs, stand so."""
+    """Waits until SAs, by their SPIs, have these states."""
 
     def found() -> bool:
         sas = sites.sas(router)
@@ -94,7 +94,7 @@ def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
 
 
 def what_leaves_is_esp(sites: Sites, teller: Teller) -> None:
-    """Datagrams between the hosts: each is one ESP packet on the way, and itself at the end."""
+    """Datagrams between the hosts: each is one ESP packet on the way, and arrives unchanged."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     count = 50
     with teller.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
@@ -120,7 +120,7 @@ def what_leaves_is_esp(sites: Sites, teller: Teller) -> None:
 
 
 def answered(sites: Sites, version: int) -> bool:
-    """True if h1 hears of h2."""
+    """Returns whether h1 gets an answer from h2."""
     hosts = sites.network.hosts
     seen = probes.ping(hosts["h1"].namespace, hosts["h2"].address(version), count=1, interval=0.2)
     return seen.lost == 0
@@ -135,7 +135,7 @@ def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
 
 
 def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
-    """Other keys and SPIs in both directions while packets pass: the receiver first."""
+    """New keys and SPIs in both directions while packets pass: the receiver first."""
     with teller.step("A rekey in mid-transfer, in both directions: made before the break"):
         transit = Transit(sites)
         with traffic_both_ways(sites) as (there, back):
@@ -160,7 +160,7 @@ def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
 
 
 def rekey(sites: Sites, teller: Teller, router: str, name: str, spi: int, key: str) -> None:
-    """`sluice sa rekey` at one router."""
+    """Runs `sluice sa rekey` at one router."""
     words = ["sa", "rekey", name, "--spi", f"{spi:#x}", "--key-file"]
     controller = sites.router(router).controller
     path = str(sites.key_file(router, key))
@@ -169,7 +169,7 @@ def rekey(sites: Sites, teller: Teller, router: str, name: str, spi: int, key: s
 
 
 def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
-    """A hard limit of packets: what comes after it is dropped by name, and none leaves in clear."""
+    """A hard limit of packets: later packets are dropped by name, and none leaves in clear."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, "wan")
     with teller.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
@@ -191,7 +191,7 @@ def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
             wait_for_states(sites, "r1", {SHORT: "expired"})
             ended = control.fates()
             flow.send(LIFE)
-            with suppress(Timeout):  # what does not end as it should is named below
+            with suppress(Timeout):  # a wrong result is reported below
                 wait_until(lambda: (control.fates() - ended).without_sa >= LIFE, 10, "drops")
             ended = control.fates() - ended
             late = flow.arrived()

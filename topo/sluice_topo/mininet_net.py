@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology on mininet: its nodes and links are mininet's, what runs in them is ours.
+"""A topology on mininet: its nodes and links are mininet's, the programs in them are ours.
 
 No Open vSwitch and no OpenFlow controller: a router is a node of its own, and
 the only switches are the P4 ones inside of the routers.
@@ -18,18 +18,18 @@ from sluice_topo.routers import RouterNode
 
 
 class PlainNode(Node):  # type: ignore[misc]
-    """A mininet node that gets no address from mininet."""
+    """A mininet node to which mininet assigns no address."""
 
     def __init__(self, name: str, **parameters: Any):
         super().__init__(name, **(parameters | {"ip": None}))
 
     def place(self) -> Namespace:
-        """Its namespace, as the test kit knows namespaces."""
+        """Its namespace, as the test kit's type."""
         return Namespace.of_process(self.name, self.pid)
 
 
 class RouterPlainNode(PlainNode):
-    """A router's node; `router` is what runs in it once the network is built."""
+    """A router's node; `router` is its software, once the network is built."""
 
     router: RouterNode
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topology that runs: its nodes by name, started in an order that needs no luck.
+"""A running topology: its nodes by name, started in an order without races.
 
 `build` puts nodes into namespaces that exist and are linked already;
 `build_in_lab` makes those too. Mininet makes them in `mininet_net`.
@@ -28,7 +28,7 @@ class Network:
     routers: dict[str, RouterNode]
 
     def start(self) -> None:
-        """Start everything; the routers side by side, since most of it is waiting."""
+        """Starts everything; the routers in parallel, since most of the start is waiting."""
         for host in self.hosts.values():
             host.start()
         with ThreadPoolExecutor(max_workers=len(self.routers)) as pool:
@@ -36,7 +36,7 @@ class Network:
                 done.result()
 
     def p4_router(self, name: str) -> P4Router:
-        """A router that has to be a P4 router."""
+        """Returns a router that has to be a P4 router."""
         router = self.routers[name]
         assert isinstance(router, P4Router), f"{name} is not a P4 router here"
         return router

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story's second half: an SPD on r1's links to the transit routers, seen at work.
+"""The story's second half: an SPD on r1's links to the transit routers, observed at work.
 
-Packets are counted where they end, so that each sentence is a sum that has to
-come out even: at the receiver, on the wire by captures, in the switch and in
-the controller by name. Told on a network whose routing works (`story`).
+Packets are counted where they end, so that each statement is a sum that has to
+match: at the receiver, on the wire by captures, in the switch and in the
+controller by name. Runs on a network whose routing works (`story`).
 """
 
 import statistics
@@ -62,7 +62,7 @@ def guarded(router: P4Router) -> dict[str, Any]:
 def an_spd_is_put_in_place(
     network: Network, router: P4Router, control: SpdControl, teller: Teller
 ) -> None:
-    """The controller starts again with another configuration; the switch forwards meanwhile."""
+    """The controller restarts with another configuration; the switch forwards meanwhile."""
     with teller.step("The controller of r1 starts anew, with an SPD; the switch keeps forwarding"):
         with UdpFlows(network.hosts["h1"], network.hosts["h2"]) as traffic:
             traffic.wait_for_more(100)
@@ -87,7 +87,7 @@ def an_spd_is_put_in_place(
 
 
 def run_sluice(router: P4Router, teller: Teller, *words: str) -> str:
-    """Run the `sluice` command and tell it; files are the router's."""
+    """Runs the `sluice` command and prints it; files are the router's."""
     files = (".yaml", ".conf")
     given = [str(router.files / word) if word.endswith(files) else word for word in words]
     output = router.controller.command(*given, "--socket", str(router.controller.socket))
@@ -97,14 +97,14 @@ def run_sluice(router: P4Router, teller: Teller, *words: str) -> str:
 
 
 def outbound_rules(router: P4Router) -> list[dict[str, Any]]:
-    """The outbound list as it is in force."""
+    """The outbound list in force."""
     lists = router.controller.show("spd")
     (rules,) = (one["rules"] for one in lists if one["direction"] == "outbound")
     return list(rules)
 
 
 def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
-    """Have r1 ask its peers for their routes again; how many packets have met BGP's rules."""
+    """Makes r1 request its peers' routes again; returns the packets that matched BGP's rules."""
 
     def met() -> int:
         counts = [control.rule(name) for name in ("bgp-out", "bgp-back")]
@@ -148,7 +148,7 @@ def wait_for_flow(control: SpdControl, port: int) -> dict[str, Any]:
 
 
 def a_discard_is_cached(network: Network, control: SpdControl, teller: Teller) -> None:
-    """The rule no-games: one packet costs a search, the others nothing but a look-up."""
+    """The rule no-games: one packet costs a search, the others only a lookup."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     wire = WireWitness(network, GAME)
@@ -176,7 +176,7 @@ def a_discard_is_cached(network: Network, control: SpdControl, teller: Teller) -
 
 
 class WireWitness:
-    """Sees every frame on the links out of r1 that carries `mark`, in whatever wrapping."""
+    """Captures every frame on the links out of r1 that carries `mark`, in any encapsulation."""
 
     def __init__(self, network: Network, mark: bytes):
         self._captures = [
@@ -185,7 +185,7 @@ class WireWitness:
         ]
 
     def seen(self) -> int:
-        """How many, of all that have passed by now; it sees no more then."""
+        """Returns the number of such frames so far, and ends the capture."""
         for capture in self._captures:
             capture.stop()
         return sum(len(capture.frames()) for capture in self._captures)
@@ -194,7 +194,7 @@ class WireWitness:
 def a_commit_takes_effect_at_once(
     network: Network, router: P4Router, control: SpdControl, teller: Teller
 ) -> None:
-    """Rules changed back and forth under traffic: no packet meets rules that are gone."""
+    """Rules changed back and forth under traffic: no packet meets removed rules."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     with teller.step(
         f"An edit of the SPD takes effect at once, on running flows ({COMMITS} times)"
@@ -213,7 +213,7 @@ def a_commit_takes_effect_at_once(
         expect(edits.lost == 0, f"{edits.lost} packets were lost after a commit let them pass")
         discarded = ended.discarded_by_switch + ended.discarded_by_controller
         stale = outcome.sent - outcome.received - discarded
-        # BGP's packets, the only others here, can come too late with their verdict as well.
+        # BGP's packets, the only others here, may also get a stale verdict.
         expect(0 <= stale <= ended.stale, f"the sum is not even: {outcome}, {ended}")
         teller.measure("commit, median and longest", milliseconds(edits.seconds))
         teller.measure(
@@ -238,7 +238,7 @@ def milliseconds(times: list[float]) -> str:
 
 
 class Edits:
-    """Commits under traffic, and what became of the packets that were sent between them."""
+    """Commits under traffic, and the outcomes of the packets sent between them."""
 
     def __init__(self, router: P4Router, control: SpdControl, video: UdpFlows):
         self._router, self._control, self._video = router, control, video
@@ -248,7 +248,7 @@ class Edits:
         self.allowed = self.lost = 0
 
     def commit(self, file: str, *, passes: bool) -> None:
-        """Commit, and judge the packets that are sent from its return on."""
+        """Commits, and judges the packets that are sent after its return."""
         asked, returned = self._control.commit(self._router.files / file)
         self.seconds.append(returned - asked)
         enough = self._video.sent() + BETWEEN_COMMITS
@@ -265,7 +265,7 @@ class Edits:
             self.passed_late += self._video.arrived(sent)
 
     def _ended_so_far(self) -> int:
-        """How many packets have come or are known to come no more."""
+        """The number of packets that have arrived or are known to be lost."""
         return self._video.received() + (self._control.fates() - self._ended).all
 
 
@@ -286,7 +286,7 @@ def the_cache_is_worth_it(
 
 
 def compare(teller: Teller, what: str, microseconds: dict[bool, float]) -> None:
-    """Tell what it is with and without the cache, as a factor and as bars."""
+    """Prints the cost with and without the cache, as a factor and as bars."""
     on, off = microseconds[True], microseconds[False]
     expect(off > on, f"{what}: {off:.0f} µs without the cache, {on:.0f} µs with it")
     factor = f"factor {significant(off / on)}"
@@ -300,14 +300,14 @@ def compare(teller: Teller, what: str, microseconds: dict[bool, float]) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a packet, in microseconds."""
+    """The cost of a packet, in microseconds."""
 
     cpu: float
     ping: float
 
 
 def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> Cost:
-    """Measure one round; what was searched and what hit has to fit the cache's state."""
+    """Measures one round; the numbers of searches and hits must match the cache's state."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     pids = router.target.pid, router.controller.pid
     with UdpFlows(h1, h2, rate=1000, port=CHAT) as traffic:
@@ -330,7 +330,7 @@ def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> C
 def nothing_protected_leaves_in_clear(
     network: Network, router: P4Router, control: SpdControl, teller: Teller
 ) -> None:
-    """A running flow comes under a protect rule whose bundle has no SA: not a byte more leaves."""
+    """A protect rule whose bundle has no SA comes to apply to a running flow: no byte leaves."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     count = 100
     with (
@@ -347,7 +347,7 @@ def nothing_protected_leaves_in_clear(
         run_sluice(router, teller, "spd", "commit", "wan-payroll.yaml")
         wire, ended = WireWitness(network, SALARY), control.fates()
         payroll.send(count)
-        with suppress(Timeout):  # what does not end as it should is named below
+        with suppress(Timeout):  # a wrong result is reported below
             wait_until(
                 lambda: (control.fates() - ended).without_sa >= count, 5, "all to be dropped"
             )

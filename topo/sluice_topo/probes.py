@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo and the end-to-end tests ask of a network: ping, traceroute, counters."""
+"""Queries of the demo and the end-to-end tests to a network: ping, traceroute, counters."""
 
 import ipaddress
 import json
@@ -46,11 +46,11 @@ def ping(
     options: tuple[str, ...] = (),
     answered: bool = False,
 ) -> Ping:
-    """Ping `address`; `size` is the payload's, in bytes.
+    """Pings `address`; `size` is the payload's, in bytes.
 
-    Once ping has had an answer it waits for the last one no longer than an interval or two round
-    trips, and a late one looks lost. `answered` has it go on, with more than `count` requests if
-    need be, until there are as many answers: lost is then what is missing before the last of them.
+    After its first answer ping waits for the last one only an interval or two round trips, so a
+    late one looks lost. With `answered` it continues, with more than `count` requests if
+    necessary, until there are as many answers; requests missing before the last one are lost.
     """
     patience = ("-w", str(math.ceil(count * interval) + 5)) if answered else ("-W", "2")
     done = place.run(
@@ -75,7 +75,7 @@ def ping(
 
 
 def traceroute(place: Namespace, address: str, *options: str) -> list[set[str]]:
-    """The addresses that answered at each hop count, one probe set after the other."""
+    """The addresses that answered at each hop count, one set of probes after the other."""
     family = "-6" if ":" in address else "-4"
     text = place.run("traceroute", family, "-n", "-w", "2", "-q", "3", *options, address).stdout
     hops = []

@@ -16,7 +16,7 @@ from sluice_testkit.process import Process, Supervisor
 from sluice_testkit.target import Target, p4runtime_address
 from sluice_topo.description import Host, Router
 
-LINUX = "linux"  # in the place of a target's name: the kernel forwards in every router
+LINUX = "linux"  # instead of a target's name: the kernel forwards in every router
 
 
 class HostNode:
@@ -28,7 +28,7 @@ class HostNode:
         self.namespace = namespace
 
     def start(self) -> None:
-        """Give it its addresses and default routes."""
+        """Sets its addresses and default routes."""
         self.namespace.add_address("eth0", *self.description.addresses)
         for gateway in self.description.gateways:
             family = "-6" if ":" in gateway else "-4"
@@ -62,7 +62,7 @@ class LinuxRouter:
         self.frr = Frr(self.name, namespace, frr_config, directory, supervisor)
 
     def start(self) -> None:
-        """Let the kernel forward, hash flows over equal paths by ports, and start FRR."""
+        """Enables the kernel's forwarding, with ECMP hashing by ports, and starts FRR."""
         self.namespace.sysctl(
             ipv4__ip_forward=1,
             ipv6__conf__all__forwarding=1,
@@ -75,7 +75,7 @@ class LinuxRouter:
         self.frr.start()
 
     def check(self) -> None:
-        """Raise `ProcessDied`, with what it wrote, if one of its programs has ended."""
+        """Raises `ProcessDied`, with its output, if one of its programs has ended."""
         check_all(self.frr.processes.values())
 
     def stop(self) -> None:
@@ -86,8 +86,8 @@ class LinuxRouter:
 class P4Router:
     """A router whose P4 switch forwards: switch, controller and FRR. The kernel never forwards.
 
-    The switch serves P4Runtime at `switch_address` where the controller reaches it by something
-    else; else where the configuration says, with a Unix socket moved into the run directory.
+    The switch serves P4Runtime at `switch_address` if the controller reaches it through another
+    program. Else it serves at the configured address, with a Unix socket in the run directory.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class P4Router:
         )
 
     def start(self) -> None:
-        """Start the switch, the controller, then FRR on the interfaces that the controller made."""
+        """Starts the switch, the controller, then FRR on the controller's interfaces."""
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.target.start()
         self.controller.start()
         self.frr.start()
 
     def check(self) -> None:
-        """Raise `ProcessDied`, with what it wrote, if one of its programs has ended."""
+        """Raises `ProcessDied`, with its output, if one of its programs has ended."""
         check_all((self.target.process, self.controller.process, *self.frr.processes.values()))
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ RouterNode = LinuxRouter | P4Router
 
 
 def check_all(processes: Iterable[Process | None]) -> None:
-    """Check every process that has been started."""
+    """Checks every process that has been started."""
     for process in processes:
         if process is not None:
             process.check()
@@ -166,7 +166,7 @@ def plain_linux(
     supervisor: Supervisor,
     frr_config: str | None = None,
 ) -> LinuxRouter:
-    """A P4 router's files with the kernel in the switch's place: the control experiment.
+    """A P4 router's files with the kernel instead of the switch: the control experiment.
 
     The links have to end in the interfaces named in sluice.yaml instead of in ports.
     """

@@ -16,19 +16,19 @@ from pathlib import Path
 from sluice_testkit import owner, where
 from sluice_topo.demo import RUNNING
 
-# Over a Unix socket gRPC's C core takes the path for the server's name, in a form that HTTP/2 does
-# not allow and sluice-switch refuses; p4runtime-shell has no option to give another.
+# Over a Unix socket gRPC's C core uses the path as the server's name, in a form that HTTP/2 does
+# not allow and sluice-switch refuses; p4runtime-shell has no option for another name.
 LAUNCH = """
 import functools, runpy, grpc
 options = [("grpc.default_authority", "localhost")]
 grpc.insecure_channel = functools.partial(grpc.insecure_channel, options=options)
 runpy.run_module("p4runtime_sh", run_name="__main__", alter_sys=True)
 """
-ELECTION_ID = "0,0"  # below any controller, so the shell never becomes primary beside one
+ELECTION_ID = "0,0"  # below any controller's, so the shell never becomes primary beside one
 
 
 def main() -> None:
-    """Become p4runtime-shell, in the switch's namespace where it is the demo's."""
+    """Executes p4runtime-shell, in the switch's namespace if the switch is the demo's."""
     parser = argparse.ArgumentParser(prog="make shell", description=__doc__)
     parser.add_argument("--address", help="HOST:PORT or unix:PATH of a P4Runtime server")
     parser.add_argument("--device-id", type=int, default=1)
@@ -58,7 +58,7 @@ def shell_argv(address: str, device: int) -> list[str]:
 
 
 def demo_switch(router: str | None) -> dict[str, object] | None:
-    """The switch of the newest demo that runs."""
+    """The switch of the newest running demo."""
     for path in newest_first(owner.temporary_root().glob(f"{owner.PREFIX}-*/{RUNNING}")):
         if owner.owner_is_gone(path.parent.name):
             continue
@@ -72,7 +72,7 @@ def demo_switch(router: str | None) -> dict[str, object] | None:
 
 
 def newest_first(paths: Iterable[Path]) -> list[Path]:
-    """Files by time, the newest first; one that goes away meanwhile counts as old."""
+    """Files by time, the newest first; one that is deleted meanwhile counts as old."""
 
     def age(path: Path) -> float:
         return -path.stat().st_mtime if path.exists() else 0.0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4 router's IPsec policy, seen and changed while it runs, by the controller's local API.
+"""A P4 router's IPsec policy, read and changed while it runs, by the controller's local API.
 
-What the `sluice` command does, without a process for each request: when
+Does the same as the `sluice` command, without a process for each request: when
 `commit` returns, the controller's answer has just been read.
 """
 
@@ -26,7 +26,7 @@ class RuleCounts:
 
 @dataclass(frozen=True)
 class Fates:
-    """How many packets ended at the outbound lists since the start, and where."""
+    """The number of packets that ended at the outbound lists since the start, by outcome."""
 
     discarded_by_switch: int
     discarded_by_controller: int
@@ -35,7 +35,7 @@ class Fates:
 
     @property
     def all(self) -> int:
-        """All of them."""
+        """The sum of all outcomes."""
         by_policy = self.discarded_by_switch + self.discarded_by_controller
         return by_policy + self.stale + self.without_sa
 
@@ -49,14 +49,14 @@ class Fates:
 
 
 class SpdControl:
-    """One SPD of a controller's."""
+    """One SPD of a controller."""
 
     def __init__(self, controller: Controller, spd: str):
         self._ask = controller.ask
         self.spd = spd
 
     def commit(self, file: Path) -> tuple[float, float]:
-        """Commit a file: when it was asked for, and when the answer had come (monotonic)."""
+        """Commits a file; returns the times of the request and of the answer (monotonic)."""
         text = file.read_text(encoding="utf-8")
         asked = time.monotonic()
         self._ask(command="spd commit", files=[{"name": file.name, "text": text}])
@@ -67,7 +67,7 @@ class SpdControl:
         self._ask(command=f"flow-cache {'on' if on else 'off'}", spd=self.spd)
 
     def rule(self, name: str) -> RuleCounts:
-        """What an outbound rule has met; nothing if there is no such rule now."""
+        """The counts of an outbound rule; zero if there is no such rule now."""
         lists = self._ask(command="show", what="spd", spd=self.spd)
         outbound = next(one for one in lists if one["direction"] == "outbound")
         found = next((rule for rule in outbound["rules"] if rule["name"] == name), None)
@@ -84,7 +84,7 @@ class SpdControl:
         return None
 
     def fates(self) -> Fates:
-        """Where packets ended that were not to leave."""
+        """The outcomes of packets that must not leave."""
         counters = self._ask(command="show", what="counters")
         drops = {name: count["packets"] for name, count in counters["switch_drops"].items()}
         by_cpu = sum(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's story, told on any built two-site network: each step checks what it says.
+"""The demo's story, run on any built two-site network: each step checks its statements.
 
-A step that does not come true raises; nothing is reported that was not
-measured in this run. Routing first; policy goes on in `policy_story`, ESP in `esp_story`.
+A failed step raises, and only measurements of this run are reported. Routing
+first; policy follows in `policy_story`, ESP in `esp_story`.
 """
 
 import time
@@ -30,7 +30,7 @@ def tell(
     network: Network, teller: Teller, watch: Stopwatch, sites: esp_sites.Sites | None = None
 ) -> None:
     """The whole story; `watch` has been running since before anything was started. `sites` are the
-    routers' ESP engines, None where there are none."""
+    routers' ESP engines, None without engines."""
     teller.part("Routing: FRR decides, the switches of r1 and r2 forward")
     bgp_comes_up(network, teller, watch)
     routes_arrive(network, teller, watch)
@@ -57,7 +57,7 @@ def bgp_comes_up(network: Network, teller: Teller, watch: Stopwatch) -> None:
 
 
 def fib_legs(network: Network, name: str, prefix: str) -> int:
-    """Over how many next hops the forwarding plane of `name` reaches `prefix`: 0 if not at all."""
+    """The number of next hops by which the forwarding plane of `name` reaches `prefix`."""
     router = network.routers[name]
     if isinstance(router, P4Router):
         return next(
@@ -74,16 +74,16 @@ def fib_legs(network: Network, name: str, prefix: str) -> int:
 
 
 def has_legs(network: Network, name: str, prefix: str, legs: int) -> bool:
-    """True if the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops.
+    """Whether the forwarding plane of `name` reaches `prefix` over exactly `legs` next hops.
 
-    The programs of `name` must run: what ended is told at once, not at the deadline.
+    The programs of `name` must run: one that has ended is reported at once, not at the deadline.
     """
     network.routers[name].check()
     return fib_legs(network, name, prefix) == legs
 
 
 def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
-    """Wait until both sites reach each other over so many next hops, both families."""
+    """Waits until both sites reach each other over `legs` next hops, in both families."""
     for name in SITES:
         for prefix in SITE_PREFIXES[name]:
             wait_until(
@@ -170,7 +170,7 @@ def large_packets_arrive(network: Network, teller: Teller) -> None:
 
 
 def a_link_fails_and_comes_back(network: Network, teller: Teller) -> None:
-    """The link between r1 and t1 is cut under traffic, then mended."""
+    """The link between r1 and t1 is cut under traffic, then restored."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
     with teller.step("The link between r1 and t1 is cut: traffic moves to t2"):

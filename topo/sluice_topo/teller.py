@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the demo's story is told: numbered steps, what was seen in each, what was measured.
+"""Output of the demo's story: numbered steps, with observations and measurements.
 
-A step that does not come true raises; nothing is told that was not seen in
-this run. Colours only where they are asked for.
+A failed step raises, and only observations of this run are printed. Colours
+only on request.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ class Teller:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """One step: its title, then what was seen, then the time it took."""
+        """Runs one step: prints its title, the observations, then the time it took."""
         self._step += 1
         self._write("\n" + self._styled(BOLD, f"{self._step}. {title}"))
         watch = Stopwatch()
@@ -40,26 +40,26 @@ class Teller:
         self._write("\n" + self._styled(BOLD, f"== {title} =="))
 
     def say(self, text: str) -> None:
-        """One thing seen."""
+        """Prints one observation."""
         self._write(f"   {text}")
 
     def command(self, words: str, output: Sequence[str] = ()) -> None:
-        """A command that was run, and lines of what it printed."""
+        """Prints a command that was run, and lines of its output."""
         self._write("   " + self._styled(DIM, f"$ {words}"))
         for line in output:
             self._write(f"     {line}".rstrip())
 
     def measure(self, what: str, value: str) -> None:
-        """A measurement: told now, and again in the closing table."""
+        """Prints a measurement, now and again in the closing table."""
         self.note(what, value)
         self.say(f"{what}: {value}")
 
     def note(self, what: str, value: str) -> None:
-        """A measurement for the closing table alone, told in another form already."""
+        """Adds a measurement to the closing table only; its step prints it in another form."""
         self.measured.append((what, value))
 
     def bars(self, values: Sequence[tuple[str, float]], unit: str) -> None:
-        """Values to compare, as bars of their lengths."""
+        """Prints values to compare, as bars of these lengths."""
         longest = max(value for _, value in values)
         width = max(len(name) for name, _ in values)
         for name, value in values:
@@ -67,7 +67,7 @@ class Teller:
             self.say(f"   {name:<{width}} {significant(value):>7} {unit}  {bar}")
 
     def table(self) -> None:
-        """The closing table."""
+        """Prints the closing table."""
         width = max(len(what) for what, _ in self.measured)
         self._write("\n" + self._styled(BOLD, "Measured in this run"))
         for what, value in self.measured:
@@ -75,7 +75,7 @@ class Teller:
 
 
 def significant(value: float) -> str:
-    """A positive number with as many places as a person reads."""
+    """Formats a positive number with a useful number of digits."""
     return f"{value:,.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steady UDP flows between two hosts, and what became of them.
+"""Steady UDP flows between two hosts, and their results.
 
-Each packet carries its number; the receiver notes when each one came. So loss,
+Each packet carries its number; the receiver notes the time of each arrival. So loss,
 reordering and the longest time without a packet are measured, not guessed.
 Modest rates only (Python sends them): for load there is `sluice-traffic`.
 """
@@ -30,7 +30,7 @@ _HEADER = struct.Struct("!QH")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run's packets. Times in seconds."""
+    """The results of a run. Times in seconds."""
 
     sent: int
     received: int
@@ -39,19 +39,19 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """Packets sent that never came."""
+        """Packets sent that never arrived."""
         return self.sent - self.received
 
     @property
     def outage(self) -> float:
-        """The longest gap beyond what the sending interval explains."""
+        """The longest gap beyond the sending interval."""
         return max(0.0, self.longest_gap - self.interval)
 
 
 class UdpFlows:
     """`flows` UDP flows from one host to another, packets round robin at `rate` a second.
 
-    With `destinations` they go to these addresses in turn, which have to be the receiver's as well.
+    With `destinations` they go to these addresses in turn, which must also be the receiver's.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class UdpFlows:
             thread.start()
 
     def received(self) -> int:
-        """Packets that came so far."""
+        """Packets that have arrived so far."""
         return len(self._arrivals)
 
     def sent(self) -> int:
@@ -106,16 +106,16 @@ class UdpFlows:
         return range(bisect_left(self._departures, moment), self.sent())
 
     def arrived(self, numbers: Collection[int]) -> int:
-        """How many of these packets have come."""
+        """The number of these packets that have arrived."""
         return sum(number in self._arrivals for number in numbers)
 
     def wait_for_more(self, packets: int, deadline: float = 20.0) -> None:
-        """Wait until `packets` more have come."""
+        """Waits until `packets` more have arrived."""
         enough = self.received() + packets
         wait_until(lambda: self.received() >= enough, deadline, f"{packets} more packets")
 
     def stop(self, patience: float = 1.0) -> Outcome:
-        """Stop sending, give packets under way `patience` seconds, and sum up."""
+        """Stops sending, waits `patience` seconds for packets on their way, and sums up."""
         self._stop_sending.set()
         self._threads[1].join()
         end = time.monotonic() + patience
@@ -150,7 +150,7 @@ class UdpFlows:
             departure = time.monotonic()
             try:
                 self._senders[flow].send(_HEADER.pack(number, flow).ljust(64, b"."))
-            except OSError:  # an ICMP error that came back for an earlier packet
+            except OSError:  # an ICMP error in answer to an earlier packet
                 continue
             self._departures.append(departure)
             due += self._interval
@@ -167,7 +167,7 @@ class UdpFlows:
 
 
 class PathWitness:
-    """Sees which of the transit routers carries which flows from one side to the other."""
+    """Captures which of the transit routers carries which flows from one side to the other."""
 
     def __init__(self, network: Network, interface: str = "eth1"):
         def ours(frame: Frame) -> bool:
@@ -189,7 +189,7 @@ class PathWitness:
         return {name: capture.count() for name, capture in self._captures.items()}
 
     def clear(self) -> None:
-        """Forget what was seen."""
+        """Clears the captured frames."""
         for capture in self._captures.values():
             capture.clear()
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A mailbox: contents behind a lock, and an eventfd that is readable exactly while there are any.
 //!
-//! Python's event loop watches the descriptor (level triggered) and drains in slices of its own
-//! size; a slice that leaves something behind leaves the descriptor readable. The lock is held for
-//! pushes and pops only and never while taking Python's GIL, so either side may wait for it.
+//! Python's event loop watches the descriptor (level-triggered) and drains the contents in slices. While anything is
+//! left, the descriptor stays readable. The lock is held only for pushes and pops, and never while acquiring Python's
+//! GIL, so either side may wait for it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a mailbox can hold.
+/// Contents of a mailbox.
 pub trait Contents {
     /// Whether there is nothing for Python to fetch.
     fn is_empty(&self) -> bool;
 }
 
-/// Contents shared between threads, with a descriptor that tells whether there are any.
+/// Contents shared between threads, with a descriptor that is readable while there are any.
 #[derive(Debug)]
 pub struct Mailbox<C> {
     contents: Mutex<C>,
@@ -23,17 +23,17 @@ pub struct Mailbox<C> {
 }
 
 impl<C: Contents> Mailbox<C> {
-    /// A mailbox around `contents`, which must be empty.
+    /// Makes a mailbox of `contents`, which must be empty.
     ///
     /// # Errors
-    /// The kernel's, when it gives no eventfd (too many open files).
+    /// The kernel's error if it provides no eventfd (too many open files).
     pub fn new(contents: C) -> io::Result<Self> {
         // SAFETY: eventfd takes no pointers; the result is checked before it is used.
         let raw = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+        // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self {
             contents: Mutex::new(contents),
@@ -41,7 +41,7 @@ impl<C: Contents> Mailbox<C> {
         })
     }
 
-    /// Reads or changes the contents, and keeps the descriptor true to them.
+    /// Reads or changes the contents, and updates the descriptor's state.
     pub fn update<R>(&self, change: impl FnOnce(&mut C) -> R) -> R {
         let mut contents = lock(&self.contents);
         let was_empty = contents.is_empty();
@@ -54,22 +54,22 @@ impl<C: Contents> Mailbox<C> {
         result
     }
 
-    /// The eventfd; it lives as long as the mailbox.
+    /// Returns the eventfd, which lives as long as the mailbox.
     pub fn descriptor(&self) -> RawFd {
         self.event.as_raw_fd()
     }
 
     fn raise(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: the pointer and length are of a live local array of 8 bytes. The count never
-        // comes near its maximum (0 or 1), so the write cannot fail for lack of room.
+        // SAFETY: the pointer and length are of a live local array of 8 bytes. The count is 0 or 1, far below its
+        // maximum, so the write does not block.
         unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
     fn clear(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: the pointer and length are of a live local array of 8 bytes. Nothing to read
-        // (EAGAIN) leaves the descriptor as it should be: not readable.
+        // SAFETY: the pointer and length are of a live local array of 8 bytes. After EAGAIN (nothing to read) the
+        // descriptor is not readable, as intended.
         unsafe {
             libc::read(
                 self.event.as_raw_fd(),
@@ -80,8 +80,8 @@ impl<C: Contents> Mailbox<C> {
     }
 }
 
-/// Locks even when another holder panicked: every change here is a push or a pop, which leaves the
-/// contents whole.
+/// Locks a mutex, even if another holder panicked: every change here is a push or a pop, which keeps the contents
+/// consistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

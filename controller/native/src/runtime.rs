@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one tokio thread that every P4Runtime session and FPM server of the process runs on.
+//! The one tokio thread that runs all P4Runtime sessions and FPM servers of the process.
 //!
-//! It starts with the first of them and lives as long as the process. A process that forks must do
-//! so before: threads do not survive a fork.
+//! It starts with the first of them and lives as long as the process. A process may fork only before that, since
+//! threads do not survive a fork.
 
 use std::io;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::mailbox::lock;
 
 static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 
-/// The runtime, started if it was not.
+/// Returns the runtime; starts it at the first call.
 ///
 /// # Errors
-/// The kernel's, when it gives no thread or descriptor.
+/// The kernel's error if it has no thread or descriptor left.
 pub fn handle() -> io::Result<Handle> {
     let mut slot = lock(&RUNTIME);
     if let Some(runtime) = slot.as_ref() {

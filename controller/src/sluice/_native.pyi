@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the native extension `sluice._native` (source: controller/native/, Rust).
 
-What it is for: the byte-moving half of the controller (P4Runtime, host TAPs, FPM framing), handed
-to Python in batches, and the table of all routes (RouteTable). It knows neither policy nor P4
-names, and decides nothing but which frames pass between host and switch by tables that it was given
-(FastPath).
+It contains the controller's I/O (P4Runtime, host TAPs, FPM framing), which passes data to Python in
+batches, and the table of all routes (RouteTable). It contains neither policy nor P4 names. Its only
+decision is which frames pass between host and switch, by tables from Python (FastPath).
 
 Common to the classes that are read:
-- `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has something to give
-  (level triggered): give it to `loop.add_reader`.
-- `poll()`/`read()` never block; what they return is removed from the queue.
-- Queues are bounded. What can be asked again or slowed down waits (reads, FPM); what cannot is
-  dropped and counted by name in `stats()` (packets, host frames, digests, idle timeouts).
+- `fileno()` is an eventfd that is readable exactly while `poll()`/`read()` has results
+  (level-triggered), for `loop.add_reader`.
+- `poll()`/`read()` never block. They remove their results from the queue.
+- Queues are bounded. Senders that can wait get backpressure (reads, FPM). Other data are dropped
+  and counted by name in `stats()` (packets, host frames, digests, idle timeouts).
 - Methods may be called from any thread. System calls and joins release the GIL.
-- Errors: `ValueError` for a bad argument (nothing of the call was done), `OSError` with errno from
-  the kernel, `ConnectionError` once closed, `BlockingIOError` when too many requests are under way.
+- Errors: `ValueError` for a bad argument (the call has no effect), `OSError` with errno from the
+  kernel, `ConnectionError` once closed, `BlockingIOError` for too many outstanding requests.
 - The event types below exist for the type checker only: import them under `TYPE_CHECKING`.
 """
 
@@ -44,25 +43,25 @@ P4RuntimeEvent: TypeAlias = (
 )
 """
 ("connected",)                                        HTTP/2 connection up, arbitration sent
-("arbitration", is_primary, code, message, election)  code 0 primary, 6 another is, 5 nobody is;
-                                                      election: the highest the switch knows
+("arbitration", is_primary, code, message, election)  code 0: primary, 6: another is, 5: none is;
+                                                      election: the highest id the switch knows
 ("packet_in", [(payload, metadata)])                  metadata in the order of set_packet_metadata
 ("digest", DigestList) ("idle_timeout", IdleTimeoutNotification) ("stream_error", StreamError)
                                                       serialized messages of p4.v1
 ("write_done", token, code, message, errors)          code 0: all applied, errors is []; otherwise
                                                       errors has one (code, message) per update, in
-                                                      order, when the switch gave them, else []
+                                                      order, if the switch sent them, else []
 ("read_part", token, ReadResponse)                    serialized, any number, then
 ("read_done", token, code, message)
 ("pipeline_done", token, code, message, response)     of set_pipeline and get_pipeline
 ("capabilities", token, code, message, response)
 ("ports", token, code, message, links, cpu_port)      links: port number -> whether its link is up
-("rehearsal", token, code, message, steps)            steps: [(kind, name, particulars)]
-("closed", code, message)                             last event; every request was answered before
+("rehearsal", token, code, message, steps)            steps: [(kind, name, details)]
+("closed", code, message)                             last event, after the answers to all requests
 """
 
 PacketFilter: TypeAlias = tuple[int, Sequence[int]]
-"""Packets of which the metadata field with this id has one of these values."""
+"""Selects packets whose metadata field of this id has one of these values."""
 
 @final
 class P4RuntimeClient:
@@ -71,13 +70,13 @@ class P4RuntimeClient:
 
     address: "unix:path" ("unix:/run/sluice/switch.sock"), or "host:port" ("[::1]:9559" for IPv6).
     device_id: not 0. election_id: (high, low), not (0, 0). role: name, None for the default role.
-    request_timeout: seconds without an answer before a request is given up as DEADLINE_EXCEEDED
-    (4). tls: (CA certificate, client certificate with its chain, client key), PEM each, for TCP
-    with mutual TLS; None for a Unix socket or for TCP in the clear. server_name: the name that the
-    switch's certificate must have, by default the host of the address. fast_path: packets that it
-    takes pass by it once set_packet_metadata was called. packets_only: the packets that the role
-    may get, and those that it may send; sluice-switch lets it do nothing else. ValueError for other
-    arguments."""
+    request_timeout: seconds until a request without an answer fails with DEADLINE_EXCEEDED (4).
+    tls: (CA certificate, client certificate with its chain, client key), all PEM, for TCP with
+    mutual TLS; None for a Unix socket or for TCP without TLS. server_name: the name that the
+    switch's certificate must have, by default the host of the address. fast_path: handles packets
+    that it accepts, once set_packet_metadata was called. packets_only: the packets that the role
+    may receive, and those that it may send; sluice-switch allows it nothing else. Raises ValueError
+    for other arguments."""
 
     def __new__(
         cls,
@@ -97,68 +96,69 @@ class P4RuntimeClient:
     ) -> P4RuntimeClient: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[P4RuntimeEvent]:
-        """At most `max_events`, each packet-in counting as one; use 2 or more. Answers come first,
-        then one batch of packet-ins; each kind gets at least half of the room it needs."""
+        """Returns at most `max_events` events; each packet-in counts as one. Use 2 or more. Answers
+        come first, then one batch of packet-ins; each kind gets at least half if needed."""
 
     def set_packet_metadata(
         self, packet_in: Sequence[tuple[int, int]], packet_out: Sequence[tuple[int, int]]
     ) -> None:
-        """(metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out, in
-        the order the values travel. Until then packet-ins are dropped (packet_in_unexpected)."""
+        """Sets (metadata id, bit width 1..128) of the fields of P4Info's packet_in and packet_out,
+        in the order of the values. Until then packet-ins are dropped (packet_in_unexpected)."""
 
     def packet_out(self, batch: Sequence[tuple[bytes, tuple[int, ...]]]) -> int:
-        """Queues (payload, metadata values) in order; returns how many fitted, the rest was not
-        queued. ValueError names a value that does not fit, and then none of the batch is queued."""
+        """Queues (payload, metadata values) in order. Returns how many were queued; the others are
+        dropped. Raises ValueError for a value that does not fit; then none is queued."""
 
     def write(self, token: int, request: bytes) -> None:
-        """A serialized WriteRequest. Writes and set_pipeline go one after another, in call order:
-        each is sent when the one before was answered."""
+        """Sends a serialized WriteRequest. Writes and set_pipeline are sent in call order, each
+        after the previous one was answered."""
 
     def set_pipeline(self, token: int, request: bytes) -> None:
-        """A serialized SetForwardingPipelineConfigRequest; in order with write()."""
+        """Sends a serialized SetForwardingPipelineConfigRequest, in order with write()."""
 
     def read(self, token: int, request: bytes) -> None:
-        """A serialized ReadRequest; concurrent with everything else."""
+        """Sends a serialized ReadRequest, concurrently with all other requests."""
 
     def get_pipeline(self, token: int, request: bytes) -> None:
-        """A serialized GetForwardingPipelineConfigRequest."""
+        """Sends a serialized GetForwardingPipelineConfigRequest."""
 
     def capabilities(self, token: int) -> None: ...
     def ports(self, token: int) -> None:
-        """Asks which ports the switch has. Of the targets sluice-switch tells; others answer
-        UNIMPLEMENTED (12)."""
+        """Requests the switch's ports from sluice-switch. Other targets answer UNIMPLEMENTED
+        (12)."""
 
     def rehearse(self, token: int, port: int, packet: bytes) -> None:
-        """Asks what would happen to a packet that came in by this port. Of the targets
-        sluice-switch tells; others answer UNIMPLEMENTED (12)."""
+        """Requests the simulation of a packet that arrives on this port from sluice-switch. Other
+        targets answer UNIMPLEMENTED (12)."""
 
     def arbitrate(self, election_id: tuple[int, int]) -> None:
-        """Asks again with another election id, on the same stream."""
+        """Arbitrates with another election id on the same stream."""
 
     def send(self, message: bytes) -> None:
-        """A serialized StreamMessageRequest (a digest acknowledgement, for instance)."""
+        """Sends a serialized StreamMessageRequest (for example a digest acknowledgement)."""
 
     def stats(self) -> dict[str, int]:
-        """packet_in, packet_in_dropped (queue full), packet_in_malformed, packet_in_unexpected,
-        packet_out and packet_out_dropped (queue full), both with the fast path's, digests_dropped,
-        idle_timeouts_dropped, stream_errors_dropped, unknown_stream_messages, requests_pending."""
+        """Returns packet_in, packet_in_dropped (queue full), packet_in_malformed,
+        packet_in_unexpected, packet_out and packet_out_dropped (queue full), both with the fast
+        path's, digests_dropped, idle_timeouts_dropped, stream_errors_dropped,
+        unknown_stream_messages, requests_pending."""
 
     def close(self) -> None:
         """Ends the stream and the connection; ("closed", 1, ...) follows. Idempotent."""
 
 @final
 class TapSet:
-    """TAP interfaces, read by one thread of its own; an interface is named by its ifindex.
+    """TAP interfaces, identified by ifindex. A thread of the set reads them.
 
-    They are made in the network namespace of the thread that calls add()."""
+    They are created in the network namespace of the thread that calls add()."""
 
     def __new__(
         cls, *, queue_limit: int = 1024, fast_path: FastPath | None = None, rests: bool = False
     ) -> TapSet:
-        """queue_limit: frames held for Python per interface; more are dropped and counted.
-        fast_path: frames that it takes are not queued for Python. rests: this set's queues get
-        nothing before the fast path has a client whose packet metadata are known; until then those
-        get all that others have open, such as a stand-in."""
+        """queue_limit: frames queued for Python per interface; more are dropped and counted.
+        fast_path: frames that it handles are not queued for Python. rests: this set's queues are
+        detached until the fast path has a client with packet metadata. Meanwhile queues of other
+        processes, such as a stand-in, receive all frames."""
 
     def add(
         self,
@@ -169,61 +169,65 @@ class TapSet:
         base: int = 0,
         queue: int | None = None,
     ) -> int:
-        """Creates the TAP, or opens one that is there (it may have several queues, one for each
-        that has it open, and lives as long as one of them), sets MTU (68..65535) and MAC
-        ("02:00:00:00:01:01") and returns its ifindex plus base, by which the set knows it. Down
-        until set_up; carrier on until set_carrier. queue: the descriptor of a queue of it that is
-        open, of which the set makes a copy, instead of opening another."""
+        """Creates the TAP or opens an existing one, sets MTU (68..65535) and MAC
+        ("02:00:00:00:01:01"), and returns its ifindex plus base, which identifies it in this set.
+        The TAP is down until set_up, its carrier on until set_carrier. It may have several queues,
+        and exists as long as one of them. queue: descriptor of an open queue, which the set
+        duplicates instead of opening another one."""
 
     def join(self, name: str, index: int, queue: int) -> None:
-        """Takes over a queue of a TAP that is there under this name and ifindex, of whose
-        descriptor the set makes a copy; attaches it and leaves the TAP as it is. ValueError: it is
-        not there."""
+        """Takes over a queue of an existing TAP with this name and ifindex: duplicates the
+        descriptor and attaches the queue. Does not change the TAP. Raises ValueError if there is no
+        such TAP."""
 
     def queue(self, index: int) -> int:
-        """Returns the descriptor of a TAP's queue, which stays the set's."""
+        """Returns the descriptor of a TAP's queue, which the set still owns."""
 
     def remove(self, index: int) -> None:
-        """Lets the interface go, its queue detached; it disappears unless it is persistent or
-        another process has a queue of it."""
+        """Detaches and closes the interface's queue. The interface disappears unless it is
+        persistent or another process has a queue of it."""
 
     def set_up(self, index: int, up: bool) -> None:
-        """Administrative state (IFF_UP)."""
+        """Sets the administrative state (IFF_UP)."""
 
     def set_carrier(self, index: int, up: bool) -> None:
-        """Carrier (TUNSETCARRIER)."""
+        """Sets the carrier (TUNSETCARRIER)."""
 
     def fileno(self) -> int: ...
     def read(self, max_frames: int) -> list[tuple[int, bytes]]:
-        """(ifindex, Ethernet frame) in order of arrival."""
+        """Returns (ifindex, Ethernet frame) pairs in order of arrival."""
 
     def write(self, frames: Sequence[tuple[int, bytes]]) -> int:
-        """Gives frames to the host; returns how many it took. The others are counted:
-        an interface that is down or not in the set, a full queue, a frame of an impossible size."""
+        """Sends frames to the host. Returns how many it accepted. The others are counted by reason:
+        an interface that is down or not in the set, a full queue, an invalid size."""
 
     def stats(self) -> dict[int, dict[str, int]]:
-        """By ifindex: rx_frames, rx_bytes, rx_dropped (queue full), rx_errors, tx_frames, tx_bytes,
-        tx_dropped_down, tx_dropped_full, tx_errors. Index 0: tx_unknown_interface."""
+        """Returns by ifindex: rx_frames, rx_bytes, rx_dropped (queue full), rx_errors, tx_frames,
+        tx_bytes, tx_dropped_down, tx_dropped_full, tx_errors. Index 0 has tx_unknown_interface."""
 
     def close(self) -> None:
-        """Removes all interfaces, as remove() does, and ends the thread. Idempotent."""
+        """Removes all interfaces like remove(), and ends the thread. Idempotent."""
 
 @final
 class FastPath:
-    """What passes between the TAPs of a TapSet and a P4RuntimeClient in their own threads, without
-    the GIL. Both are made with it; a new client takes the place of the one before.
+    """Forwards frames between the TAPs of a TapSet and a P4RuntimeClient in their threads, without
+    the GIL. Both get it as an argument; a new client replaces the previous one.
 
-    A frame passes if all tables say so, and is Python's otherwise: nothing is refused here.
+    A frame passes if all tables allow it. Python handles all others; no frame is refused here.
 
-    reason_field, interface_field: places in the metadata of packet-ins. for_the_host: reasons that
-    are for the host, and whether what comes by them is IP. link_protocols: EtherTypes other than IP
-    that the host sends (IS-IS passes, too). protocols: of IP; of ICMP and ICMPv6 the (protocol,
-    type) must be in `icmp`. withheld_ports: UDP ports from and to which only Python lets the
-    host send. In a VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that
-    the host may send; answered_in_place, protocols other than UDP that it may send and get;
-    answered_ports, UDP ports that it may get datagrams to. remember: IP packets are told before
-    the host gets them; told_limit: how many wait to be told, half of them for one reason; with more
-    they are Python's."""
+    reason_field, interface_field: indexes in the metadata of packet-ins. for_the_host: punt reasons
+    of packets for the host, and whether such packets are IP. link_protocols: EtherTypes other than
+    IP that the host may send (IS-IS passes, too). protocols: IP protocols that the host may send;
+    for ICMP and ICMPv6 the (protocol, type) must be in `icmp`. withheld_ports: UDP source or
+    destination ports whose packets from the host must go to Python.
+
+    In a VRF other than 0: vrf_ports, ranges of source and destination ports of UDP that the host
+    may send; answered_in_place, protocols other than UDP that it may send and receive;
+    answered_ports, destination UDP ports of datagrams that it may receive.
+
+    remember: Python gets a copy of each IP packet, by told(), before the host gets the packet.
+    told_limit: limit of queued copies, half of it for one reason. If it is reached, Python handles
+    the packet itself."""
 
     def __new__(
         cls,
@@ -246,26 +250,27 @@ class FastPath:
         taps: Sequence[tuple[int, int, int, Sequence[bytes], tuple[int, ...], tuple[int, ...]]],
         sources: Mapping[int, Sequence[bytes]],
     ) -> None:
-        """(ifindex, layer-3 interface, VRF, MAC addresses that the host has on it, packet-out
-        metadata of frames other than IP, and of IP); by VRF the addresses that are the host's in
-        this VRF alone. Replaces what was set before. None set: nothing passes."""
+        """Replaces the tables of interfaces. taps: (ifindex, layer-3 interface, VRF, the host's MAC
+        addresses on it, packet-out metadata of frames other than IP, and of IP). sources: the
+        host's addresses in this VRF alone, by VRF. Before the first call, nothing passes."""
 
     def would_send(self, index: int, frame: bytes) -> tuple[int, ...] | None:
-        """The metadata that a frame of the host's would be sent with; None: it is Python's."""
+        """Returns the metadata for sending a frame of the host; None if Python must handle it."""
 
     def would_give(self, frame: bytes, metadata: tuple[int, ...]) -> tuple[int, bytes] | None:
-        """The ifindex and frame that the host would get for a packet-in; None: it is Python's."""
+        """Returns the ifindex and the frame that the host would get for a packet-in; None if Python
+        must handle it."""
 
     def fileno(self) -> int: ...
     def told(self, max_packets: int) -> list[tuple[bytes, tuple[int, ...]]]:
-        """IP packets that the host has got (payload, metadata), in order."""
+        """Returns IP packets (payload, metadata) that were delivered to the host, in order."""
 
     def by_reason(self) -> dict[int, int]:
-        """Packets given to the host, by reason."""
+        """Returns the numbers of packets delivered to the host, by reason."""
 
     def stats(self) -> dict[str, int]:
-        """from_host, from_host_dropped (no room in the packet-out queue), to_host,
-        to_host_refused (by the kernel), to_host_untold (Python's, because told_limit waited)."""
+        """Returns from_host, from_host_dropped (packet-out queue full), to_host, to_host_refused
+        (by the kernel), to_host_untold (left to Python, as told_limit was reached)."""
 
 FpmEvent: TypeAlias = (
     tuple[Literal["open"], int, str]
@@ -276,55 +281,58 @@ FpmEvent: TypeAlias = (
 """
 ("open", connection, peer)       peer "address:port"; connection numbers are never reused
 ("frames", connection, [bytes])  payloads (netlink messages) of whole FPM frames, in order
-("error", connection, message)   bad framing: what and at which byte offset; closed follows
+("error", connection, message)   framing error with its byte offset; closed follows
 ("closed", connection, reason)
 """
 
 @final
 class FpmServer:
-    """Listens for zebra's FPM client. It only frames: version 1, type 1 (netlink), length including
-    the 4-byte header. It stops reading a connection while its queue is full, so nothing is dropped.
+    """Listens for zebra's FPM client, and splits the stream into frames: version 1, type 1
+    (netlink), length including the 4-byte header. It stops reading a connection while its queue is
+    full, so no frame is dropped.
 
-    listen: "127.0.0.1:2620" or "[::1]:2620"; port 0 picks one. OSError when it cannot listen."""
+    listen: "127.0.0.1:2620" or "[::1]:2620"; port 0 picks one. Raises OSError if it cannot
+    listen."""
 
     def __new__(cls, listen: str, *, queue_bytes: int = 8388608) -> FpmServer: ...
     def port(self) -> int: ...
     def fileno(self) -> int: ...
     def poll(self, max_events: int) -> list[FpmEvent]:
-        """At most `max_events` events; one "frames" is what one read of the socket held (some
-        256 KiB at most)."""
+        """Returns at most `max_events` events. One "frames" event has the frames of one read of the
+        socket, about 256 KiB at most."""
 
     def disconnect(self, connection: int, reason: str) -> None:
-        """Closes one connection; ("closed", connection, reason) follows. No-op if it is gone."""
+        """Closes one connection; ("closed", connection, reason) follows. No-op if it has ended."""
 
     def stats(self) -> dict[str, int]:
-        """connections, connections_refused, frames, bytes, framing_errors, reads_paused."""
+        """Returns connections, connections_refused, frames, bytes, framing_errors,
+        reads_paused."""
 
     def close(self) -> None:
         """Stops listening and closes every connection. Idempotent."""
 
 _Slot: TypeAlias = Any
-"""A prefix of one VRF: (vrf, (address, length)), of the types that the RouteTable was given."""
+"""A prefix of one VRF: (vrf, (address, length)), of the RouteTable's tuple types."""
 _Target: TypeAlias = Any
-"""What the switch does with packets; hashable. The table keeps each that it has seen."""
+"""The switch's action on packets; hashable. The table stores each target for ever."""
 _Text: TypeAlias = Any
-"""What a route message says beside its prefix; a tuple."""
+"""The contents of a route message except the prefix; a tuple."""
 
 @final
 class RouteMemo:
-    """Route messages (RTM_NEWROUTE, RTM_DELROUTE) whose text is known."""
+    """Decodes route messages (RTM_NEWROUTE, RTM_DELROUTE) of known text."""
 
     def __new__(cls, unusual_heads: bytes) -> RouteMemo:
-        """Prefixes whose first octet is in `unusual_heads` are never read."""
+        """Prefixes whose first octet is in `unusual_heads` always miss."""
 
     def learn(self, data: bytes, offset: int, length: int, text: _Text) -> bool:
-        """The message at `offset`, of this length, says `text` of its prefix, and so does every
-        other that differs in nothing else. Returns whether it is of a form that can be cut. Of the
-        message RTA_DST may occur once."""
+        """Learns that the message with this offset and length has this text, and so has every
+        message that differs only in the prefix. RTA_DST must occur only once in the message.
+        Returns False if the message cannot be cut, so that it would never hit."""
 
     def read(self, payloads: list[bytes], start: int, limit: int) -> tuple[RouteRun, int]:
-        """The routes of the payloads from `start` on, and how many payloads these are. Ends with
-        the payload that reaches `limit` routes, or before one of which a message is not known."""
+        """Reads payloads from `start` on. Returns their routes and the number of payloads read.
+        Ends with the payload that reaches `limit` routes, or before one with a miss."""
 
 @final
 class RouteRun:
@@ -332,7 +340,7 @@ class RouteRun:
 
     def __len__(self) -> int: ...
     def messages(self) -> list[tuple[_Text, bytes, int]]:
-        """Text, address and prefix length of each."""
+        """Returns text, address and prefix length of each route."""
 
 class _RouteEncoding(Protocol):
     def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]: ...
@@ -340,15 +348,15 @@ class _RouteEncoding(Protocol):
 
 @final
 class RouteTable:
-    """For each prefix: the routing daemon's route, what is known of it on the router's own links
-    (`onlink`), and what the switch shall hold (`desired`) and holds (`installed`).
+    """The table of prefixes: the routing daemon's route, the target by the router's own links
+    (`onlink`), and the `desired` and the `installed` target in the switch.
 
-    A route is known by the number of an *entry*: an object that many routes lead by. Methods raise
-    ValueError for a prefix that is none.
+    A route is the number of an *entry*, an object that many routes share. Methods raise ValueError
+    for an invalid prefix.
     """
 
     def __new__(cls, slot: type, prefix: type) -> RouteTable:
-        """`slot` and `prefix` are the tuple types of what is given back."""
+        """`slot` and `prefix` are the tuple types of returned prefixes."""
 
     @property
     def desired(self) -> RouteColumn: ...
@@ -356,155 +364,160 @@ class RouteTable:
     def installed(self) -> RouteColumn: ...
     @property
     def upserts(self) -> RouteQueue:
-        """Prefixes to be inserted or modified."""
+        """Prefixes to insert or modify."""
 
     @property
     def deletes(self) -> RouteQueue:
-        """Prefixes to be deleted."""
+        """Prefixes to delete."""
 
     def installed_uses(self, target: _Target) -> int:
-        """How many prefixes are installed with a target."""
+        """Returns the number of installed prefixes with a target."""
 
     def add_entry(self, entry: object) -> int:
-        """Keeps an entry; returns its number."""
+        """Stores an entry; returns its number."""
 
     def drop_entry(self, number: int) -> None:
-        """Forgets an entry. ValueError while a route leads by it."""
+        """Forgets an entry. Raises ValueError while a route uses it."""
 
     def entry_of(self, number: int) -> Any:
-        """The entry of a number; None if there is none."""
+        """Returns the entry of a number; None if there is none."""
 
     def entry_uses(self, number: int) -> int:
-        """How many routes lead by an entry."""
+        """Returns the number of routes that use an entry."""
 
     def entry(self, key: _Slot) -> Any:
-        """The entry by which a prefix's route leads; None where there is no route."""
+        """Returns the entry of a prefix's route; None if there is no route."""
 
     def set_entry(self, key: _Slot, number: int) -> None:
-        """A prefix's route leads by this entry; 0: there is none any more."""
+        """Sets the entry of a prefix's route; 0 removes the route."""
 
     def routes(self, vrf: int) -> int:
-        """How many routes a VRF has."""
+        """Returns the number of a VRF's routes."""
 
     def lengths(self, vrf: int, size: int) -> list[int]:
-        """The prefix lengths of a VRF's routes with addresses of so many octets, longest first."""
+        """Returns the prefix lengths of a VRF's routes with addresses of `size` octets, longest
+        first."""
 
     def set_onlink(self, key: _Slot, target: _Target | None) -> None:
-        """What the router's own links want for a prefix that has no route."""
+        """Sets the target by the router's own links, for use while the prefix has no route."""
 
     def set_neighbors(self, ipv4: list[bytes], ipv6: list[bytes]) -> None:
-        """The neighbours' addresses, for `apply` to say whether a prefix covers one."""
+        """Sets the neighbours' addresses, with which `apply` compares prefixes."""
 
     def walk(self, after: _Slot | None, limit: int) -> tuple[list[Any], Any]:
-        """At most `limit` prefixes behind `after` that have a route or are on a link, in order of
-        VRF, IPv4 before IPv6, address and length; and behind which to go on, None at the end."""
+        """Returns at most `limit` prefixes behind `after` that have a route or are on a link, in
+        order of VRF, IPv4 before IPv6, address and length. The second value is `after` of the next
+        call; None at the end."""
 
     def unwritten(self, start: int, limit: int) -> tuple[list[tuple[Any, Any]], int | None]:
-        """At most `limit` prefixes, with their targets, of which the switch does not hold what it
-        shall, from the record `start` on (0 is the first); and where to go on, None at the end.
-        There may be more where none was found: a step is bounded, too."""
+        """Returns at most `limit` prefixes whose installed target differs from the desired one,
+        with the desired target, from the record `start` on (0 is the first). The second value is
+        `start` of the next call; None at the end. Since a step is bounded, the list may be empty
+        before the end."""
 
     def unwanted(self, start: int, limit: int) -> tuple[list[Any], int | None]:
-        """The same of prefixes that the switch holds and shall not."""
+        """Returns the same for prefixes that are installed but not desired."""
 
     def learn_form(
         self, entity: bytes, head: bytes, field: int, size: int, key: _Slot, target: _Target
     ) -> None:
-        """The encoded Entity is this route; so is, for its prefix, every other that has the same
-        bytes before and behind its LPM match. `head` are the fields of its TableEntry before that,
-        `field` the match's id, `size` the octets of an address."""
+        """Learns the form of an encoded Entity, which is the given route. Entities with the same
+        bytes before and behind the LPM match are routes to the same target. `head` is the fields of
+        the TableEntry before the match, `field` the match's id, `size` the address size in
+        octets."""
 
     def forget_forms(self) -> None:
-        """What was learnt holds no more."""
+        """Forgets all forms."""
 
     def read_back(self, response: bytes, start: int, limit: int) -> tuple[int, int]:
-        """Puts routes of an encoded ReadResponse into `installed`, from the entity that begins at
-        `start` on, up to the first whose form was not learnt, and `limit` at most. Returns how many
-        these are, and where they end."""
+        """Stores routes of an encoded ReadResponse in `installed`, from the entity at offset
+        `start` on. Stops at the first entity of unknown form, or after `limit` routes. Returns the
+        number of routes and the offset where it stopped."""
 
     def unknown_texts(self, run: RouteRun) -> list[tuple[int, _Text]]:
-        """Numbers and texts of a run of which it has not been said what they mean, or no more."""
+        """Returns numbers and texts of a run that have no meaning, or whose meaning was
+        forgotten."""
 
     def set_updated(self, text: int, vrf: int, entry: int, target: _Target) -> None:
-        """Routes of this text are in this VRF and lead by this entry to this target."""
+        """Sets the meaning of a text: its routes are in this VRF, with this entry and target."""
 
     def set_deleted(self, text: int, vrf: int) -> None:
-        """Routes of this text are gone from this VRF."""
+        """Sets the meaning of a text: its routes are deleted from this VRF."""
 
     def forget_texts(self) -> None:
-        """Texts may mean something else by now."""
+        """Forgets the meanings of all texts, which may have changed."""
 
     def apply(self, run: RouteRun) -> tuple[RouteBlock, list[int], bool]:
-        """Takes the routes of a run in. Returns what is to change in the switch, the entries that
-        have lost their last route, and whether a prefix covers a neighbour. ValueError if it has
-        not been said of all texts what they mean; then nothing is done."""
+        """Applies the routes of a run. Returns the changes for the switch, the entries that lost
+        their last route, and whether a prefix covers a neighbour. Raises ValueError without any
+        change if a text has no meaning."""
 
     def take_in(self, block: RouteBlock) -> None:
-        """What a run changed is desired from now on, and queued where it is not installed."""
+        """Sets the desired targets of a run's changes; queues those that are not installed."""
 
     def in_flight(self) -> int:
-        """How many prefixes have a write under way."""
+        """Returns the number of prefixes with a write under way."""
 
     def set_in_flight(self, keys: Iterable[_Slot], under_way: bool) -> None: ...
     def is_in_flight(self, key: object) -> bool: ...
     def clear_in_flight(self) -> None:
-        """Nothing is under way any more; what a RouteBatch of before says is not believed."""
+        """Forgets all writes under way. Results of earlier RouteBatches are ignored from now on."""
 
     def next_upserts(
         self, limit: int, missing: Callable[[Any], object], encoding: _RouteEncoding
     ) -> RouteBatch:
-        """The newest of the queue, `limit` at most. `missing` is asked of a target whether it is
-        not to be written (anything true); what it allowed is believed until `forget_ready`.
-        `encoding` is asked once for each VRF and target."""
+        """Takes the newest prefixes of the queue, at most `limit`. `missing` returns a true value
+        for a target that must not be written yet; allowed targets are cached until `forget_ready`.
+        `encoding` is called once for each VRF and target."""
 
     def next_deletes(self, limit: int, encoding: _RouteEncoding) -> RouteBatch:
-        """The same of those to be deleted."""
+        """Takes the newest prefixes of the queue of deletes, at most `limit`."""
 
     def requeue_postponed(self) -> None:
-        """Puts back those that were passed over, since a write of theirs was under way."""
+        """Queues again the prefixes that were skipped because of a write under way."""
 
     def forget_ready(self) -> None:
-        """`missing` is to be asked again of all targets."""
+        """Clears the cache of targets that `missing` allowed."""
 
 @final
 class RouteBlock:
-    """Changes of many routes at a time, for `take_in`."""
+    """Changes of many routes, for `take_in`."""
 
     def __len__(self) -> int: ...
     def items(self) -> list[tuple[Any, Any]]:
-        """Prefixes and targets; None: to be deleted. Empty once taken in."""
+        """Returns prefixes and desired targets; None deletes. Empty after `take_in`."""
 
 @final
 class RouteBatch:
-    """Updates that go to the switch together. Their prefixes are in flight until it is told what
-    became of them, once."""
+    """Updates that go to the switch together. Their prefixes are in flight until `landed` or
+    `requeue` is called."""
 
     def __len__(self) -> int: ...
     def updates(self) -> list[bytes]:
-        """Each as a field of a WriteRequest."""
+        """Returns each update as a field of a WriteRequest."""
 
     def entries(self) -> list[tuple[Any, Any]]:
-        """Prefixes and targets; None: deleted."""
+        """Returns prefixes and targets; None for a deletion."""
 
     def operations(self) -> list[int]:
-        """P4Runtime's Update.Type of each."""
+        """Returns P4Runtime's Update.Type of each update."""
 
     def unready(self) -> list[tuple[Any, Any]]:
-        """Prefixes and targets that were taken from the queue and left out: their target is
-        missing."""
+        """Returns prefixes and targets that were taken from the queue but left out, since their
+        target is missing."""
 
     def absent(self) -> list[Any]:
-        """Prefixes that were taken from the queue of deletes and are not installed."""
+        """Returns prefixes that were taken from the queue of deletes but are not installed."""
 
     def landed(self, applied: bool) -> None:
-        """They are under way no more; `applied`: the switch has done all of it."""
+        """Ends the writes. `applied`: the switch has applied all updates."""
 
     def requeue(self) -> None:
-        """They are under way no more, and wait again."""
+        """Ends the writes and queues the prefixes again."""
 
 @final
 class RouteColumn(MutableMapping[Any, Any]):
-    """Prefixes and their targets. May change while it is walked, in the order of no one."""
+    """Prefixes and their targets. It may change during an iteration, whose order is unspecified."""
 
     def __getitem__(self, key: object) -> Any: ...
     def __setitem__(self, key: _Slot, value: _Target) -> None: ...
@@ -515,7 +528,7 @@ class RouteColumn(MutableMapping[Any, Any]):
 
 @final
 class RouteQueue(MutableMapping[Any, None]):
-    """Prefixes that wait, as keys; `popitem` gives the newest."""
+    """Queued prefixes as keys; `popitem` returns the newest."""
 
     def __getitem__(self, key: object) -> None: ...
     def __setitem__(self, key: _Slot, value: None) -> None: ...

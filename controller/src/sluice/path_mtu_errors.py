@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class PathMtuErrors:
-    """Looks at what this router's host stack is given."""
+    """Inspects packets that this router's host stack is given."""
 
     def __init__(self, associations: Associations) -> None:
         self._associations = associations
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """Takes what a packet to this router tells of a path MTU, if it does."""
+        """Applies the path MTU that a packet to this router reports, if any."""
         if not self._associations.table.wanted:
             return
         try:
@@ -52,7 +52,7 @@ class PathMtuErrors:
         return None
 
     def _take(self, error: TooBig, sa: SecurityAssociation, packet: PuntedPacket) -> str:
-        """Has an error count or not. Returns the name to count it by."""
+        """Applies an error or ignores it. Returns the name of its counter."""
         if packet.bundle == 0:
             return "refused: came in clear"
         if packet.bundle != sa.settings.bundle:

@@ -2,18 +2,18 @@
 """The SPDs of a running router: their start, their commits, their flow caches on and off.
 
 A commit is planned (`state.spd`), put on disk (`spdstore`), written by the reconciler ahead of
-everything else, and made true once the switch has acknowledged it: when `commit` returns, no packet
-whose look-up comes later is treated by the old policy. What fails on the way leaves the old policy,
-or drops (an epoch or generation that the switch and the controller do not share serves nobody).
-One change at a time; they queue.
+everything else, and made true once the switch has acknowledged it: when `commit` returns,
+the old policy applies to no later lookup. A failure on the way leaves the old policy or drops
+packets: an epoch or generation that switch and controller do not share matches no packet. Changes
+queue and run one at a time.
 
 A session (`run`) begins when the kernel has told this router's addresses, which the generated rules
-name: what the switch holds is compared with what it should, and corrected. A restart with another
-configuration is one change, never a mix of both: what differs is closed before anything is written
-(`closing`), then the lists become the new ones, all at once or closed meanwhile, and only then are
-interfaces bound and let in (`Reconciler.open`). Numbers are never guessed: a record on disk that
-cannot be read ends the program. What was committed last, and which caches were turned on or off, is
-what a restart goes on with (`policy_start`).
+name: the switch is compared with the desired state, and corrected. A restart with another
+configuration is one change, never a mix of both: entities that differ are closed before anything
+is written (`closing`), then the lists become the new ones, all at once or closed meanwhile, and
+only then are interfaces bound and let in (`Reconciler.open`). Numbers are never guessed: a record
+on disk that cannot be read ends the program. A restart resumes with the last committed rules and
+the last on/off state of each cache (`policy_start`).
 
 Depends on state.spd, spdstore, policy_start, rule_book, reconciler, flow_tables and
 policy_entities.
@@ -138,12 +138,12 @@ class Policy:
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
-        """Told of every change that is in force: what it was, the SPDs, and their lists."""
+        """Called after each change takes effect, with its description, the SPDs and their lists."""
         self.associations: Callable[[], Mapping[Kind, Mapping[Key, Value]]] = dict
-        """Gives the entities of the SAs that engines are told."""
+        """Returns the entities of the SAs that engines are told."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
-        """Set while what the switch holds of policy is what it should hold."""
+        """Set while the policy in the switch equals the desired policy."""
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
@@ -166,7 +166,7 @@ class Policy:
     # -- a session
 
     def closing(self, installed: Entities, moved_interfaces: Container[int] = ()) -> Closing:
-        """What the switch, as it was found, must not hold beside what the configuration says.
+        """Returns the installed entities that must not coexist with the new configuration.
 
         `moved_interfaces` are numbers that may have meant another interface.
         """
@@ -179,7 +179,7 @@ class Policy:
         return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
 
     def _warn_of_a_lost_record(self, installed: Entities) -> None:
-        """The switch has lists, and nothing is known of any: what was committed is forgotten."""
+        """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
         if self.spds and not self._has_record and installed[Kind.INBOUND_LIST]:
             log.warning(
                 "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
@@ -300,7 +300,7 @@ class Policy:
         return changes
 
     def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: Changes) -> None:
-        """What bundles of a mirrored SPD carried is checked against its inbound list."""
+        """Binds bundles of a mirrored SPD to its inbound list, which checks their packets."""
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
         if list_id is not None:
@@ -412,7 +412,7 @@ class Policy:
         return self.table.lists.get(list_id) or self._unacknowledged.get(list_id)
 
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
-        """What the rules say of a cached flow; None where more than its key decides."""
+        """Returns the rules' verdict on a cached flow; None where more than its key decides."""
         state = self.table.lists.get(slot.list_id)
         packet = slot.key.selectors()
         if state is None or packet is None:
@@ -420,9 +420,11 @@ class Policy:
         return FlowVerdict(state.counts.epoch, *state.search(packet))
 
     async def put_right(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Has `look` find out which lists the switch holds, while none changes; those that are not
-        as they should be get new numbers, so that nothing counts that was said of them meanwhile.
-        PolicyError."""
+        """Repairs lists that differ from the desired state, while no other change runs.
+
+        `look` finds out which lists the switch holds. Wrong lists get new numbers, so that verdicts
+        given on them meanwhile do not apply. Raises PolicyError.
+        """
 
         async def change() -> None:
             session = self._session
@@ -536,7 +538,7 @@ class Policy:
         return self._session
 
     async def _carry_out_or_put_right(self, session: Session, commit: Commit, change: str) -> None:
-        """Carries a commit out; `change` is what to call it. What fails is put right."""
+        """Carries a commit out and repairs a failed one; `change` is its name in messages."""
         before = self.table.lists
         lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
         try:
@@ -550,7 +552,7 @@ class Policy:
             self.on_changed(change, commit.spds, lists)
 
     async def _put_right(self, session: Session) -> None:
-        """A commit was refused half-way: what got through gets the old rules and new numbers."""
+        """Repairs a commit refused half-way: its lists get the old rules and new numbers."""
         for spd in self.spds:
             lost = self._with_lost(Commit(()), [spd], self._installed())
             try:
@@ -559,7 +561,7 @@ class Policy:
                 log.error("policy %s: drops until it is committed anew: %s", spd, error)
 
     def _save(self, commit: Commit) -> None:
-        """What will be so with the commit, on disk. Raises SpdStoreError."""
+        """Saves the state that follows the commit to disk. Raises SpdStoreError."""
         self._store.save(self._record(commit))
 
     def _record(self, commit: Commit) -> SpdRecord:
@@ -567,7 +569,7 @@ class Policy:
         return record._replace(caches=dict(self._said), bundles=self.bundle_names)
 
     def _save_again(self) -> None:
-        """What is so, after a change that failed: a restart is not to make it."""
+        """Saves the current state after a failed change, so that a restart does not apply it."""
         try:
             self._save(Commit(()))
         except SpdStoreError as error:

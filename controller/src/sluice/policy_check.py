@@ -25,9 +25,9 @@ from sluice.yamlreader import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """What rules are checked against: a configuration, or nothing but themselves.
+    """Context of a check: a configuration, or none.
 
-    `own` are this router's addresses by SPD; None: those of the configuration.
+    `own` are this router's addresses by SPD; None: the addresses of the configuration.
     """
 
     config: Config | None = None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration says of policy, as entities of the switch.
+"""Translates the policy configuration into entities of the switch.
 
-Every layer-3 interface has a binding in both directions, "none" where no SPD guards it: what is not
-bound, drops. An interface of an SPD is bound only once its lists are in the switch (`bindings`).
+Every layer-3 interface has a binding in both directions, "none" where no SPD guards it: packets of
+an unbound interface are dropped. An interface of an SPD is bound only once its lists are in the
+switch (`bindings`).
 Pure; depends on config and entities.
 """
 
@@ -52,10 +53,10 @@ LIST_KINDS = {
 
 
 def without_lists(config: Config) -> Changes:
-    """What does not need any list: ports of engines, and without any SPD the interfaces."""
+    """Returns the entities that need no list: engine ports and, without any SPD, the bindings."""
     changes = Changes()
     for engine in config.policy.engines:
-        # What an engine decrypted says itself where it came in; it is of no VRF of its own.
+        # A decrypted packet carries its own ingress; the engine's port belongs to no VRF.
         interface = L3Interface(engine.l3_if, 0, Role.ENGINE)
         changes.set(Kind.L3_INTERFACE, Attachment(engine.port, 0), interface)
     if not config.policy.spds:
@@ -68,12 +69,14 @@ def bindings(
     list_id: Callable[[str, Direction], int | None],
     associations: Mapping[Kind, Mapping[Key, Value]],
 ) -> Changes:
-    """What is right only once the lists in the switch are: interfaces, bundles, SAs.
+    """Returns the entities that are valid only once the lists are in the switch.
 
-    "None" too, since a packet meets the policy of two interfaces. Outbound SAs too: flows name
-    bundles by number, and only now no flow is left that means another bundle by it. What refers to
-    a list that has no number yet (`list_id` gives None) is left out. `associations` has the
-    entities of the SAs that engines are told.
+    - Interfaces. "None" bindings too, since a packet meets the policy of two interfaces.
+    - Bundles and SAs. Outbound SAs too: flows name bundles by number, and only now no flow is left
+      whose number means another bundle.
+
+    Entities that refer to a list without a number (`list_id` returns None) are left out.
+    `associations` holds the entities of the SAs that engines are told.
     """
     changes = Changes()
     _bind_interfaces(config, list_id, changes)
@@ -113,10 +116,10 @@ def _bind_bundle(
 
 
 def vrf_of(config: Config, spd: str) -> int:
-    """The VRF of the interfaces that an SPD guards, where they are of one."""
+    """Returns the VRF of the interfaces that an SPD guards; they must share one."""
     return next(one.vrf.id for one in config.interfaces if one.spd == spd)
 
 
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
-    """Numbers of bundles that meant another bundle; `bundle_names` are as the switch has them."""
+    """Returns the numbers that meant another bundle. `bundle_names` are as the switch has them."""
     return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

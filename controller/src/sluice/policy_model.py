@@ -20,7 +20,7 @@ ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 
 
 class Action(IntEnum):
-    """What a rule does with a packet; the numbers are the pipeline's verdicts."""
+    """Actions of a rule; the numbers are the pipeline's verdicts."""
 
     BYPASS = 1
     DISCARD = 2
@@ -28,7 +28,7 @@ class Action(IntEnum):
 
 
 class Direction(Enum):
-    """Which of an SPD's two lists."""
+    """Selects one of an SPD's two lists."""
 
     __hash__ = object.__hash__  # a first packet looks it up often, and Enum's is Python code
     INBOUND = "inbound"
@@ -36,7 +36,7 @@ class Direction(Enum):
 
 
 class Scope(Enum):
-    """Which packets a rule looks at: this router's own ones, those in transit, or both."""
+    """Packets that a rule applies to: this router's own, transit packets, or both."""
 
     ANY = "any"
     OWN = "own"
@@ -107,7 +107,7 @@ Protocols: TypeAlias = tuple[int, ...] | Opaque | None
 
 
 class Selectors(NamedTuple):
-    """What policy can see of a packet (RFC 4301, 4.4.1.1).
+    """Selectors of a packet (RFC 4301, 4.4.1.1).
 
     `source_port` and `destination_port` are None where the packet has none to show: a later
     fragment, or a protocol without ports. `icmp` is type << 8 | code, or None likewise. `protocol`
@@ -172,8 +172,8 @@ class Rule(NamedTuple):
     """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY.
 
     A generated rule matches this router's own packets only (`Selectors.is_own`). `protocol` is
-    OPAQUE where only packets match whose protocol cannot be seen. `audit`: what the rule discards
-    goes to the audit log.
+    OPAQUE where only packets match whose protocol cannot be seen. `audit`: packets that
+    the rule discards go to the audit log.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Rule(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a search came to: the rule's id (the list's `final_id` where none matched), its action.
+    """Result of a search: the rule's id (the list's `final_id` where none matched), its action.
 
     `bundle` is the pipeline's number of the bundle that a PROTECT names, else 0.
     """

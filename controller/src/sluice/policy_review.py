@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for people to look at: as a line of text, and what a commit would change.
+"""Renders rules for operators: a rule as a line of text, a commit as a list of differences.
 
 `describe` for `sluice show spd`, `diff` for `sluice spd diff`. Pure; depends on policy_model.
 """
@@ -60,7 +60,7 @@ def _ranges(ranges: tuple[AddressRange, ...] | None) -> str:
 
 
 class Change(Enum):
-    """What a new list does to a rule of that name."""
+    """Kinds of differences between two lists, per rule name."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -84,9 +84,9 @@ class RuleChange:
 
 
 def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
-    """What turns one list into the other, removed rules first, then in the new order.
+    """Returns the differences between two lists: removed rules first, then in the new order.
 
-    Rules are told apart by name. Only those count as moved that the fewest moves need.
+    A rule is identified by its name. The rules reported as moved are a smallest possible set.
     """
     old = {rule.name: (at, rule) for at, rule in enumerate(before, 1)}
     new = {rule.name: (at, rule) for at, rule in enumerate(after, 1)}
@@ -109,6 +109,6 @@ def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
 
 
 def _in_order(before: list[str], after: list[str]) -> set[str]:
-    """Names that can be said to have kept their place."""
+    """Returns the names that kept their relative order."""
     blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
     return {name for block in blocks for name in before[block.a : block.a + block.size]}

@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Policy that cannot be, or a change of it that was not made, in a sentence."""
+    """Impossible policy, or a change of policy that was not made, as a sentence."""
 
 
 class Room(NamedTuple):
-    """What the pipeline has room for: flows of a direction's lists together, rules, list ids."""
+    """Capacity of the pipeline: flows of a direction's lists together, rules, list ids."""
 
     flows: Mapping[Direction, int]
     rules: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an SPD does that its author may not mean: what `sluice spd check` warns of.
+"""Warnings of `sluice spd check`: effects of an SPD that its author may not intend.
 
 A router that guards its interfaces guards them against itself too. Sessions of its routing daemons
 need rules like anybody's traffic (DESIGN: only ND and IKE have theirs generated), and a discard
@@ -55,7 +55,7 @@ class Guarded(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What is known beside the rules. `own` are this router's addresses in the guarded VRFs;
+    """Facts beside the rules. `own` are this router's addresses in the guarded VRFs;
     `routing` is None where nothing is known of FRR; `elsewhere` are the networks on interfaces that
     this SPD does not guard; `are_errors_checked` is the SPD's `icmp_errors`."""
 
@@ -67,7 +67,7 @@ class Surroundings(NamedTuple):
 
 
 def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
-    """Sentences, none where there is nothing to say."""
+    """Returns the warnings as sentences."""
     found = [*_configured_bgp(rules, around), *_configured_ospf(rules, around)]
     found += _path_mtu(rules, are_errors_checked=around.are_errors_checked)
     found += _traceroute(rules)
@@ -81,7 +81,7 @@ def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
 
 
 def _obstacle(rules: Rules, packet: Selectors) -> str | None:
-    """Who discards a packet that leaves, or its answer; None where both pass."""
+    """Returns why an outgoing packet or its answer is discarded; None where both pass."""
     answer = packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -140,7 +140,7 @@ def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
 
 
 def _bgp_obstacle(rules: Rules, own: Address, far: Address, far_port: int) -> str | None:
-    """Why neither end can open the session; None if one can. `far_port` is the peer's."""
+    """Returns why neither end can open the session; None if one can. `far_port` is the peer's."""
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
     active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
     return active if passive else None
@@ -154,7 +154,7 @@ def _no_bgp(own: Address, far: Address, peer: BgpPeer, obstacle: str) -> str:
 
 
 def _on_link(peer: BgpPeer, around: Surroundings) -> Iterator[tuple[Address, Address]]:
-    """Our address and theirs, if the peer is on the link of a guarded interface."""
+    """Yields our and the peer's address, if the peer is on the link of a guarded interface."""
     if peer.interface is not None:
         if any(one.name == peer.interface for one in around.guarded):
             yield LINK_LOCAL, LINK_LOCAL_PEER

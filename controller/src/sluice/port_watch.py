@@ -19,7 +19,7 @@ from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0
-"""Seconds between two questions."""
+"""Seconds between two requests."""
 PATIENCE = 5.0
 """Seconds without an answer after which the switch is said to hang."""
 
@@ -36,11 +36,11 @@ class PortWatch:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the switch, as sentences."""
+        """Returns the problems of the switch, as sentences."""
         return self._silence + self._missing
 
     async def run(self, session: Session) -> None:
-        """Asks until cancelled. Raises P4RuntimeError when the session ends."""
+        """Polls until cancelled. Raises P4RuntimeError when the session ends."""
         try:
             while True:
                 try:
@@ -89,7 +89,7 @@ class PortWatch:
         self._on_changed(found)
 
     def _find_missing(self) -> Iterator[str]:
-        """What the configuration names and the switch does not have."""
+        """Returns the ports that the configuration names and the switch does not have."""
         if self.ports is None:
             return
         wanted = self._config.switch.cpu_port

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Being the switch's primary: sessions, one after the other, each given out once it may write.
+"""Keeps this controller primary: opens sessions in turn, and hands each out once it may write.
 
 Of several controllers one is primary, and the others stand by (`stand_by`): they wait for a turn
-that the switch tells them of, and displace nobody. One that lost its turn to another, and does not
-get it back within its patience, is displaced (`DisplacedError`): it is to let go of what only a
-primary has. Depends on p4runtime.
+that the switch tells them of, and displace nobody. A primary that lost its turn, and does not get
+it back within its patience, is displaced (`DisplacedError`): it must release the resources of a
+primary. Depends on p4runtime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RECONNECT, LAST_RECONNECT = 0.05, 2.0
 EAGER_SECONDS = 5.0
-"""After a session: a switch that restarts is back by then, and is asked for at the first pace."""
+"""Time after a session during which reconnects use the first interval: a switch that restarts is
+back by then."""
 PATIENCE = 3.0
 """Seconds that a primary which lost its session waits while another one has its turn: the switch
 may not have noticed yet that the session is over."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives up what the controller does not need: of root's capabilities it keeps CAP_NET_ADMIN.
+"""Drops the capabilities that the controller does not need: it keeps CAP_NET_ADMIN only.
 
 That makes TAPs (also those of a restart), talks to the kernel about addresses, neighbours and
 routes, and lets the user write /proc/sys/net. Files are opened by the user's own permissions: root
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PrivilegeError(Exception):
-    """The process has not what it needs, or cannot give up the rest; says what to do."""
+    """The process lacks a privilege, or cannot drop the rest; the message says what to do."""
 
 
 def has(capability: int) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a full table has come: what is under way, and how fast routes come in.
+"""Progress of a full table load: the current phase and the rate of incoming routes.
 
-Nobody says beforehand how large a table is: zebra's replay has no end mark. What is known is how
-many routes were named, how many of the switch's or of an earlier session's were not yet, and the
-pace of the last seconds. Pure: the caller brings the clock.
+The size of a table is not known in advance: zebra's replay has no end mark. Known are how many
+routes were named, how many of the switch's or of an earlier session's were not yet, and the rate of
+the last seconds. Pure: the caller brings the clock.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 WINDOW = 5
-"""Seconds over which the pace is taken."""
+"""Seconds over which the rate is averaged."""
 
 
 class Phase(StrEnum):
-    """What is under way, in the order in which one follows the other."""
+    """Phases of a load, in chronological order."""
 
     NO_SWITCH = "waiting for the switch"
     READING = "reading what the switch holds"
@@ -27,7 +27,7 @@ class Phase(StrEnum):
 
 
 class Facts(NamedTuple):
-    """What decides the phase."""
+    """The inputs of `phase_of`."""
 
     connected: bool
     compared: bool
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
 
 
 def phase_of(facts: Facts) -> Phase:
-    """What is under way. Routes come in while others are written: the former is said."""
+    """Returns the current phase. REPLAY takes precedence over WRITING when both are under way."""
     if not facts.connected:
         return Phase.NO_SWITCH
     if not facts.compared:
@@ -50,13 +50,13 @@ def phase_of(facts: Facts) -> Phase:
 
 
 class Pace:
-    """Events a second, over the last seconds."""
+    """Rate of events per second, over the last `WINDOW` seconds."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
     def note(self, events: int, now: float) -> None:
-        """So many came just now."""
+        """Counts `events` at time `now`."""
         second = int(now)
         if second not in self._counts:
             for old in [one for one in self._counts if one <= second - WINDOW]:
@@ -64,7 +64,7 @@ class Pace:
         self._counts[second] = self._counts.get(second, 0) + events
 
     def per_second(self, now: float) -> float:
-        """The mean of the last whole seconds, and of what there is of this one."""
+        """Returns the mean over the last whole seconds and the elapsed part of the current one."""
         second = int(now)
         recent = [one for one in self._counts if second - WINDOW < one <= second]
         if not recent:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do with a punted packet: give it to the host, answer it, fragment it, hold it.
+"""Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
 `PuntHandler.handle(packet, now)` decides and leaves its decisions in `Outcome`; it sends nothing.
 Every packet ends in exactly one of those ways or in a named counter. An error about a packet that
@@ -56,27 +56,27 @@ ANSWERED = {
 
 
 class Tunnel(NamedTuple):
-    """What protection by a bundle costs, in bytes of IP packet."""
+    """Path MTU and overhead of a bundle, in bytes of IP packet."""
 
     path_mtu: int
     overhead: int
 
 
 class PolicyDesk(Protocol):
-    """Who searches the lists for packets that miss (`first_packets.FirstPackets`)."""
+    """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
 
     def asks(self, packet: PuntedPacket) -> bool:
         """Whether a list is asked about the packet."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
-        """The frames to re-inject, and with what; none where the packet is discarded or waits."""
+        """Returns frames to re-inject and their metadata; none for a discarded or held packet."""
 
     def expire(self, now: float) -> None:
         """Gives up the packets that have waited too long."""
 
 
 class Outcome:
-    """What is to be done after a slice of packets."""
+    """Actions that follow from a slice of packets."""
 
     __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
 
@@ -153,7 +153,7 @@ class PuntHandler:
     # -- ICMP errors
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: Outcome) -> None:
-        """The neighbour of these does not answer."""
+        """Handles packets whose neighbour does not answer."""
         for packet in packets:
             self._answer(packet, ErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
 
@@ -244,7 +244,7 @@ class PuntHandler:
         outcome.to_host.append((packet.egress_l3_if, ethernet + answer))
 
     def _mtu(self, packet: PuntedPacket, mtu: int) -> int:
-        """What the interface takes, less what protection adds."""
+        """Returns the interface's or tunnel's MTU less the overhead of protection, in bytes."""
         if packet.verdict != self._packets.verdict_protect:
             return mtu
         tunnel = self._tunnels.get(packet.sa_bundle)
@@ -295,7 +295,7 @@ class PuntHandler:
         return Path(packet.egress_l3_if, address)
 
     def release(self, path: Path, outcome: Outcome) -> None:
-        """The switch can forward to this neighbour now: its packets go on."""
+        """Releases the held packets of a neighbour that the switch can forward to now."""
         identifier = self._fib.nexthops.id_of(path)
         packets = self._held.release(path)
         if identifier is None:
@@ -308,7 +308,7 @@ class PuntHandler:
     def neighbor_changed(
         self, path: Path, state: NeighborState, now: float, outcome: Outcome
     ) -> None:
-        """What the kernel says of a neighbour, after the Fib has taken it in."""
+        """Handles a neighbour notification of the kernel, after the Fib has applied it."""
         if path not in self._held:
             return
         if self._fib.neighbors.mac_of(path) is not None:

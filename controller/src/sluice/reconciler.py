@@ -3,25 +3,27 @@
 
 Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop, member, group,
 route, ...), waiting for the acknowledgement of one kind before the next begins, and then deletes in
-descending order. An entity whose references are not installed waits; one that is still referred to
-is not deleted; a change is a MODIFY. So the switch never holds a dangling reference whatever fails.
+descending order. An entity whose references are not installed waits; an entity that is still
+referred to is not deleted; a change is a MODIFY. So the switch never holds a dangling reference,
+whatever fails.
 Links, addresses and neighbours concern smaller kinds than routes, and a long run of routes is
 interrupted for them after the batch at hand. An empty switch (`compare`) gets the routes that are
 `near` before an interface is let in, and the rest of the table after it: see `table_order`.
 
 Errors. Every refused update is kept under its name (`failures`), retried with growing delay, and
-gone once it succeeds. "Already exists" and "not found" mean that the switch is not as it was
-thought to be: they are corrected at once with the other operation.
+gone once it succeeds. "Already exists" and "not found" mean that the switch differs from the
+inventory: the other operation corrects this at once.
 
 Start and reconnect. `read_back` learns what the switch holds, `withdraw` takes out what must not
-stand beside the new configuration, `compare` queues the difference. What is right is not touched.
-What nobody wants (an orphan) is deleted when its kind is released, which the controller does once
-the sources have said all they know. New entities of kinds that are held (`hold`) wait until `open`.
+stand beside the new configuration, `compare` queues the difference. Correct entities are not
+touched. An entity that no source wants (an orphan) is deleted when its kind is released, which the
+controller does once the sources are complete. New entities of kinds that are held (`hold`) wait
+until `open`.
 
-Routes. What is desired and installed of them, and what waits to be written, is in a native table
-(`sluice._native.RouteTable`), which also makes their writes: here it is said once for each target
-whether it may be referred to. Where a route has failed, and for routes that are near, the general
-way is taken, which sees the same table as dictionaries.
+Routes. Desired, installed and queued routes are in a native table (`sluice._native.RouteTable`),
+which also builds their writes; this module only tells it, once per target, whether the target may
+be referred to. Failed routes and routes that are `near` take the general path, which sees the same
+table as dictionaries.
 
 Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
 task (`run`) does all the writing.
@@ -122,7 +124,7 @@ class Reconciler:
         self.compared = False
         self._comparisons = 0
         self.reading: Inventory | None = None
-        """What was read back so far, while it is."""
+        """Entities read back so far; None when no read-back is under way."""
         self._upserts: dict[Kind, Queue] = {kind: {} for kind in Kind}
         self._deletes: dict[Kind, Queue] = {kind: {} for kind in Kind}
         self._upserts[Kind.ROUTE] = self._routes.upserts
@@ -136,7 +138,7 @@ class Reconciler:
         self._deferred: deque[Mapping[Key, Value | None] | RouteBlock] = deque()
         """Changes of the kind that is being compared, which came meanwhile."""
         self._in_flight: set[Key] = set()
-        """Those of all kinds but routes."""
+        """Keys in flight, of all kinds but routes."""
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
         self._held: frozenset[Kind] = frozenset()
@@ -201,8 +203,10 @@ class Reconciler:
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
 
     def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Has the orphans deleted that do not stay, a block at each step, of a kind that is not
-        released. What is wanted by now is none any more."""
+        """Deletes the orphans of an unreleased kind for which `stays` is false, a block per step.
+
+        An entity that is desired by now is no longer an orphan.
+        """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
         def looked_at(key: Key) -> bool:
@@ -218,11 +222,11 @@ class Reconciler:
             yield
 
     def hold(self, kinds: Iterable[Kind]) -> None:
-        """What the switch does not hold yet of these kinds waits; what it holds is kept true."""
+        """Defers new entities of these kinds until `open`; still corrects installed ones."""
         self._held = frozenset(kinds)
 
     def open(self) -> None:
-        """Nothing waits any more."""
+        """Ends `hold`, and retries the entities that wait."""
         self._held = frozenset()
         self.failures.retry_waiting()
         self._work.set()
@@ -292,7 +296,7 @@ class Reconciler:
             self._in_flight.difference_update(keys)
 
     def found(self, kind: Kind, key: Key, value: Value | None) -> None:
-        """The switch holds this, or nothing, whatever it was thought to hold: to be put right.
+        """Records that the switch holds `value` (None: nothing), and queues the correction.
 
         Lists are put right by a commit, since new numbers have to be on disk first.
         """
@@ -309,7 +313,7 @@ class Reconciler:
     # -- start and reconnect
 
     def disconnect(self) -> None:
-        """The session is over: what the switch holds is not known until it is read back."""
+        """Ends the session: the state of the switch is unknown until the next read-back."""
         self.compared, self.reading = False, None
         if self._table is not None:
             self._table.cancel()
@@ -321,10 +325,10 @@ class Reconciler:
     async def read_back(
         self, session: Writer, closing: Callable[[Entities], Closing] = lambda _: Closing()
     ) -> bool:
-        """Learns what the switch holds, and closes what `closing` says of it.
+        """Reads the state of the switch, and closes the entities that `closing` names.
 
-        Routes are read last: what is to be closed does not wait for a full table. A large one is
-        not waited for at all (`table_reading`). Returns whether anything was closed. Raises
+        Routes are read last, so that closing does not wait for a full table. A large table is not
+        waited for at all (`table_reading`). Returns whether anything was closed. Raises
         P4RuntimeError.
         """
         self._routes.clear_in_flight()
@@ -373,8 +377,10 @@ class Reconciler:
         self.on_progress()
 
     async def _compare(self, kind: Kind) -> None:
-        """In slices. What is desired of this kind stands still meanwhile: changes wait for the end.
-        Those that came before keep their place, ahead of the rest."""
+        """Compares a kind in slices. Changes of its desired state wait for the end.
+
+        Changes queued before keep their place, ahead of the rest.
+        """
         self._comparing = kind
         try:
             await self._find_difference(kind)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolution: which neighbours the kernel is asked for, and when the question can be put.
+"""Neighbour resolution: decides which neighbours the kernel shall resolve, and when.
 
 Routes and packets want neighbours; `state.keeper` says when each is due; the kernel's answer comes
-as a NeighborChanged. A question waits until the kernel's neighbour table was read for the first
-time, so that what is known there is not asked for, and until the neighbour's interface is known.
+as a NeighborChanged. A request waits until the kernel's neighbour table was read for the first
+time, so that known neighbours are not requested, and until the neighbour's interface is known.
 Depends on state, held and the kernel's input.
 """
 

@@ -37,14 +37,14 @@ _END = object()
 
 
 class Step(NamedTuple):
-    """What one slice came to."""
+    """Result of one slice."""
 
     more: bool
     """Whether there is more to do now; else the next datagram says so."""
     events: Sequence[RouteEvent] = ()
-    """What follows from it, to be applied before the next."""
+    """Events that follow from the slice, to be applied before the next slice."""
     routes: int = 0
-    """How many routes these are about."""
+    """Number of routes that the events concern."""
     settled: bool = False
     """Whether all routes have been compared."""
 

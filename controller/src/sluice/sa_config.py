@@ -77,7 +77,7 @@ def unicast(value: object) -> Address:
 
 
 def _member(kind: type[E]) -> scalars.Scalar[E]:
-    """One of an enumeration's values."""
+    """Converts to a value of an enumeration."""
     choose = scalars.one_of([one.value for one in kind])
     return scalars.Scalar(lambda value: kind(choose(value)), choose.values)
 
@@ -186,7 +186,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """What an SA must know of its bundle: the pipeline's numbers, and the engines that serve it."""
+    """Properties of a bundle that its SAs need: the pipeline's numbers, and its engines."""
 
     id: int
     vrf: int
@@ -194,7 +194,7 @@ class BundleOfSas(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What SAs have to themselves: names, inbound SPIs by VRF, and keys; and who has each."""
+    """Values unique to one SA, with its name: names, inbound SPIs by VRF, and keys."""
 
     names: set[str]
     spis: dict[tuple[int, int], str]
@@ -202,7 +202,7 @@ class Taken(NamedTuple):
 
     @classmethod
     def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> Taken:
-        """What these have."""
+        """Returns the values that `sas` take."""
         taken = cls(set(), {}, {})
         for sa in sas:
             taken.names.add(sa.name)

@@ -2,7 +2,7 @@
 """The vocabulary of security associations: algorithms, lifetimes, keys, SAs (RFC 4301, 4.4.2).
 
 An SA has one direction and belongs to a bundle, which rules name. Its selectors are those of the
-rules that name the bundle: what it carried must meet one of them first (RFC 4301, 5.2 step 4), and
+rules that name the bundle: its packets must match one of them first (RFC 4301, 5.2 step 4), and
 the pipeline checks that. Keys are known by a fingerprint; a `KeySource` gives them, for as long as
 an engine is being told. Depends on model and policy_model. Everything but key material is
 immutable.
@@ -29,7 +29,7 @@ FINGERPRINT_OF = b"sluice-esp sequence numbers 1"
 
 
 class Mode(Enum):
-    """What ESP's payload is: an IP packet, or the packet's own upper layer."""
+    """Payload of ESP: an IP packet, or the packet's own upper layer."""
 
     TUNNEL = "tunnel"
     TRANSPORT = "transport"
@@ -79,7 +79,7 @@ ALGORITHMS = {
         Algorithm("null-hmac-sha-256-128", 0, 32, 0, 4),
     )
 }
-"""Those of the engine that protect (docs/esp.md)."""
+"""Algorithms of the engine that protect (docs/esp.md)."""
 
 
 class Lifetime(NamedTuple):
@@ -106,7 +106,7 @@ class Ports(NamedTuple):
 
 
 class SaSettings(NamedTuple):
-    """What router and engine must agree on about an SA, without its number and keys.
+    """Parameters of an SA that router and engine share, without its number and keys.
 
     `bundle` and `vrf` are the pipeline's numbers. `local`, `remote`, `ttl`, `dscp`, `df`,
     `tfc_pad_to` and `ports` are of an outbound SA, `replay_window` and `in_udp` of an inbound one.
@@ -146,7 +146,7 @@ HeldKey: TypeAlias = tuple[Direction, int, int]
 
 
 class Age(Enum):
-    """How far an SA is: a soft limit asks for a rekey, a hard one has ended it."""
+    """Lifetime state of an SA: a soft limit asks for a rekey, a hard one has ended it."""
 
     FRESH = "fresh"
     SOFT = "soft"
@@ -166,7 +166,7 @@ class HeldSa(NamedTuple):
 
     @property
     def key(self) -> HeldKey:
-        """What tells it from others in an engine: numbers outbound, SPIs of a VRF inbound."""
+        """Returns its identity in an engine: numbers outbound, SPIs of a VRF inbound."""
         one = self.settings
         if one.direction is Direction.OUTBOUND:
             return one.direction, 0, self.number
@@ -191,7 +191,7 @@ class KeyMaterial:
             buffer[:] = bytes(len(buffer))
 
     def fingerprint(self) -> str:
-        """Tells these keys from others without telling them; the engine makes the same of them."""
+        """Returns a digest of the keys that does not reveal them, equal to the engine's."""
         key, integrity_key = _octets(self.key), _octets(self.integrity_key)
         digest = hmac.new(FINGERPRINT_OF, bytes([len(key)]), "sha256")
         for octets in (key, integrity_key):
@@ -212,7 +212,7 @@ class KeyUnavailableError(Exception):
 
 
 class EngineUnreachableError(Exception):
-    """The engine does not answer, or what it says is none of its protocol."""
+    """The engine does not answer, or its answer violates the protocol."""
 
 
 class EngineRefusalError(Exception):

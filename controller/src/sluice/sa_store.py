@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAs that commands have added, and rekeyed, on disk: a restart goes on with them.
+"""Stores SAs that commands added or rekeyed on disk, so that a restart resumes with them.
 
 One JSON file, replaced whole. It names the files that keys are in and never holds one. A rekeyed SA
 of the configuration is kept with what the configuration said then: once that says something else,
@@ -65,7 +65,7 @@ class SaStore:
         return [stored for stored in found if stored is not None]
 
     def save(self, stored: Iterable[StoredSa]) -> None:
-        """Puts them on disk. Raises SaStoreError."""
+        """Saves the SAs to disk. Raises SaStoreError."""
         entries = [
             {
                 "sa": self.document(one.sa),
@@ -80,7 +80,7 @@ class SaStore:
             raise SaStoreError(f"{self.path}: {error.strerror}") from None
 
     def document(self, sa: SecurityAssociation) -> dict[str, Any]:
-        """What says the same of an SA as the configuration does."""
+        """Returns an SA in the form of the configuration."""
         return to_document(sa, self._names[sa.settings.bundle])
 
     def _read(self, entry: dict[str, Any], told: Callable[[str], None]) -> StoredSa | None:

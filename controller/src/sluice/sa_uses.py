@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which key was given to which engine, on disk before the switch sends a packet by it.
+"""Records on disk which engine got which key, before the switch sends a packet by it.
 
 A key that has encrypted on one engine must not on another, which would count from 1 again: the same
 nonces. So the record outlives the controller. It also says which SAs have expired, since an engine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is: inlets drained in bounded slices, by priority, none starved.
+"""Scheduler: drains inlets in bounded slices, by priority, without starvation.
 
 An inlet is a place where work comes in: it is `ready` when its file descriptor is readable or when
 it is woken, and its `drain` does one slice of work and says whether more may be there. The ready

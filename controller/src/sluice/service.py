@@ -60,9 +60,9 @@ FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     *(SaStoreError, OSError),
 )
-"""What ends the daemon with a sentence, and what a reload is refused for."""
+"""Errors that end the daemon with a message, and for which a reload is refused."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
-"""How long a new primary waits for what the one before, on the same host, is about to let go."""
+"""Time for which a new primary waits for resources that its predecessor on the host releases."""
 TURN_SECONDS = 10.0
 """How long a reload waits for the new session's turn."""
 
@@ -72,7 +72,7 @@ class ReloadError(Exception):
 
 
 class Parts(NamedTuple):
-    """What all lives of a daemon share."""
+    """State that all lives of a daemon share."""
 
     pipeline: Pipeline
     start: Start

@@ -66,7 +66,7 @@ def to_action(value: object) -> Action:
 
 
 class RuleKeys(Section, title="Keys of a rule"):
-    """What a rule says; what it leaves out matches everything."""
+    """A rule as written; an absent selector matches everything."""
 
     name = required(scalars.name, "The rule's name, shown by `sluice show spd`.")
     action = required(to_action, "What becomes of a packet that matches.")
@@ -105,7 +105,7 @@ _LISTS = {Direction.INBOUND: SpdFileKeys.inbound, Direction.OUTBOUND: SpdFileKey
 
 @dataclass(frozen=True, slots=True)
 class SpdText:
-    """What an SPD's file says."""
+    """Content of an SPD's file."""
 
     name: str
     rules: dict[Direction, tuple[Rule, ...]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller knows of its SPDs' lists, on disk before the switch hears of it.
+"""Stores the state of the SPDs' lists on disk, before it is written to the switch.
 
 One JSON file, replaced whole (`durable`): a write that fails leaves the old one. Only its owner may
 read or write it, since it says what is protected. A checksum tells damage, which is an
@@ -69,7 +69,7 @@ class SpdStore:
         self.on_disk: SpdRecord | None = None
 
     def load(self) -> SpdRecord:
-        """What was saved last; an empty record where nothing ever was. Raises SpdStoreError."""
+        """Returns the last saved record, empty where there is none. Raises SpdStoreError."""
         self.on_disk = None
         self.on_disk = self._load()
         return self.on_disk
@@ -98,8 +98,8 @@ class SpdStore:
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
         """Rules and caches of all SPDs but these are taken from the configuration when they start.
 
-        The numbers stay: what is in the switch keeps its meaning. What is on disk now; raises
-        SpdStoreError.
+        The numbers stay, so that entities in the switch keep their meaning. Returns the record now
+        on disk. Raises SpdStoreError.
         """
         record = self.load()
         lists = tuple(one if one.spd in keep else one._replace(rules=None) for one in record.lists)

@@ -7,7 +7,7 @@ between two looks at the file descriptors, by whatever name or none. A turn that
 every packet, timer and client waiting. Times are wall-clock seconds: they contain what other
 processes took from this one.
 
-Depends on asyncio only. What is shorter than `LEAST` is not noted: measuring is to cost nothing.
+Depends on asyncio only. Times shorter than `LEAST` are not noted, to keep measuring cheap.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Steps(Awaitable[T]):
 
 
 class _MeasuredSelector(selectors.DefaultSelector):
-    """Times what the loop does between two selections."""
+    """Times the loop between two selections."""
 
     def __init__(self, stalls: Stalls) -> None:
         super().__init__()

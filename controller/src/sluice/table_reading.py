@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the table of routes that a switch holds, beside what need not wait for it.
+"""Reads the route table of a switch, concurrently with work that need not wait for it.
 
-A small table is waited for. A large one, of which reading takes seconds, is read by a task of its
-own, while interfaces, neighbours and policy are put right: what forwards by it goes on forwarding.
+A small table is waited for. A large table takes seconds to read: a task of its own reads it, while
+interfaces, neighbours and policy are corrected. Its routes keep forwarding meanwhile.
 Depends on asyncio.
 """
 

@@ -24,7 +24,7 @@ class Isolation(Enum):
     """How the host stack keeps a VRF apart from the default one."""
 
     DEVICE = "device"
-    """By a VRF device of the kernel's."""
+    """By a VRF device of the kernel."""
     NAMESPACE = "namespace"
     """By a network namespace of its own."""
     SHARED = "shared"

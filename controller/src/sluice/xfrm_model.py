@@ -235,7 +235,7 @@ class KernelState(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """What the kernel does with packets that no policy matches (XFRM_MSG_GETDEFAULT)."""
+    """The kernel's actions on packets that no policy matches (XFRM_MSG_GETDEFAULT)."""
 
     inbound: PolicyAction = PolicyAction.ALLOW
     forward: PolicyAction = PolicyAction.ALLOW

@@ -253,7 +253,7 @@ class Mapping:
         return self._sections[key.name]
 
     def value(self, key: Key) -> Value | None:
-        """What stands under `key`, None where it is absent."""
+        """Returns the value under `key`, None where it is absent."""
         return self._take(key.name)
 
     def sequence(self, key: Key) -> list[Value]:
@@ -272,7 +272,7 @@ class Mapping:
         return [(key, value) for key, (_, value) in self._pairs.items()]
 
     def close(self) -> None:
-        """Every key that was not taken is a problem."""
+        """Records every key that was not taken as a problem."""
         for key in self._pairs.keys() - self._taken:
             known = ", ".join(sorted(self._taken))
             self._problem(key, f"unknown key; known here: {known}")

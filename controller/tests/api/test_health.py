@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a router is named, each thing while it is so."""
+"""The problems of a router are listed, each as long as it lasts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
         await router.until(lambda: interface.addresses)
         assert await problems(router) == []
 
-        # zebra kept the route of a link that is gone.
+        # zebra kept the route of a removed link.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
         await router.until(lambda: router.controller.fib.leads_nowhere(0, NETWORK))
         (found,) = await problems(router)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One address looked up as the switch does, and why a longer prefix does not count."""
+"""Lookup of an address as in the switch, and the reason why a longer prefix does not match."""
 
 from __future__ import annotations
 

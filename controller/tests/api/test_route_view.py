@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full table shown: in bounded slices, page by page, while it changes."""
+"""The view of a full table: in bounded slices, page by page, while the table changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from test_controller import CODEC, CONFIG, World
 
 FULL = 900_000
 BOUND = 0.020
-"""Seconds of processor time that one turn of the loop may take."""
+"""Limit of processor time for one iteration of the loop, in seconds."""
 
 
 def slot(n: int, vrf: int = 0) -> RouteSlot:
@@ -34,7 +34,7 @@ def slot(n: int, vrf: int = 0) -> RouteSlot:
 
 
 def put(world: World, slots: list[RouteSlot]) -> None:
-    """Routes, without the events that make them."""
+    """Adds routes directly, without events."""
     changes = Changes()
     for one in slots:
         changes.set(Kind.ROUTE, one, UNREACHABLE)
@@ -84,7 +84,7 @@ async def prefixes(world: World, **request: Any) -> list[str]:
 
 
 def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -> None:
-    """Measured by the loop's own processor time, with everything that runs in it."""
+    """Measured by the processor time of the loop with all its tasks."""
     stalls = Stalls(time.thread_time)
     path = tmp_path / "r1.sock"
 
@@ -96,13 +96,13 @@ def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -
         api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
         task = asyncio.create_task(controller.scheduler.run())
         async with api:
-            await asyncio.sleep(0)  # what came before is one turn, and none of a view's
+            await asyncio.sleep(0)  # ends the iteration of the set-up, which is not the view's
             await asyncio.sleep(0.001)
             stalls.forget()
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
             writer.write(b'{"command": "show", "what": "routes"}\n')
             size = 0
-            while size < 10_000_000:  # of all: the rest is like it
+            while size < 10_000_000:  # a part; the rest is similar
                 size += len(await reader.read(1 << 20))
             writer.close()
             for request in (
@@ -145,7 +145,7 @@ def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None])
         assert met == sorted(met, key=Prefix.parse)
         stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
-        assert (evens & stays) <= set(met)  # these were never taken out: nothing puts evens back
+        assert (evens & stays) <= set(met)  # never removed, since removed evens do not return
 
     play(story)
 
@@ -162,10 +162,10 @@ def test_pages_are_the_whole(play: Callable[..., None]) -> None:
             assert len(found) == 250
             paged += [(row["vrf"], row["prefix"]) for row in found]
             request |= page.more.get("next", {"ended": True})
-        assert "ended" in request  # no page for nothing at the end
+        assert "ended" in request  # no empty page at the end
         assert paged == whole
         assert whole[-1][0] == 7
-        # The prefix that a page ended with may be gone by then.
+        # The last prefix of a page may be removed before the next page.
         take(world, [slot(249)])
         assert (await prefixes(world, after=str(slot(249).prefix), limit=1)) == [
             str(slot(250).prefix)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON in pieces: the same text as in one, no piece of it long."""
+"""JSON in pieces: the concatenation equals the whole text, and no piece is long."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket: one line in, one line out, for its group only, honest about what went wrong."""
+"""The socket: one line per request and answer, access for its group only, and clear errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_bad_requests_are_answered_and_the_connection_stays(tmp_path: Path, line
 
 
 async def answer_to(path: Path, *chunks: bytes) -> dict[str, Any]:
-    """The answer to raw bytes."""
+    """Sends raw bytes and returns the answer."""
     reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
     for chunk in chunks:
         writer.write(chunk)
@@ -104,7 +104,7 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
     with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
         ask(path, request)
 
-    async def story() -> None:  # a server with another limit tells it, over the broken pipe
+    async def story() -> None:  # a server with another limit reports it despite the broken pipe
         with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
 
@@ -127,7 +127,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def who(request: dict[str, Any]) -> Any:
-        # As a commit does, which goes on if the client leaves.
+        # Like a commit, which continues if the client disconnects.
         return await asyncio.create_task(asked_by())
 
     async def asked_by() -> Any:
@@ -187,7 +187,7 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
         await asyncio.wait_for(two(), 10)
-        for _ in range(50):  # turns in which a third would have begun
+        for _ in range(50):  # iterations in which a third would have started
             await asyncio.sleep(0)
         assert len(under_way) == 2
         go_on.set()
@@ -198,7 +198,7 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
 
 
 def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
-    """One stalls in its middle: small ones are answered; the next large one is, once it gave up."""
+    """While one stalls, small ones are answered. After its timeout, the next large one is."""
     path = tmp_path / "r1.sock"
     large = {"what": "x" * 100_000}
     limits = Limits(small_bytes=1000, large_at_once=1, patience=0.2)
@@ -224,7 +224,7 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
         stalled.connect(str(path))
         request = json.dumps({"what": "x" * 4_000_000}).encode() + b"\n"
         await asyncio.to_thread(stalled.sendall, request)
-        # The only place is taken until the server loses its patience.
+        # The only slot is in use until the server's timeout.
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
         stalled.close()
 
@@ -234,7 +234,7 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
 def rows_of(
     slices: Iterable[list[Any]], more: dict[str, Any] | None = None, ran: list[int] | None = None
 ) -> Handler:
-    """Answers with these slices; `ran` gets the number of each as it is made."""
+    """Returns a handler that answers with these slices; `ran` records each when it is made."""
 
     async def made() -> AsyncGenerator[list[Any], None]:
         for number, part in enumerate(slices):
@@ -290,7 +290,7 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        seen: list[int] = []  # by a timer that is due all the time
+        seen: list[int] = []  # by a timer that is always due
 
         def tick() -> None:
             seen.append(len(ran))
@@ -305,7 +305,7 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
         assert len(json.loads(await task)["data"]) == 20_000 * 10
         assert answered_at < 20_000
         steps = [after - before for before, after in itertools.pairwise(seen)]
-        assert max(steps) <= 1  # the timer had its turn after every slice
+        assert max(steps) <= 1  # the timer ran after every slice
 
     slices = ([number] * 10 for number in range(20_000))
     with_server(path, story, handler=rows_of(slices, ran=ran))
@@ -319,9 +319,9 @@ def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
         stalled = socket.socket(socket.AF_UNIX)
         stalled.connect(str(path))
         stalled.sendall(b'{"what": "rows"}\n')
-        # The only place is taken until the server loses its patience.
+        # The only slot is in use until the server's timeout.
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
-        assert len(ran) * 10_000 < 2_000_000  # what the buffers of both sides hold
+        assert len(ran) * 10_000 < 2_000_000  # the size of both sides' buffers
         stalled.close()
 
     limits = Limits(answered_at_once=1, patience=0.2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller answers, one example of each view, and what the command must show of it."""
+"""A controller's answers, one example of each view, with the text that the command must show."""
 
 from __future__ import annotations
 
@@ -408,4 +408,4 @@ PAGES: dict[str | None, dict[str, Any]] = {
     },
     "4.0.0.0/8": {"data": [ROUTE | {"prefix": "100.100.100.0/24", "vrf": 3}]},
 }
-"""Routes by the prefix that they are asked for behind."""
+"""Pages of routes by the prefix `after` of the request."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: tables for people, JSON for programs, exit codes that tell the truth."""
+"""The command: tables for people, JSON for programs, correct exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAILED, USAGE, NO_DAEMON = 1, 2, 3
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
-    """A socket that answers from ANSWERS, and keeps the requests beside it."""
+    """Yields a socket that answers from ANSWERS, and records the requests in a file next to it."""
     path = tmp_path / "r1.sock"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -145,7 +145,7 @@ def test_a_page_that_fails_ends_the_command(daemon: Path, monkeypatch: pytest.Mo
 
 
 def test_rows_are_printed_as_they_come() -> None:
-    """The next page is not asked for before the one at hand is out."""
+    """The next page is requested after the current one was printed."""
     printed: list[str] = []
 
     def found() -> Iterator[list[dict[str, Any]]]:
@@ -166,7 +166,7 @@ def test_no_routes(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whoever_stops_reading_is_told_nothing(daemon: Path) -> None:
-    """`sluice show routes | head`, the pipe full and its reader gone."""
+    """As in `sluice show routes | head`: the pipe is full and its reader has ended."""
     PAGES["endless"] = {"data": [ROUTE] * 1000, "next": {"after": "endless"}}
     command = [sys.executable, "-c", "from sluice.cli.main import main; main()"]
     command += ["show", "routes", "--after", "endless", "--socket", str(daemon)]
@@ -388,7 +388,7 @@ MANY = 123_456_789_012
 
 
 def _stretched(data: Any, key: str = "") -> Any:
-    """The same with the longest names, addresses and counts that are likely."""
+    """Returns the same data with the longest likely names, addresses and counts."""
     if isinstance(data, dict):
         return {name: _stretched(value, name) for name, value in data.items()}
     if isinstance(data, list):
@@ -481,7 +481,7 @@ def test_without_a_controller_nothing_is_completed(tmp_path: Path) -> None:
 
 
 def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
-    """They have no number: the others have those of their file."""
+    """They have no number; the others are numbered as in their file."""
     folded = sluice("show", "spd", "--socket", str(daemon)).stdout
     assert "nd-out-v6" not in folded
     shown = sluice("show", "spd", "--generated", "--socket", str(daemon)).stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drains what has a `fileno()` and a `poll()`, waiting on the descriptor as the event loop does."""
+"""Drains an object with `fileno()` and `poll()`, waiting on the descriptor like the event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def readable(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 class Drain(Generic[Event]):
-    """Keeps the events that were not asked for yet, in order."""
+    """Stores the events that were not requested yet, in order."""
 
     def __init__(self, source: Pollable[Event], slice_size: int = 256) -> None:
         self.source = source
@@ -34,7 +34,7 @@ class Drain(Generic[Event]):
         self.kept: list[Event] = []
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
-        """The first event that is wanted; it and those before it are not kept."""
+        """Waits for the first wanted event and returns it; drops it and the events before it."""
         end = time.monotonic() + DEADLINE
         while True:
             for position, event in enumerate(self.kept):

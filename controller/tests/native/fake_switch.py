@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime server in this process, made of grpcio and finsy's message classes.
+"""A P4Runtime server in this process, with grpcio and finsy's message classes.
 
-It records what it was asked and answers what the test says; it is no switch.
+It records requests and returns the test's answers; it does not model a switch.
 """
 
 # ruff: noqa: N802 -- the methods have gRPC's names
@@ -23,7 +23,7 @@ NO_LIMIT = 512 * 1024 * 1024
 
 
 def write_status(errors: list[Status]) -> rpc_status.Status:
-    """What a switch says of a Write some of whose updates failed."""
+    """Returns the status of a Write of which some updates failed."""
     status = rpc_status.Status(code=2, message="some updates failed")
     for code, message in errors:
         status.details.add().Pack(p4r.Error(canonical_code=code, message=message))
@@ -31,7 +31,7 @@ def write_status(errors: list[Status]) -> rpc_status.Status:
 
 
 class FakeSwitch(p4r_grpc.P4RuntimeServicer):
-    """Listens on a port of its own, or where it is told to, while it is a context."""
+    """Listens within its context, on a free port or at the given address."""
 
     def __init__(
         self, listen: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None
@@ -89,7 +89,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
                 for request in request_iterator:
                     self.requests.put(request)
             except grpc.RpcError:
-                pass  # the client went away; the test sees that on its own side
+                pass  # the client closed the stream, which the test checks on its side
 
         threading.Thread(target=receive, daemon=True).start()
         while (response := self.responses.get()) is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch and the neighbour of test_fast_path.py, in a process of their own.
+"""The switch and the neighbour of test_fast_path.py, in a separate process.
 
-It listens at the address that it is given and says so. For each line that it reads it has the
-neighbour send something to the router, as a packet-in, and says so when the answer, a packet-out,
-is there.
+It listens at the given address and prints a line when it is ready. For each line that it reads, the
+neighbour sends a packet to the router, as a packet-in. It prints a line when the answer, a
+packet-out, has arrived.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def packet_in(frame: bytes, reason: str, bundle: int = 0) -> p4r.StreamMessageRe
 
 
 def checksummed(protocol: int, message: bytes, addresses: bytes) -> bytes:
-    """ICMP or UDP of IPv6 with its checksum."""
+    """Returns ICMP or UDP of IPv6 with its checksum."""
     at = 2 if protocol == wire.ICMPV6 else 6
     pseudo = wire.pseudo_header(addresses[:16], addresses[16:], len(message), protocol)
     checksum = wire.internet_checksum(pseudo + message).to_bytes(2, "big")
@@ -81,7 +81,7 @@ class FarEnd:
         self.daemons = {4: daemon(socket.AF_INET, OWN), 6: daemon(socket.AF_INET6, OWN6)}
 
     def arbitrate(self, code: int) -> None:
-        """Says who is primary; to the client, with code 0, that it is itself."""
+        """Sends an arbitration update; code 0 makes the client primary."""
         message = p4r.StreamMessageResponse()
         message.arbitration.status.code = code
         self.switch.responses.put(message)
@@ -127,7 +127,7 @@ class FarEnd:
         )
 
     def packet_out(self, wanted: Callable[[bytes], bool]) -> None:
-        """Waits for a packet-out that is wanted."""
+        """Waits for a wanted packet-out."""
         while True:
             request = self.switch.requests.get(timeout=SECONDS)
             if request.HasField("packet") and wanted(request.packet.payload):

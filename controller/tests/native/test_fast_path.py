@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """BFD, pings and ARP pass between switch and host while this process cannot run any Python.
 
-The switch and the neighbour are another process (`far_end.py`). This one stops in a system call
-with the GIL held, as a loop does that a collection or a long computation keeps, until the other
-has seen its packets pass both ways. Needs root.
+The switch and the neighbour are another process (`far_end.py`). This process blocks in a system
+call with the GIL held, like a loop during a garbage collection or a long computation, until the
+other process has seen its packets pass in both directions. Needs root.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PollDescriptor(ctypes.Structure):
 
 
 def wait_with_the_gil(descriptor: int) -> bool:
-    """Waits in poll(2) without letting any other thread run Python; whether it was readable."""
+    """Waits in poll(2) with the GIL held; returns whether the descriptor became readable."""
     waiting = PollDescriptor(descriptor, POLLIN, 0)
     return bool(ctypes.PyDLL(None).poll(ctypes.byref(waiting), 1, int(DEADLINE * 1000)) == 1)
 
@@ -68,7 +68,7 @@ class Router:
         wait_until(lambda: not ip_shows("-6 addr show dev eth1 tentative"), DEADLINE)
         for address in ("10.0.1.9", "2001:db8:1::9"):
             ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud permanent")
-        # A Unix socket, which every namespace can reach.
+        # A Unix socket is reachable from every network namespace.
         command = [sys.executable, "-m", "native.far_end", f"unix:{folder}/switch.sock"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         self.far_end = subprocess.Popen(
@@ -89,7 +89,7 @@ class Router:
         self.far_end.stdin.flush()
 
     def answer(self) -> Any:
-        """What the far end says; nobody runs Python here until it does."""
+        """Waits for the far end's line, without running Python here, and returns it."""
         assert self.far_end.stdout is not None
         assert wait_with_the_gil(self.far_end.stdout.fileno()), "nothing passed"
         return json.loads(self.far_end.stdout.readline())
@@ -114,7 +114,7 @@ def test_it_passes_both_ways_while_no_python_runs(plain: Router, what: str) -> N
     plain.ask(what)
     assert plain.answer() == {"passed": what}
 
-    def counted() -> bool:  # after the packet has gone on its way, which the other process saw
+    def counted() -> bool:  # the count may follow the packet, which the other process has seen
         stats = plain.fast_path.native.stats()
         return stats["from_host"] >= 1 and stats["to_host"] == 1
 
@@ -133,7 +133,7 @@ def test_what_passed_is_counted_where_it_belongs(plain: Router) -> None:
 
 
 def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
-    """The error comes up to Python, and what it is about has been told by then."""
+    """Python gets the error after a copy of the packet that the error quotes."""
     with router(tmp_path, remembers=True) as running:
         running.ask("closed port")
         assert select.select([running.taps], [], [], DEADLINE)[0]
@@ -151,7 +151,7 @@ def iter_frames(taps: TapSet) -> Iterator[tuple[int, bytes]]:
 
 
 def test_a_session_that_ended_takes_nothing_more(plain: Router) -> None:
-    """What the host sends then is the loop's, as before the first session."""
+    """The loop handles the host's frames then, as before the first session."""
     plain.client.close()
     before = plain.fast_path.native.stats()["from_host"]
     ip("neigh replace 10.0.1.99 lladdr 02:00:00:00:00:99 dev eth1 nud permanent")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A keeper whose controller has died carries BFD, pings, ND and ARP, in a process of its own.
+"""After its controller's death, a keeper forwards BFD, pings, ND and ARP in a separate process.
 
-The switch is scripted (`far_end.py`) and knows no roles, so that one session is all there is; the
-controller's death is played by closing what it had open. Needs root.
+The switch is scripted (`far_end.py`) and has no roles, so that there is only one session. Closing
+the controller's descriptors simulates its death. Needs root.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Controller:
         self.keeper.close()
 
     def ask(self, what: str) -> Any:
-        """Has the far end do something, and waits until it has."""
+        """Sends a command to the far end and waits until it is done."""
         assert self.far_end.stdin is not None
         self.far_end.stdin.write(f"{what}\n".encode())
         self.far_end.stdin.flush()
         return self.answer()
 
     def make_primary(self) -> None:
-        """Returns when packets pass: those of before would be lost."""
+        """Makes the session primary; returns when packets pass, as earlier ones would be lost."""
         self.ask("primary")
         assert self.far_end.stdin is not None
         assert self.far_end.stdout is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TapSet with real TAPs in a network namespace of the test's own. Needs root."""
+"""TapSet with real TAPs in the test's own network namespace. Needs root."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def up(taps: TapSet) -> Callable[[str], int]:
 
 
 def link(name: str) -> dict[str, Any]:
-    """What `ip -details -json link show` says."""
+    """Returns the output of `ip -details -json link show`."""
     command = ["ip", "-details", "-json", "link", "show", name]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = json.loads(output)[0]
@@ -72,7 +72,7 @@ def exists(name: str) -> bool:
 
 
 def host_socket(name: str) -> socket.socket:
-    """The host's side of a TAP, on which frames of the test's EtherType are sent and seen."""
+    """Opens the host's side of a TAP, to send and receive frames of the test's EtherType."""
     side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
     side.bind((name, ETHERTYPE))
     side.settimeout(DEADLINE)
@@ -117,7 +117,7 @@ def test_up_and_carrier_are_independent(taps: TapSet) -> None:
 
 
 def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
-    """What is read, until this frame."""
+    """Reads frames up to this one and returns them."""
     frames: list[tuple[int, bytes]] = []
     while last not in [data for _, data in frames]:
         frames += read(taps, 1)
@@ -125,7 +125,7 @@ def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
 
 
 def test_an_interface_of_each_namespace_is_another(taps: TapSet, up: Callable[[str], int]) -> None:
-    """The kernel counts anew in each; `base` tells them apart."""
+    """Each namespace has its own numbering; `base` makes indexes unique."""
     here = up("tap-a")
     with host_socket("tap-a") as at_home, network_namespace():
         there = taps.add("tap-a", 1500, MAC, base=1 << 24)
@@ -286,7 +286,7 @@ def test_a_set_that_rests_leaves_frames_to_whoever_has_the_tap_open(
     assert resting.taps.add("tap-a", 1500, MAC) == index
     assert queues_of("tap-a") == (1, 1)
     with closing(host_socket("tap-a")) as host:
-        for number in range(50):  # of one flow, and of others by their size
+        for number in range(50):  # one flow by address, several by size
             host.send(frame(number, 60 + number))
         assert [number_of(got) for _, got in read(taps, 50)] == list(range(50))
         resting.wake()
@@ -306,12 +306,12 @@ def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> Non
 
 
 def test_a_set_that_rests_leaves_the_carrier_that_is_there_alone(resting: Resting) -> None:
-    """The kernel tells of a queue that comes or goes, and looks at its IPv6 FIB each time."""
+    """The kernel notifies of each attached or detached queue, and walks its IPv6 FIB each time."""
     index = resting.taps.add("tap-a", 1500, MAC)
     resting.taps.set_up(index, True)
     for carrier, state in ((False, "DOWN"), (True, "UP")):
         resting.taps.set_carrier(index, carrier)
-        # The kernel says so once it has told everybody.
+        # The state is visible after the kernel has notified all listeners.
         wait_until(partial(is_in_state, "tap-a", state), DEADLINE)
     with closing(link_events()) as events:
         resting.taps.set_carrier(index, True)
@@ -372,7 +372,7 @@ def test_what_is_no_queue_is_refused(taps: TapSet) -> None:
 def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
     taps: TapSet, up: Callable[[str], int]
 ) -> None:
-    """Else the frames in it would keep the reading thread awake."""
+    """Otherwise frames in the queue would keep waking the reading thread."""
     index = up("tap-a")
     kept = os.dup(taps.queue(index))
     try:
@@ -388,7 +388,7 @@ def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
 
 @contextmanager
 def opened(name: str) -> Iterator[int]:
-    """A queue of a TAP, as another process would open it."""
+    """Yields a queue of a TAP, opened like by another process."""
     queue = os.open(CLONE_DEVICE, os.O_RDWR)
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
@@ -407,7 +407,7 @@ def is_in_state(name: str, expected: str) -> bool:
 
 
 def link_events() -> socket.socket:
-    """What the kernel tells of links from now on, in this network namespace."""
+    """Opens a socket that receives link notifications in this network namespace."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     opened.bind((0, 1))  # RTMGRP_LINK
     return opened

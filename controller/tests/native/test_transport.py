@@ -33,7 +33,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def serve(authority: Authority, *alternatives: str, listen: str = "127.0.0.1:0") -> FakeSwitch:
-    """A switch that takes only clients of the authority."""
+    """Starts a switch that accepts only clients with certificates of the authority."""
     certificate, key = authority.issue("switch", *alternatives)
     credentials = grpc.ssl_server_credentials(
         [(key, certificate)], root_certificates=authority.certificate, require_client_auth=True
@@ -53,7 +53,7 @@ def identity(authority: Authority, trusted: Authority | None = None) -> tuple[by
 
 
 def check_session(client: P4RuntimeClient, switch: FakeSwitch) -> None:
-    """The stream and a Write pass."""
+    """Checks that the stream and a Write work."""
     events: Drain[Any] = Drain(client)
     events.until(named("connected"))
     request = p4r.WriteRequest(device_id=1)
@@ -64,7 +64,7 @@ def check_session(client: P4RuntimeClient, switch: FakeSwitch) -> None:
 
 
 def end_of(client: P4RuntimeClient) -> tuple[int, str]:
-    """How a session ends by itself."""
+    """Waits until a session ends by itself; returns its status."""
     _, code, message = Drain[Any](client).until(named("closed"))
     return code, message
 

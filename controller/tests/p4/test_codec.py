@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of entity survives encode and decode; the hand-made encoding is protobuf's own."""
+"""Every kind of entity round-trips; the hand-written encoding equals protobuf's."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_entities_survive(kind: Kind, key: Key, value: Value) -> None:
 
 
 def test_a_group_of_another_size_is_not_understood() -> None:
-    """Its size cannot be changed, so it must not be taken over and modified."""
+    """Its size cannot be changed, so the controller must not adopt and modify it."""
     value = Group(((1, 1), (2, 3)))
     (insert,) = updates_of(CODEC.update(Operation.INSERT, Kind.GROUP, 4, value))
     insert.entity.action_profile_group.max_size = 64
@@ -151,7 +151,7 @@ def test_a_group_of_another_size_is_not_understood() -> None:
     [(65536, 0, MAX_GROUP_WEIGHT), (16384, 64, 64), (0, 0, MAX_GROUP_WEIGHT), (500, 0, 500)],
 )
 def test_a_group_is_as_large_as_p4info_lets_it_be(size: int, most: int, expected: int) -> None:
-    """TNA's selector has groups of 64."""
+    """For example, TNA's selector has groups of 64."""
     p4info = p4i.P4Info()
     p4info.CopyFrom(load_pipeline(PIPELINE).p4info)
     [selector] = p4info.action_profiles

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows survive encode and decode, in all four tables; counters are asked for and read."""
+"""Flows round-trip in all four tables; counters are requested and decoded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full table read back: by the fast way as by the slow one, whatever the bytes are."""
+"""A full table that is read back: fast and slow path agree, whatever the bytes are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entity(kind: Kind, key: Key, value: Value) -> p4r.Entity:
 
 
 def reader(decode: Callable[[p4r.Entity], Decoded | None]) -> RouteReader:
-    """One that knows nothing yet."""
+    """Returns a reader that has not learned any form."""
     tables = [
         entity(Kind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE).table_entry
         for size in (4, 16)
@@ -54,7 +54,7 @@ def reader(decode: Callable[[p4r.Entity], Decoded | None]) -> RouteReader:
 
 
 class Reading:
-    """Parts that are read one after the other; `decoded` counts what the slow way was asked."""
+    """Reads parts one after the other; `decoded` counts the entities of the slow path."""
 
     def __init__(self) -> None:
         self.decoded = 0
@@ -66,7 +66,7 @@ class Reading:
         return CODEC.decode(one)
 
     def read(self, part: bytes) -> Found:
-        """The routes that a response has, and what else."""
+        """Returns the routes of a response, and its other entities."""
         self._table.installed.clear()
         others = list(chain.from_iterable(self._reader.read(part, self._table)))
         return dict(self._table.installed.items()), others
@@ -119,7 +119,7 @@ def some(number: int) -> p4r.Entity:
 
 
 def not_ours() -> p4r.Entity:
-    """An action that the controller does not write."""
+    """Returns an entry with an action that the controller does not write."""
     one = some(9)
     one.table_entry.action.action.action_id = 1
     return one
@@ -161,7 +161,7 @@ def test_an_action_of_somebody_else_is_unknown_each_time() -> None:
 
 
 def test_an_action_without_its_parameter_is_unknown() -> None:
-    """The controller never wrote it: it is to be corrected under its key."""
+    """The controller cannot have written it, so it must be corrected under its key."""
     whole = p4r.ReadResponse.FromString(SAMPLES[0])
     del whole.entities[0].table_entry.action.action.params[:]
     routes, _ = Reading().read(whole.SerializeToString())

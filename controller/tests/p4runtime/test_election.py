@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Election ids: above what was seen, as long as there is something above, and never guessable."""
+"""Election ids: above the one that was seen, if there is a higher one, and never guessable."""
 
 from __future__ import annotations
 

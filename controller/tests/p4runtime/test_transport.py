@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys from files, read for each connection; a socket that another user put there is not taken."""
+"""Keys are read from files for each connection; another user's socket is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_key_that_everybody_can_read_is_refused(tls: TlsConfig) -> None:
 def test_a_socket_of_another_user_is_not_the_switch(tmp_path: Path) -> None:
     path = tmp_path / "p4rt.sock"
     switch = SwitchConfig(UnixAddress(path))
-    assert transport.prepare(switch) is None  # not there yet: the client says so
+    assert transport.prepare(switch) is None  # missing: the client reports it
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         assert transport.prepare(switch) is None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody else writes to the switch is found, repaired and said; what we write is not."""
+"""Writes of another client to the switch are found, repaired and reported; the controller's own
+writes are not."""
 
 from __future__ import annotations
 

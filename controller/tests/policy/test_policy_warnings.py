@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check warns of: sessions of this router's own, path MTU discovery, lists of discards."""
+"""Warnings of a check: sessions of this router's own, path MTU discovery, lists of discards."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
         ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
-        # What settles some addresses only says nothing about the errors for others.
+        # A rule for some addresses only says nothing about the errors for others.
         ([Rule("one", Action.DISCARD, protocol=(ICMP, ICMPV6), destination=HOST), WEB],
          ["ICMP f", "ICMPv6"]),
         ([Rule("site", Action.PROTECT, "b", source=HOST), WEB], ["ICMP f", "ICMPv6"]),

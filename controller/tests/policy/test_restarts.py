@@ -58,7 +58,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What an operator changes between two runs."""
+    """Changes that an operator makes between two runs."""
 
     order: tuple[str, ...]
     ports: dict[str, int]

@@ -37,7 +37,7 @@ def namespace() -> Iterator[None]:
 
 
 def as_nobody(act: Callable[[], object]) -> int:
-    """The errno with which an unprivileged user fails at something; 0: it succeeds."""
+    """Returns the errno of an action by an unprivileged user; 0 if it succeeds."""
     child = os.fork()
     if child == 0:
         try:
@@ -88,7 +88,7 @@ def test_a_controller_that_died_leaves_its_claim_to_the_next(claims: Path) -> No
 def test_no_other_user_can_take_a_name(claims: Path) -> None:
     ours = Devices(claims)
     squatter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    squatter.bind("\0sluice/interface/eth1")  # what was enough before
+    squatter.bind("\0sluice/interface/eth1")  # blocked a claim by abstract socket
     ours.claim("eth1")
     squatter.close()
     assert stat.S_IMODE(claims.stat().st_mode) == 0o700
@@ -132,7 +132,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
     unguarded = TapSet()
     unguarded.add("eth2", 1500, MAC)
     request = IFREQ.pack(b"eth2", flags)
-    assert as_nobody(attach) == 0  # what the guard is for
+    assert as_nobody(attach) == 0  # the reason for the guard
     os.close(queue)
     unguarded.close()
     taps.close()
@@ -167,7 +167,7 @@ def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path)
         pass
 
 
-# --- who has a queue of a TAP --------------------------------------------------------------------
+# --- queues of other users -----------------------------------------------------------------------
 
 
 def open_queue(name: str) -> int:
@@ -188,7 +188,7 @@ def leads_somewhere(queue: int) -> bool:
 
 
 class Racer:
-    """Somebody who opens a queue between the making of the TAP and its owner, so many times."""
+    """Opens a queue between the creation of the TAP and TUNSETOWNER, the given number of times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wins: int) -> None:
         self.queues: list[int] = []
@@ -242,7 +242,7 @@ def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
 def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
     namespace: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By its lock; it goes on carrying until the controller is primary."""
+    """The lock identifies the stand-in, which forwards until the controller is primary."""
     monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
     keepers = tap_keeper_queue()
     stand_ins = open_queue("eth1")
@@ -258,7 +258,7 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
         assert socket.if_nametoindex("eth1") == ifindex
     assert leads_somewhere(stand_ins)
     assert asked == [tmp_path]
-    others = open_queue("eth1")  # whoever has one besides
+    others = open_queue("eth1")  # of another process
     with Devices(tmp_path).reserved("eth1") as queue:
         assert links.queues_of("eth1") == (1, 0)
         flags = IFREQ.unpack(fcntl.ioctl(queue, TUNGETIFF, bytes(IFREQ.size)))
@@ -274,7 +274,7 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
 def test_the_owner_is_set_where_it_is_another(
     namespace: None, monkeypatch: pytest.MonkeyPatch, user: str, before: int | None, is_set: bool
 ) -> None:
-    """Not again, after a restart: the kernel looks at its whole IPv6 FIB each time."""
+    """Not again after a restart, since the kernel walks its whole IPv6 FIB each time."""
     requests: list[int] = []
     ioctl = fcntl.ioctl
 
@@ -297,7 +297,7 @@ def tap_keeper_queue() -> int:
 
 
 def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
-    """Controllers that follow each other quickly leave a keeper each."""
+    """Each of several controllers in quick succession leaves a keeper."""
     keepers = tap_keeper_queue()
     other_keepers = tap_keeper_queue()
     ifindex = socket.if_nametoindex("eth1")
@@ -309,7 +309,7 @@ def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
 
 
 def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
-    """A configuration that has the port's own device for the TAP's name, say."""
+    """For example, if a configuration uses the port's own device as the TAP's name."""
     ip("link add eth1 type veth peer name far")
     ifindex = socket.if_nametoindex("eth1")
     with pytest.raises(OSError), Devices().reserved("eth1"):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FakeServer:
-    """Gives what it was told to; records what it is asked to disconnect."""
+    """Returns the test's events; records disconnects."""
 
     def __init__(self, *events: FpmEvent) -> None:
         self.events: deque[FpmEvent] = deque(events)
@@ -128,7 +128,7 @@ def test_a_stranger_displaces_nobody_and_says_nothing(caplog: pytest.LogCaptureF
 
 
 class Flood(FakeServer):
-    """A user who connects again as often as he is polled."""
+    """A user who connects again at each poll."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def step_payloads(step: str) -> list[bytes]:
 
 
 def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
-    """A source whose session saw the replay with e2 in the given state, and then e2 coming up."""
+    """A source whose session got the replay with e2 in the given state, and then e2 coming up."""
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
     source = source_of(server)
     source.link_changed(at_open)
@@ -264,7 +264,7 @@ def closed(events: list[RouteEvent | RouteRun]) -> bool:
 
 
 def sent_by(sender: int, *frames: bytes) -> list[bytes]:
-    """The payloads as a netlink socket of this port would have them."""
+    """Returns the frames' payloads with this port as the sender (nlmsg_pid)."""
     return [frame[:12] + sender.to_bytes(4, sys.byteorder) + frame[16:] for frame in frames]
 
 
@@ -272,7 +272,7 @@ HOME, RED = 4030153402, 3503969248
 
 
 def test_routes_of_another_network_namespace_are_left_out_and_named() -> None:
-    """zebra -n: the ports are those that one of 8.4.4 had."""
+    """zebra -n; the ports were recorded from zebra 8.4.4."""
     frames = sent_by(HOME, *ROUTES[:2]) + sent_by(RED, *ROUTES[2:4]) + sent_by(HOME, ROUTES[4])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
     source = FpmSource(server, admit, Senders(HOME.__eq__))
@@ -299,7 +299,7 @@ def test_what_a_session_began_with_is_forgotten_if_it_was_another_namespaces() -
 
 
 def test_sockets_of_the_same_namespace_are_believed() -> None:
-    """And so is a peer that is no zebra, as long as it speaks with one voice."""
+    """So is a peer other than zebra, as long as it uses one sender port."""
     frames = sent_by(HOME, ROUTES[0]) + sent_by(RED, ROUTES[1]) + sent_by(HOME, ROUTES[2])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
     source = FpmSource(server, admit, Senders({HOME, RED}.__contains__))
@@ -315,4 +315,4 @@ def test_the_kernel_tells_the_ports_of_this_namespaces_sockets() -> None:
         port = netlink.getsockname()[0]
         assert is_port_here(port)
     assert not is_port_here(port ^ 0x5A5A5A5A)
-    assert not is_port_here(0)  # which the kernel's own socket has
+    assert not is_port_here(0)  # the port of the kernel's own socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller leaves, and by which lock a stand-in is found and ended."""
+"""The handover memory of a controller, and the locks by which a stand-in is found and ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_last_tables_are_left_until_they_are_withdrawn(handover: Handover) -
 
 
 def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
-    """Whoever is killed while it writes leaves the new beginning of the old tables."""
+    """A controller that is killed during a write leaves a mix of new and old tables."""
     handover.give({"rules": "other" * 100})
     before = os.pread(handover.file, 10_000, 0)
     handover.give(TABLES)
@@ -67,7 +67,7 @@ def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
 
 
 def another(claims: Path, *names: str) -> subprocess.Popen[bytes]:
-    """A process that has these locks."""
+    """Starts a process that holds these locks."""
     argv = [sys.executable, "-c", HOLD, str(claims), *names]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None

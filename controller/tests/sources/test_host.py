@@ -70,7 +70,7 @@ def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> I
 
 
 class WatchedTaps:
-    """TAPs that ask the fast path about each frame that is read."""
+    """TAPs that compare each frame with the fast path's decision."""
 
     def __init__(self, taps: TapSet, fast_path: FastPath) -> None:
         self._taps, self._fast_path = taps, fast_path
@@ -87,8 +87,8 @@ class WatchedTaps:
 
 
 class Host:
-    """Host interfaces eth1 and eth2 in a namespace, with the monitor that feeds them. Whatever
-    frame the fast path would send must be one that leaves."""
+    """Host interfaces eth1 and eth2 in a namespace, with their monitor. Every frame that the fast
+    path would send must also pass the host interfaces."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Host:
         self.carrier: dict[int, bool] = {}
 
     def step(self) -> None:
-        """Takes in what there is, as the controller's loop would."""
+        """Processes all waiting events, like the controller's loop."""
         while events := self.monitor.poll(64):
             self.events += events
             for event in events:
@@ -137,12 +137,12 @@ class Host:
                 return
             left = end - time.monotonic()
             assert left > 0, f"not within {DEADLINE} s; {self.interfaces.counters}"
-            # Not every condition shows on these descriptors (a sysctl, an address's state).
+            # Some conditions do not wake these descriptors (a sysctl, an address's state).
             descriptors = [self.monitor.fileno(), self.interfaces.fileno()]
             select.select(descriptors, [], [], min(left, 0.1))
 
     def sent(self, wanted: Callable[[HostFrame], bool]) -> HostFrame:
-        """The first frame from the host that is `wanted`, waited for."""
+        """Waits for the first `wanted` frame of the host and returns it."""
         self.until(lambda: any(map(wanted, self.frames)))
         return next(filter(wanted, self.frames))
 
@@ -206,13 +206,13 @@ def test_an_interface_that_is_not_there_is_an_error_that_names_the_setting() -> 
 
 
 def test_no_router_solicitations_are_sent(host: Host) -> None:
-    host.until(lambda: "ff02::2" in groups("eth1"))  # a router listens to all routers
+    host.until(lambda: "ff02::2" in groups("eth1"))  # a router joins the all-routers group
     host.sent(lambda frame: frame.frame[12:14] == b"\x86\xdd")
     assert not [frame for frame in host.frames if frame.frame[54:55] == b"\x85"]
 
 
 def groups(device: str) -> set[str]:
-    """The IPv6 multicast groups that an interface has joined."""
+    """Returns the IPv6 multicast groups that an interface has joined."""
     with open("/proc/thread-self/net/igmp6") as file:
         lines = [line.split() for line in file]
     return {
@@ -249,7 +249,7 @@ def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address:
         set_sysctl(name.format("delay_first_probe_time"), "0")
     ifindex = host.interfaces.ifindex(1)
     assert ifindex is not None
-    # Without an address that is known to be unique the kernel cannot ask.
+    # The kernel cannot solicit before its address has passed duplicate address detection.
     host.until(lambda: "tentative" not in ip_shows("address show dev eth1"))
     ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
     host.step()
@@ -293,7 +293,7 @@ def test_the_host_reassembles_our_fragments(host: Host) -> None:
 def test_the_host_believes_our_icmp_errors(
     host: Host, family: int, target: str, router: str, via: str
 ) -> None:
-    """The kernel checks checksums and the quoted packet before it tells the socket."""
+    """The kernel checks checksums and the quoted packet before it notifies the socket."""
     resolve_peer()
     ip(f"{'-6 ' if ':' in target else ''}route add {target} via {via}")
     host.until(lambda: connected(family, host))
@@ -309,7 +309,7 @@ def test_the_host_believes_our_icmp_errors(
 
 
 def connected(family: int, host: Host) -> bool:
-    """Whether the host has an address to send from (IPv6: the detection of duplicates is over)."""
+    """Whether the host has a usable source address (IPv6: duplicate address detection is over)."""
     if family == socket.AF_INET:
         return True
     with socket.socket(family, socket.SOCK_DGRAM) as udp:
@@ -349,7 +349,7 @@ def is_transit(frame: HostFrame) -> bool:
 
 
 def marker(host: Host) -> None:
-    """Waits until the kernel has dealt with what was delivered before."""
+    """Waits until the kernel has processed all frames delivered before."""
     host.frames.clear()
     request = packets.ipv4("10.0.1.9", "10.0.1.1", echo_request(b"marker"), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request))])
@@ -424,7 +424,7 @@ def test_two_controllers_cannot_have_one_interface(host: Host) -> None:
 
 
 class FakeTaps:
-    """Remembers; interface number N has ifindex 10 + N."""
+    """Records calls; interface number N has ifindex 10 + N."""
 
     def __init__(self) -> None:
         self.carrier: dict[int, bool] = {}
@@ -474,7 +474,7 @@ class FakeAddresses:
 
 
 class FakeDevices(Devices):
-    """No device is there; `refuse` makes silencing fail."""
+    """Has no devices; `refuse` makes silencing fail."""
 
     def __init__(self, *, refuse: bool = False) -> None:
         super().__init__()
@@ -508,11 +508,11 @@ def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
 
 
 LOOSE = bytes.fromhex("8307040a090009")
-FAR_LOOSE = b"\1" * 13 + LOOSE  # behind more options than the pipeline walks
+FAR_LOOSE = b"\1" * 13 + LOOSE  # behind more options than the pipeline can parse
 
 
 def from_host(packet: bytes, vlan: int | None = None) -> bytes:
-    """A frame as the kernel sends it by eth1."""
+    """Returns a frame like those that the kernel sends on eth1."""
     frame = packets.ethernet(packet, vlan, PEER_MAC)
     return frame[:6] + interface(1).mac + frame[12:]
 
@@ -522,11 +522,11 @@ ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
 
 
 ESP_MARK, IKE_MARK = b"\0\0\x10\1", bytes(4)
-"""What ESP in UDP begins with (RFC 3948), and IKE beside it."""
+"""The first bytes of ESP in UDP (RFC 3948), and of IKE on the same port."""
 
 
 def in_udp(payload: bytes) -> bytes:
-    """From port 4500 to another one: the peer is behind a NAT."""
+    """Returns a packet from port 4500 to another one, since the peer is behind a NAT."""
     return (4500).to_bytes(2, "big") + (5500).to_bytes(2, "big") + bytes(4) + payload
 
 
@@ -582,7 +582,7 @@ def test_an_address_of_an_earlier_configuration_goes() -> None:
     for ifindex, text, ours in (
         (11, "10.0.1.1/24", True),
         (11, "10.9.9.9/24", True),
-        (11, "10.8.8.8/24", False),  # of FRR, or of a person
+        (11, "10.8.8.8/24", False),  # added by FRR or an operator
         (5, "10.7.7.7/24", True),  # of another controller's interface
     ):
         interfaces.apply(AddressAdded(ifindex, InterfaceAddress.parse(text), ours))

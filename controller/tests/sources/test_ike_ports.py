@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may send from the ports of IKE, asked of the kernel's own stack in a namespace."""
+"""The users who may send from the ports of IKE, against the kernel's stack in a namespace."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def send(
     size: int = 100,
     to: Mapping[socket.AddressFamily, str] = PEERS,
 ) -> None:
-    """A user's process sends a datagram from a port that it shares, and closes the socket."""
+    """Sends a datagram from a shared port in a user's process, and closes the socket."""
     child = os.fork()
     if child == 0:
         os.setresuid(uid, uid, uid)
         with socket.socket(family, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.bind(("", port))
-            with suppress(PermissionError):  # what the rule drops, the sender is told of
+            with suppress(PermissionError):  # the kernel reports the rule's drop to the sender
                 sender.sendto(MARK + bytes(size), (to[family], 7000))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def sent(tap: Tap, family: socket.AddressFamily) -> int:
-    """How many marked packets have left since the last time; later fragments bear no mark."""
-    send(family, ROOT, 7001)  # leaves behind whatever was sent before it
+    """Returns how many marked packets left since the last call. Later fragments have no mark."""
+    send(family, ROOT, 7001)  # leaves after all packets sent before
     frames = [tap.read(lambda frame: MARK in frame)]
     while b"\x1b\x59\x1b\x58" not in frames[-1]:  # ports 7001 and 7000
         frames.append(tap.read(lambda frame: MARK in frame))
@@ -81,7 +81,7 @@ def sent(tap: Tap, family: socket.AddressFamily) -> int:
 @FAMILIES
 def test_only_root_sends_from_the_ports_of_ike(tap: Tap, family: socket.AddressFamily) -> None:
     send(family, USER, 4500)
-    assert sent(tap, family) == 1  # by default any user may
+    assert sent(tap, family) == 1  # by default every user may send
     with guarded("root") as ports:
         send(family, USER, 4500)
         send(family, USER, 4500, size=4000)
@@ -139,7 +139,7 @@ def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) ->
 
 
 def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
-    """VRRP's virtual router is a macvlan device, with addresses that are this router's own."""
+    """VRRP's virtual router is a macvlan device with own addresses of this router."""
     ip(f"link add above link {tap.name} type macvlan mode bridge")
     ip("link set above up")
     ip("addr add 10.3.0.1/24 dev above")
@@ -153,7 +153,7 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
 
 
 def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
-    """It passed the host's stack while there was no rule."""
+    """The packet passed the host's stack before the rule existed."""
     away = {socket.AF_INET: "10.0.0.7"}
     send(socket.AF_INET, USER, 4500, to=away)
     with guarded("root") as ports, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
@@ -166,7 +166,7 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
 
 
 def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
-    """It passed the device's exit while there was no rule."""
+    """The packet passed the device's egress hook before the rule existed."""
     queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
     subprocess.run(queue.split(), check=True)
     for _ in range(3):
@@ -175,11 +175,11 @@ def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     with guarded("root") as ports:
         ports.guard(tap.name)
         assert held_back(tap) == ""
-        assert sent(tap, socket.AF_INET) == 1  # what the queue had let through
+        assert sent(tap, socket.AF_INET) == 1  # the one that the queue had sent already
 
 
 def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
-    """A controller that was killed is away for a moment; its host interfaces are not."""
+    """A killed controller is absent for a moment, but its host interfaces are not."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -201,7 +201,7 @@ def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
 
 
 def held_back(tap: Tap) -> str:
-    """What `tc` says about a queueing discipline that holds packets."""
+    """Returns the output of `tc` for a queueing discipline that holds packets."""
     shown = subprocess.run(
         ["tc", "-s", "qdisc", "show", "dev", tap.name], check=True, capture_output=True, text=True
     ).stdout
@@ -209,7 +209,7 @@ def held_back(tap: Tap) -> str:
 
 
 def wait_until_gone(pid: int) -> None:
-    """An orphan's end, which nobody reaps but init."""
+    """Waits for the end of an orphan, which init reaps."""
     descriptor = os.pidfd_open(pid)
     try:
         assert select.select([descriptor], [], [], 10)[0]

@@ -124,7 +124,7 @@ def test_a_large_table_comes_in_slices() -> None:
 
 @pytest.mark.usefixtures("ifindex")
 def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
-    """Its last default route, which lies behind the daemon's own."""
+    """Its default route of the largest metric, behind the daemon's own."""
     for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
         last = f"unreachable default table 100 metric {LAST_METRIC} proto kernel"
         ip(f"{family} route add {last}")

@@ -87,7 +87,7 @@ def test_no_index_reaches_into_another_namespace() -> None:
         (event,) = routes_of(FakeSource([route(MAIN_TABLE, NexthopSpec(GATEWAY, index))])).poll(9)
         assert isinstance(event, RouteUpdated)
         (spec,) = event.route.nexthops
-        assert spec.ifindex == base(RED)  # which no interface has
+        assert spec.ifindex == base(RED)  # no interface has this index
 
 
 def test_objects_and_sessions_say_whose_they_are() -> None:

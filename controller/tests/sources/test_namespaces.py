@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces, and the kernel's view, in network namespaces that VRFs have for themselves."""
+"""Host interfaces and kernel monitors in the network namespaces of VRFs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCTP = 132
 
 
 class SilentDevices(FakeDevices):
-    """Remembers what was silenced, and in which namespace."""
+    """Records the silenced interfaces with their namespace."""
 
     def __init__(self, inside: list[str], did: list[tuple[str, str]]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class SilentDevices(FakeDevices):
 
 
 class World:
-    """eth1 (default, at home), eth2 (red) and eth3 (blue), all with one address."""
+    """eth1 (default VRF, home namespace), eth2 (red) and eth3 (blue), with the same address."""
 
     def __init__(self) -> None:
         self.taps = FakeTaps()
@@ -117,14 +117,14 @@ def test_each_interface_is_made_in_its_vrfs_namespace(world: World) -> None:
         for where, name in (("home", "eth1"), ("red", "eth2"), ("blue", "eth3"))
         for what in ("guard {}", "{}")
     ]
-    assert world.joined == ["eth1"]  # no VRF device is asked for elsewhere
+    assert world.joined == ["eth1"]  # the others join no VRF device
 
 
 def test_each_gets_and_sends_everything_with_an_address_of_three_vrfs(world: World) -> None:
     for l3_if in TAPS:
         assert world.gets(l3_if)
         assert world.sends(l3_if)
-    # With VRF devices it would answer some by the default VRF's routes.
+    # With VRF devices the kernel would answer some by the default VRF's routes.
     assert world.gets(2, SCTP)
 
 
@@ -156,7 +156,7 @@ def test_a_port_is_at_home_only(world: World) -> None:
 
 
 class Kernels:
-    """Two namespaces with a TAP of one index and name in each, and what the kernel says of them."""
+    """Two namespaces, each with a TAP of the same index and name, and the monitors of both."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.namespaces = {n: NetworkNamespace(f"n{n}", directory) for n in (1, 2)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose connection it is, by the kernel's account; what cannot be told is refused."""
+"""The user of a connection according to the kernel. An unknown user is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(address: tuple[object, ...]) -> str:
 
 @contextmanager
 def connection(host: str, uid: int) -> Iterator[tuple[str, str, int]]:
-    """A user's process that is connected: its address, the server's, the end of its lifeline."""
+    """Yields a connection from a user's process: its address, the server's, and its lifeline."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         lifeline, ours = os.pipe()
@@ -65,7 +65,7 @@ def test_root_by_name() -> None:
 
 @HOSTS
 def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
-    """A user who connects, speaks and hangs up: what is left of the socket is reported as uid 0."""
+    """When a user connects, sends and closes, the kernel reports the socket's remains as uid 0."""
     with connection(host, USER) as (there, here, lifeline):
         os.write(lifeline, b"x")
         allowed = AllowedUsers(here, ["root"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When zebra's replay counts as over, and what the kernel still vouches for."""
+"""The end of zebra's replay, and the routes that are kept since the kernel has them."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ TAP, RED_TAP, BLUE_TAP = 11, 12, 13
 RED_DEVICE, BLUE_DEVICE, MACVLAN = 50, 51, 60
 SHARED = "10.0.1.1"
 QUESTION = packets.ethernet(packets.ipv4("10.0.1.9", SHARED, b"\x11\x11\0\x35" + bytes(4)))
-"""To a UDP server that need not answer from the address that was asked."""
+"""To a UDP server whose answer may have another source than the request's destination."""
 
 
 class World:
-    """eth1 (default), eth2 (red), eth3 (blue), all with one address; devices are there, empty."""
+    """eth1 (default), eth2 (red), eth3 (blue), with the same address; VRF devices without TAPs."""
 
     def __init__(self) -> None:
         self.taps = FakeTaps()
@@ -71,7 +71,7 @@ class World:
         return self.host.deliver([(l3_if, frame)]) == 1
 
     def sends(self, l3_if: int, source: str = SHARED) -> bool:
-        """Whether a UDP server's answer may leave."""
+        """Whether a UDP server's answer may leave by an interface."""
         packet = packets.ipv4(source, "10.0.1.9", b"\0\x35\x11\x11" + bytes(4), wire.UDP)
         frame = PEER_MAC + interface(l3_if).mac + b"\x08\x00" + packet
         self.taps.to_read = [(10 + l3_if, frame)]
@@ -114,7 +114,7 @@ def test_then_each_gets_and_sends_everything_with_an_address_of_three_vrfs(
 def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
     separated: World, protocol: int
 ) -> None:
-    """SCTP aborts what belongs to no association by the default VRF's routes."""
+    """SCTP sends an ABORT for a packet without association by the default VRF's routes."""
     packet = packets.ipv4("10.0.1.9", SHARED, bytes(20), protocol)
     frame = packets.ethernet(packet, destination=interface(1).mac)
     assert [separated.gets(l3_if, frame) for l3_if in (1, 2, 3)] == [True, False, False]
@@ -122,7 +122,7 @@ def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
 
 
 def test_an_address_of_the_vrf_device_is_of_its_vrf(separated: World) -> None:
-    """A loopback address of the VRF; 70 is another interface in it."""
+    """The address is the VRF's loopback address; 70 is another interface in the VRF."""
     separated.own(RED_DEVICE, "192.0.2.5")
     separated.host.apply(
         LinkChanged(70, "dummy", True, True, 1500, bytes(6), master=RED_DEVICE),
@@ -139,7 +139,7 @@ def test_one_that_is_in_another_vrf_is_closed(separated: World, master: int | No
     assert [separated.gets(l3_if) for l3_if in (1, 2, 3)] == [True, False, True]
     assert not separated.sends(2)
     assert separated.sends(3)
-    # The default VRF's stack has the address for red's interface, too.
+    # The default VRF's stack also has the address, on red's interface.
     assert not separated.sends(1)
     assert separated.host.vrf_devices == {1: None, 2: "blue"}
 
@@ -153,7 +153,7 @@ def test_a_device_that_is_gone_or_has_another_table_separates_nothing(separated:
 
 
 def test_a_macvlan_device_outside_of_the_vrf_closes_the_interface(separated: World) -> None:
-    """What comes in for its MAC address enters the default VRF's stack by it."""
+    """Frames to the macvlan device's MAC enter the default VRF's stack through it."""
     separated.place_macvlan(None)
     assert not separated.gets(2)
     separated.place_macvlan(RED_DEVICE)

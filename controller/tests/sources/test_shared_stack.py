@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host stack that knows nothing of VRFs answers no packet of one VRF in another."""
+"""A host stack without VRFs answers no packet of one VRF in another VRF."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPEN_PORT = SERVICE.to_bytes(2, "big")
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """eth1 of the default VRF and eth2 of red, 10.0.1.0/24 and 10.0.2.0/24."""
+    """eth1 in the default VRF with 10.0.1.0/24, and eth2 in red with 10.0.2.0/24."""
     with network_namespace():
         running = Host()
         running.interfaces.add(interface(1))
@@ -42,14 +42,14 @@ def host() -> Iterator[Host]:
 
 
 def ask(host: Host, l3_if: int, destination: str, payload: bytes, protocol: int) -> None:
-    """A packet comes in from 10.0.1.9, which the host's routes put behind eth1."""
+    """Delivers a packet from 10.0.1.9, which the host routes to eth1."""
     packet = packets.ipv4("10.0.1.9", destination, payload, protocol)
     frame = packets.ethernet(packet, destination=interface(l3_if).mac)
     host.interfaces.deliver([(l3_if, frame)])
 
 
 def settle(host: Host) -> list[HostFrame]:
-    """What the host has sent as IPv4, once it has dealt with what was delivered before."""
+    """Returns the host's IPv4 frames, after it has processed all frames delivered before."""
     ask(host, 1, "10.0.1.1", echo_request(b"the last"), wire.ICMP)
     host.sent(lambda frame: b"the last" in frame.frame)
     return [f for f in host.frames if ipv4_of(f) is not None and b"the last" not in f.frame]
@@ -84,7 +84,7 @@ def test_a_server_that_answers_from_any_address_is_not_asked_in_a_vrf(host: Host
 
 
 def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Host) -> None:
-    """Its sender has, or says that it has, an address that the host's routes put behind eth2."""
+    """The request has a source address, real or spoofed, that the host routes to eth2."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("", SERVICE))
         server.settimeout(10)
@@ -100,7 +100,7 @@ def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Hos
 
 
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
-    """The host cannot tell them apart; the switch forwards in both all the same."""
+    """The host cannot distinguish the two VRFs, but the switch forwards in both."""
     ip("addr add 10.0.1.1/24 dev eth2")
     host.until(lambda: len(host.interfaces._own[parse_address("10.0.1.1")]) == 2)
     for l3_if in (1, 2):

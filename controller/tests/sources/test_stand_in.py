@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a stand-in carries packets, as whom, and when it is over: by what the switch says."""
+"""When a stand-in forwards packets, in which role, and when it ends, by the switch's messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OURS = (3, 77)
 """The election id of the controller that was killed."""
 OTHERS = (4, 5)
 NONE, OTHER = 5, 6
-"""No primary; another one."""
+"""Status codes: no primary; another controller is primary."""
 TABLES: dict[str, Any] = {
     "switch": ("127.0.0.1:9559", 1, None, None),
     "has_roles": True,
@@ -39,7 +39,7 @@ def arbitration(code: int, highest: tuple[int, int]) -> Event:
 
 
 class FakeClient:
-    """A session, for which the test plays the switch. What is said last ends the standing in."""
+    """A session, for which the test acts as the switch. The last message ends the stand-in."""
 
     made: list[FakeClient]
     script: dict[str | None, list[Event]]
@@ -74,7 +74,7 @@ class FakeClient:
 
 
 class FakeTaps:
-    """Keeps which TAPs were joined."""
+    """Records the joined TAPs."""
 
     joined: list[tuple[str, int, int]]
     closed: bool
@@ -90,7 +90,7 @@ class FakeTaps:
 
 
 class FakePath:
-    """Takes the tables."""
+    """Accepts any tables."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -111,7 +111,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def play(
     default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
 ) -> list[FakeClient]:
-    """Has one stand in until what the switch says is over; the sessions that carried."""
+    """Runs a stand-in with the switch's messages until it ends; returns sessions that forwarded."""
     FakeClient.script = {None: default, ROLE: own_role or []}
     begin = time.monotonic()
     with ExitStack() as stack:
@@ -198,7 +198,7 @@ def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
 
 
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
-    """It began late; the last controller's own keeper stands in for it."""
+    """The stand-in started late; the last controller's own keeper stands in."""
     assert play([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel VRF devices: made where the kernel has them, and closed before an interface joins.
+"""Kernel VRF devices: created if the kernel has them, and closed before an interface joins.
 
-Against a model of the kernel, and against the real one where it has VRF devices (Debian's has:
+Against a model of the kernel, and against a real one with VRF devices (such as Debian's, by
 `make prove-vrfs`).
 """
 
@@ -50,7 +50,7 @@ KERNELS_RULES = [Rule(0, LOCAL_TABLE), Rule(32766, 254), Rule(32767, 253)]
 
 
 class FakeKernel:
-    """Links, rules and routes; `actions` is what changed, in order."""
+    """Links, rules and routes; `actions` lists the changes in order."""
 
     def __init__(self, *, has_vrfs: bool = True) -> None:
         self.has_vrfs = has_vrfs
@@ -59,7 +59,7 @@ class FakeKernel:
         self.routes: set[tuple[int, int, int, int]] = set()
         self.actions: list[str] = []
         self.loud: dict[str, list[str]] = {}
-        """Settings of devices that somebody has changed."""
+        """Changed settings by device."""
 
     def ask(self, kind: int, flags: int, body: bytes, what: str) -> list[Message]:
         if kind == RTM_GETLINK:
@@ -122,7 +122,7 @@ class FakeKernel:
             raise FileExistsError(errno.EEXIST, "File exists")
         else:
             rules.append(rule)
-            rules.sort(key=lambda each: each.priority)  # stable: of equal ones the older is first
+            rules.sort(key=lambda each: each.priority)  # stable: the older of two equals is first
         assert any(each.table == LOCAL_TABLE for each in rules)
         return []
 
@@ -144,13 +144,13 @@ def link_body(link: LinkChanged) -> bytes:
 
 
 def with_table(body: bytes) -> bytes:
-    """A rule as the kernel shows it: the table in an attribute."""
+    """Returns a rule in the kernel's form: the table in an attribute."""
     table = vrf_devices.FIB_RULE_HDR.unpack_from(body)[4]
     return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
 
 
 def rule_body(family: int, rule: Rule) -> bytes:
-    """As the kernel shows it: without a priority of 0."""
+    """Returns a rule in the kernel's form: without a priority of 0."""
     body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
     body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
     if rule.priority:
@@ -198,18 +198,18 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
             KERNELS_RULES,
             [Rule(0, to_vrfs=True), *KERNELS_RULES],
         ),
-        (  # as the kernel has them when the first VRF device is there
+        (  # the kernel's rules after it has created the first VRF device
             [Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
             [
                 *(Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True)),
                 *KERNELS_RULES[1:],
             ],
         ),
-        (  # somebody has done it
+        (  # already in the right order
             [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
             [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
         ),
-        (  # this controller was killed in between
+        (  # a controller was killed before the deletion
             [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True)],
             [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
         ),
@@ -217,7 +217,7 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
             [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
             [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
         ),
-        (  # somebody has deleted what was there
+        (  # another program has deleted the rules
             [Rule(32766, 254)],
             [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(32766, 254)],
         ),
@@ -285,7 +285,7 @@ def test_a_device_of_the_table_is_taken_whatever_its_name(
 
 
 class TestRecheck:
-    """What somebody opens again while the controller runs."""
+    """Leaks that another program opens while the controller runs."""
 
     @pytest.fixture
     def devices(self, kernel: FakeKernel, tmp_path: Path) -> VrfDevices:
@@ -374,7 +374,7 @@ def test_another_device_of_that_name_is_left_alone(
 
 
 def test_an_interface_that_is_in_its_vrf_is_not_touched(kernel: FakeKernel, tmp_path: Path) -> None:
-    """The kernel would set it down and up: the routing protocols' sessions would go."""
+    """The kernel would set it down and up, and end the routing protocols' sessions."""
     for name in ("eth1", "eth3"):
         kernel.add_link(name)
     for start in range(2):
@@ -412,7 +412,7 @@ def devices() -> Iterator[VrfDevices]:
 
 @pytest.fixture
 def host(devices: VrfDevices) -> Iterator[Host]:
-    """eth1 of the default VRF, eth3 of red and eth5 of blue, all with the same addresses."""
+    """eth1 in the default VRF, eth3 in red and eth5 in blue, with the same addresses."""
     running = Host(join=devices.join, tables=TABLES)
     addresses = interface(1).addresses
     for number, vrf in ((1, DEFAULT), (3, RED), (5, BLUE)):
@@ -447,7 +447,7 @@ def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
 
 
 def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
-    """Each of three servers on one port has its VRF; the default one's is bound to no device."""
+    """Three servers use one port, one in each VRF; the default VRF's is bound to no device."""
     servers = {1: server(None), 3: server("red"), 5: server("blue")}
     question = b"\x11\x11" + (7000).to_bytes(2, "big") + (8 + 3).to_bytes(2, "big") + bytes(2)
     for l3_if in servers:
@@ -465,7 +465,7 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 
 
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
-    """As ospfd has one; its answer would go out in the default VRF."""
+    """Like ospfd's socket, whose answer would leave in the default VRF."""
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:
         raw.settimeout(60)
@@ -495,7 +495,7 @@ def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Ho
 
 
 def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
-    """A restarted controller does so; a host interface that went down would take sessions along."""
+    """A restarted controller does so. If a host interface went down, sessions would end."""
     before = [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")]
     host.step()
     host.events.clear()
@@ -504,7 +504,7 @@ def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
     for name, vrf in (("eth1", DEFAULT), ("eth3", RED), ("eth5", BLUE)):
         again.join(name, vrf.id)
     assert [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")] == before
-    ip("link set lo mtu 60000")  # the kernel tells in order
+    ip("link set lo mtu 60000")  # a marker, since notifications arrive in order
     host.until(lambda: any(isinstance(event, LinkChanged) for event in host.events))
     links = [event.name for event in host.events if isinstance(event, LinkChanged)]
     assert links == ["lo"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces of VRFs: found or made, remembered, and only what was made here removed.
+"""Network namespaces of VRFs: found or created, recorded; only created ones are removed.
 
-Against the real kernel, in a directory of the test's own. Needs root.
+Against the real kernel, in the test's own directory. Needs root.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Host:
-    """One host over several starts of a controller."""
+    """One host during several starts of a controller."""
 
     def __init__(self, directory: Path) -> None:
         self.names, self.state = directory / "netns", directory / "state"
@@ -44,7 +44,7 @@ class Host:
         self.config = load_config(path)
 
     def starts(self, *vrfs: str, devices: bool = False, **keys: Isolation | str) -> VrfPlaces:
-        """A start with some of the VRFs; `keys` are red's."""
+        """Starts with some of the VRFs; `keys` are settings of red."""
         places = VrfPlaces(self.state, self.names)
         self.decided = places.decide(self.having(*vrfs, **keys), lambda _: devices)
         return places

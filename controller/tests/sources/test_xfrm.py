@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The XFRM monitor against the real kernel, in a network namespace of its own.
 
-States need a kernel with ESP: `make interop` has them.
+Tests of states need a kernel with ESP: `make interop` runs them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_a_flush_and_new_defaults(monitor: XfrmMonitor) -> None:
 
 
 def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
-    """As IKE daemons exempt their own sockets (IP_XFRM_POLICY)."""
+    """IKE daemons set these on their own sockets (IP_XFRM_POLICY)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         body = bytearray(xfrm.POLICY_SIZE)
         body[40] = socket.AF_INET
@@ -125,7 +125,7 @@ def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
 
 
 def test_what_was_lost_is_read_anew(namespace: None) -> None:
-    """More changes than the socket's buffer holds, additions and deletions."""
+    """More additions and deletions than fit the socket's buffer."""
     ip("xfrm policy add src 10.0.0.0/16 dst 10.9.0.0/16 dir in action block")
     monitor = XfrmMonitor(receive_buffer=4096)
     monitor.start()
@@ -144,7 +144,7 @@ def test_what_was_lost_is_read_anew(namespace: None) -> None:
 
 
 def test_a_message_that_a_process_sends_is_not_the_kernels(monitor: XfrmMonitor) -> None:
-    """One with CAP_NET_ADMIN may send to the port of any socket, and would turn policies off."""
+    """A process with CAP_NET_ADMIN may send to any socket's port, and could turn policies off."""
     ip(f"xfrm policy add {SITES} dir out {TEMPLATE}")
     poll_until(monitor, lambda: monitor.policies)
     before = the_policy(monitor)
@@ -178,7 +178,7 @@ def test_a_kernel_that_refuses_a_dump_is_read_again_when_asked(
 
 
 def test_an_acquire_reaches_all_who_negotiate_keys(monitor: XfrmMonitor) -> None:
-    """As an IKE daemon hears it: with the template's reqid, and the packet's selectors."""
+    """An IKE daemon receives it with the template's reqid and the packet's selectors."""
     ip(f"xfrm policy add {SITES} dir out {TEMPLATE}")
     poll_until(monitor, lambda: monitor.policies)
     daemon = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)

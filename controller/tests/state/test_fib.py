@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch shall forward by, event by event."""
+"""The forwarding state desired of the switch, event by event."""
 
 from __future__ import annotations
 

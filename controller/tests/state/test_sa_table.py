@@ -120,7 +120,7 @@ class World:
         return {f"{one.sa.name} {one.sa.settings.spi:x}": one.state for one in self.table.reports()}
 
     def grew(self, engine: int, spi: int, **changes: Any) -> None:
-        """What an engine tells of an SA changes."""
+        """Changes the state that an engine reports of an SA."""
         for key, held in self.held[engine].items():
             if held.settings.spi == spi:
                 self.held[engine][key] = held._replace(**changes)

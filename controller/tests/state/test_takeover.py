@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is closed at a start: what differs and drops by its absence, and no more."""
+"""A start closes entities that differ and whose absence drops packets, and no more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damage for valid bytes: what a codec's property tests feed it."""
+"""Strategies of damaged bytes for property tests of codecs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis.strategies import SearchStrategy
 
 
 def damaged(samples: list[bytes]) -> SearchStrategy[bytes]:
-    """One of the samples with a few bytes overwritten, cut off or inserted."""
+    """Returns a strategy of samples with a few bytes overwritten, truncated or inserted."""
 
     @st.composite
     def build(draw: st.DrawFn) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of an engine's admin socket: what is asked, and that what comes back means the same."""
+"""Lines of an engine's admin socket: requests, and the same settings from the status."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def keys() -> KeyMaterial:
 
 
 def told(settings: SaSettings, line: bytes | bytearray) -> dict[str, Any]:
-    """What an engine would tell of an SA that was added by this line."""
+    """Returns an engine's status of an SA that was added by this line."""
     spec = json.loads(line)["add"]
     spec = {key: value for key, value in spec.items() if key not in ("key", "integrity_key")}
     spec = {"encapsulated": False, "df": "set", "tfc_pad_to": 0} | spec
@@ -138,7 +138,7 @@ def test_an_sa_that_is_not_understood_is_refused(change: dict[str, Any]) -> None
 
 
 def test_keys_are_told_apart_as_the_engine_does_and_erased() -> None:
-    """The fingerprint is the engine's of the same keys (`reservation.rs`)."""
+    """The fingerprint equals the engine's for the same keys (`reservation.rs`)."""
     material = KeyMaterial(bytearray(b"00Ff"), bytearray())
     same = KeyMaterial(bytearray(b"00fF"), bytearray())
     moved = KeyMaterial(bytearray(b"00"), bytearray(b"ff"))

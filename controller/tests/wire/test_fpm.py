@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPM decoding, on what zebra 8.4.4 really sent and on damaged forms of it.
+"""FPM decoding, on recordings of zebra 8.4.4 and on damaged forms of them.
 
 Each recording has its decoded events beside it (NAME.events).
 """
@@ -159,7 +159,7 @@ def test_a_payload_cut_anywhere_but_between_messages_is_an_error() -> None:
                 events = decode(payload[:length])
             except WireError:
                 continue
-            # zebra's DELROUTE and NEWROUTE in one frame: the first alone is whole.
+            # zebra's DELROUTE and NEWROUTE in one frame: the first alone is complete.
             assert len(whole) == 1
             assert isinstance(events[0], RouteDeleted)
 
@@ -220,7 +220,7 @@ def outcome(payload: bytes, ignored: Counter[str], memo: RouteMemo | None) -> ob
 
 
 def test_routes_that_lead_alike_share_their_next_hops() -> None:
-    """A million copies would be a quarter of the controller's memory."""
+    """A million copies would take a quarter of the controller's memory."""
     memo = RouteMemo()
     routes = [
         event.route

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames for people: what can be read is told, and no bytes raise."""
+"""Descriptions of frames for people: all readable fields, and no error for any bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOTH6 = MAC | {"source": A6, "destination": B6}
 PORTS = (4000).to_bytes(2, "big") + (80).to_bytes(2, "big") + bytes(4)
 SPI = bytes.fromhex("00001000")
 NAT_T = (4500).to_bytes(2, "big") * 2 + bytes(4)
-SHIM = bytes.fromhex("0401000700000064000200000800")  # decrypted, bundle 7, an IPv4 packet behind
+SHIM = bytes.fromhex("0401000700000064000200000800")  # decrypted, bundle 7, IPv4 packet follows
 
 
 def ip4(protocol: int, payload: bytes, **header: object) -> bytes:

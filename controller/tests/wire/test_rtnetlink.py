@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink decoding, on what Linux 6.18 really sent and on damaged forms of it."""
+"""rtnetlink decoding, on recordings of Linux 6.18 and on damaged forms of them."""
 
 from __future__ import annotations
 

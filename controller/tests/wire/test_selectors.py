@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selectors as the pipeline's parser finds them, and the packets that ICMP errors are about."""
+"""Selectors, equal to those of the pipeline's parser, and the packets that ICMP errors quote."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_first_fragment_too_short_for_its_ports_is_refused(protocol: int) -> N
         seen4(protocol, PORTS[:7], more_fragments=True)
 
 
-# -- headers that are looked through, and how far the pipeline follows
+# -- headers that are skipped, and the pipeline's limit
 
 
 @pytest.mark.parametrize("kind", [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS])
@@ -228,7 +228,7 @@ def test_a_fragment_header_counts_as_one_of_them(behind: int) -> None:
         (NO_OPERATION * 12, False),
         (NO_OPERATION * 8 + b"\x94\x04\0\0", True),
         (NO_OPERATION * 10 + b"\x94\x06" + bytes(4), False),
-        (b"\0" + b"\xff" * 3, True),  # what follows the end is padding
+        (b"\0" + b"\xff" * 3, True),  # bytes behind the end are padding
     ],
 )
 def test_options_are_walked_and_ten_are_what_the_pipeline_walks(
@@ -448,7 +448,7 @@ def test_a_key_says_all_that_rules_look_at(protocol: int, is_own: bool) -> None:
     assert key.selectors() == seen.selectors
 
 
-# --- what is too big
+# --- packets that are too big
 
 
 ESP_HEADER = (0x1234).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(1400)

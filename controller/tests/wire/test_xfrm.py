@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XFRM decoding, on messages of any content and on damaged forms of them; keys stay hidden."""
+"""XFRM decoding, on messages of any content and on damaged ones; keys are never shown."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_structures_have_the_size_that_a_c_compiler_gives_them(
     assert size == ctypes.sizeof(structure)
 
 
-# --- what the kernel says ------------------------------------------------------------------------
+# --- messages of the kernel ----------------------------------------------------------------------
 
 
 @given(states())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as the kernel sends them, encoded from the model: the other half of `sluice.wire.xfrm`.
+"""Encodes the kernel's messages from the model: the counterpart of `sluice.wire.xfrm`.
 
-Written from linux/xfrm.h, with the standard library's ctypes, so that layouts are not those of the
-decoder by construction.
+Written from linux/xfrm.h with the standard library's ctypes, so that the layouts are independent of
+the decoder.
 """
 
 from __future__ import annotations
@@ -239,12 +239,12 @@ def state_attributes(state: KernelState) -> bytes:
 
 
 def state(one: KernelState) -> bytes:
-    """The body of XFRM_MSG_NEWSA."""
+    """Encodes the body of XFRM_MSG_NEWSA."""
     return bytes(state_info(one)) + state_attributes(one)
 
 
 def state_gone(one: KernelState) -> bytes:
-    """The body of XFRM_MSG_DELSA."""
+    """Encodes the body of XFRM_MSG_DELSA."""
     identity = UserSaId(
         union(one.key.destination),
         Be32(one.key.spi),
@@ -255,7 +255,7 @@ def state_gone(one: KernelState) -> bytes:
 
 
 def state_expired(one: KernelState, *, hard: bool) -> bytes:
-    """The body of XFRM_MSG_EXPIRE."""
+    """Encodes the body of XFRM_MSG_EXPIRE."""
     return bytes(UserExpire(state_info(one), hard)) + mark_attribute(one.mark)
 
 
@@ -299,16 +299,16 @@ def policy_attributes(policy: KernelPolicy) -> bytes:
 
 
 def policy(one: KernelPolicy) -> bytes:
-    """The body of XFRM_MSG_NEWPOLICY."""
+    """Encodes the body of XFRM_MSG_NEWPOLICY."""
     return bytes(policy_info(one)) + policy_attributes(one)
 
 
 def policy_gone(one: KernelPolicy) -> bytes:
-    """The body of XFRM_MSG_DELPOLICY, of a policy that was named by its selector."""
+    """Encodes the body of XFRM_MSG_DELPOLICY, for a policy deleted by its selector."""
     identity = bytes(UserPolicyId(selector(one.selector), 0, one.direction))
     return identity + attribute(7, bytes(policy_info(one))) + policy_attributes(one)
 
 
 def policy_expired(one: KernelPolicy, *, hard: bool) -> bytes:
-    """The body of XFRM_MSG_POLEXPIRE."""
+    """Encodes the body of XFRM_MSG_POLEXPIRE."""
     return bytes(UserPolicyExpire(policy_info(one), hard)) + policy_attributes(one)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random packets that policy has something to say about.
+"""Random packets that meet policy.
 
-policy_flows       packets of the state's talkers, in clear
+policy_flows       packets of the state's flows, in clear
 policy_esp         ESP to this router and in transit, in UDP, in fragments
-policy_shims       what an engine returns, and what forges it
+policy_shims       output of an engine, and forgeries of it
 policy_reinjected  packet-outs with claims: current, stale, of other lists
 """
 
@@ -99,7 +99,7 @@ class Asked:
         return FromPort(port, tagged(self._frame(packet, mac), vlan))
 
     def _esp_packet(self, dst: str, offset: int, more: bool) -> bytes:
-        """ESP, or ESP in UDP, whose lengths may say less than the frame holds."""
+        """ESP, or ESP in UDP, whose length fields may be shorter than the frame."""
         spi = self._draw.choice((*SPIS, *SPIS, 0, 0xBAD))
         payload, protocol = esp(spi, self._draw.choice((0, 40, 40, 1000))), ESP
         if self._draw.random() < 0.25:
@@ -111,7 +111,7 @@ class Asked:
         return packet + payload[kept:]
 
     def _shim(self) -> Send:
-        """Mostly what an engine may say; else from anywhere, of any kind."""
+        """Mostly a valid shim of an engine; else from any port, of any kind."""
         port, vlan, mac, _ = self._draw.choice(self._engines)
         if self._draw.random() < 0.15:
             port, vlan, mac, _ = self._draw.choice(self._doors)
@@ -184,7 +184,7 @@ class Asked:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
     def _talk(self, flow: Entry) -> bytes:
-        """A packet of the flow, or nearly."""
+        """A packet of the flow, or one that differs slightly."""
         key = flow.match
         protocol = int(str(key["protocol"]))
         src_port, dst_port = int(str(key["src_port"])), int(str(key["dst_port"]))

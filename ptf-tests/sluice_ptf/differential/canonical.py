@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of an outcome is the program's doing, and not a choice left to the target.
+"""The part of an outcome that the program determines, and not a choice of the target.
 
-A selector may choose any member of a group, so a packet that took one is shown
+A selector may choose any member of a group. So a packet that took one is shown
 as having taken the group: without port, MAC addresses and tag, which differ
-between members. That is enough, because the states that are compared give the
-members of a group one fate: all resolved or none, one MTU, next hops of their
-own. Order between packets is none of the program's doing either.
+between members. That is enough, because the compared states treat all members of
+a group alike: all resolved or none, one MTU, next hops of their own. The order
+of packets is not determined by the program either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluice_ptf.probe import Outcome
 
 @dataclass(frozen=True)
 class Canonical:
-    """An outcome in lines that compare and that people can read."""
+    """An outcome as lines that can be compared and read."""
 
     lines: tuple[str, ...]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case: a table state and packets, as data that a file can hold.
 
-Entries are by name (schema.py), so that a case outlives renumbered ids and
-reads like the configuration it is. A group's members are next hops that no
-route and no other group uses: canonical.py relies on it.
+Entries are by name (schema.py), so that a case survives renumbered ids and
+reads like a configuration. A group's members are next hops that no route and
+no other group uses, because canonical.py relies on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
 
 GROUP_IDS = 1000  # next hops and interfaces from here on belong to groups
-RULE_IDS = (0, 1, 2, 3, 4, 65535)  # what rules are called; their counters are compared
+RULE_IDS = (0, 1, 2, 3, 4, 65535)  # ids of rules; their counters are compared
 COUNTED = ("l3_interface", "nexthop", "engine")  # and the flow tables, by their direct counters
 _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
@@ -43,7 +43,7 @@ class Entry:
         return f"{self.table} {sorted(self.match.items())}"
 
     def on(self, router: Router) -> p4runtime_pb2.TableEntry:
-        """The entry as P4Runtime has it."""
+        """The entry in P4Runtime's form."""
         return router.entry(self.table, self.match, self.action, **self.params)
 
 
@@ -57,19 +57,19 @@ class Group:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that is written before the packets come."""
+    """All entries that are written before the packets are sent."""
 
     entries: Sequence[Entry] = ()
     groups: Sequence[Group] = ()
 
     def install(self, router: Router) -> None:
-        """Write it; the router's `undo` takes it back."""
+        """Writes it; the router's `undo` deletes it."""
         router.insert(*(entry.on(router) for entry in self.entries))
         for group in self.groups:
             router.group(group.id, _members(group))
 
     def change_to(self, other: State, router: Router) -> None:
-        """Write what makes the other state of this one: deletions, changes, insertions."""
+        """Writes the changes from this state to the other: deletions, changes, insertions."""
         before = {entry.key: entry for entry in self.entries}
         after = {entry.key: entry for entry in other.entries}
         kept = before.keys() & after.keys()
@@ -106,7 +106,7 @@ def _change_group(router: Router, before: Group, after: Group) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A state, packets, and why they are together; before, the states it was changed from."""
+    """A state, packets, and their purpose; before, the states it was changed from."""
 
     description: str
     state: State
@@ -126,7 +126,7 @@ class Subject:
         self._probe = probe
 
     def run(self, case: Case) -> tuple[Outcome, Counts]:
-        """All packets at once, and what counters of entries advanced by."""
+        """Sends all packets at once; returns the outcome and the increments of entry counters."""
         with self._installed(case) as router:
             before = self._counts(router, case.state)
             outcome = self._probe.exchange(case.packets)
@@ -153,7 +153,7 @@ class Subject:
             router.undo()
 
     def _counts(self, router: Router, state: State) -> Counts:
-        """Those of entries; not of groups' own next hops, where the selector chooses."""
+        """Counters of entries, without groups' own next hops, where the selector chooses."""
         entries = [
             entry
             for entry in state.entries
@@ -170,7 +170,7 @@ class Subject:
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
-    """The form that files hold; frames in hexadecimal."""
+    """The form in files; frames are hexadecimal."""
     packets: list[dict[str, Any]] = []
     for packet in case.packets:
         if isinstance(packet, FromPort):

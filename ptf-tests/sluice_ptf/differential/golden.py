@@ -5,7 +5,7 @@
 
 Each file of ptf-tests/goldens/ holds a case and the canonical outcome of each of
 its packets: the reference's, or the specification's where the reference was
-wrong. SLUICE_RENEW_GOLDENS=1 writes what the target under test makes of them;
+wrong. SLUICE_RENEW_GOLDENS=1 writes the outcomes of the target under test;
 look at the difference before you commit it.
 """
 
@@ -31,7 +31,7 @@ GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 
 
 def read(path: Path) -> tuple[Case, list[Canonical]]:
-    """A golden: its case, and what must come of each packet."""
+    """Reads a golden: its case, and the expected outcome of each packet."""
     data = json.loads(path.read_text())
     return case_from_json(data), [Canonical(tuple(one["outcome"])) for one in data["packets"]]
 
@@ -50,7 +50,7 @@ def write(path: Path, case: Case, outcomes: Sequence[Canonical]) -> None:
 
 
 def check(subject: Subject, path: Path) -> list[str]:
-    """Run a golden; what differs, packet by packet."""
+    """Runs a golden; returns the differences, packet by packet."""
     case, expected = read(path)
     outcomes = [canonical(outcome, case.state) for outcome in subject.run_each(case)]
     if os.environ.get("SLUICE_RENEW_GOLDENS"):
@@ -72,7 +72,7 @@ def _arguments() -> Any:
 
 
 def main() -> int:
-    """Run them all; 1 if one differs."""
+    """Runs all goldens; returns 1 if one differs."""
     arguments = _arguments()
     paths = arguments.goldens or sorted(GOLDENS.glob("*.json"))
     schema = Schema.load(arguments.build)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random packets for a state: well-formed ones, some of them bent afterwards.
+"""Random packets for a state: well-formed ones, some of them damaged afterwards.
 
 A packet is built from the state's own interfaces, routes and addresses, so that
-most get far into the pipeline; then options, extension headers and fragments are
-laid on, lengths and checksums spoilt, bytes flipped and ends cut off. Kinds of
+most get far into the pipeline. Then options, extension headers and fragmentation are
+added, lengths and checksums falsified, bytes flipped and ends cut off. Kinds of
 packets have names, so that a corpus can be drawn from each.
 """
 
@@ -106,7 +106,7 @@ class Generator:
         }
 
     def add_kinds(self, **kinds: Callable[[], Send]) -> None:
-        """Kinds of packets that are drawn elsewhere, and more often."""
+        """Adds kinds of packets that other modules draw, with a higher frequency."""
         self.kinds.update(kinds)
         self._often = list(kinds.values())
 
@@ -163,7 +163,7 @@ class Generator:
         return self._arrives(packet + padding)
 
     def _lengths(self) -> Send:
-        """Headers that lie about versions, lengths and checksums."""
+        """Headers with wrong versions, lengths and checksums."""
         packet = bytearray(self._ip(self._draw.random() < 0.5))
         ipv4 = packet[0] >> 4 == 4
         for _ in range(self._draw.choice((1, 1, 2))):
@@ -183,7 +183,7 @@ class Generator:
         return self._arrives(packet + padding)
 
     def _link(self) -> Send:
-        """Frames that are not IP, or not ours, or in another VLAN."""
+        """Frames that are not IP, or not to the router, or in another VLAN."""
         port, vlan, mac = self._draw.choice(self._doors)
         mac = self._draw.choice((mac, mac, *GROUP_MACS, "02:de:ad:00:00:02"))
         port, vlan = self._draw.choice((port, *PORTS)), self._draw.choice((vlan, vlan, 0, 1, 4095))
@@ -198,7 +198,7 @@ class Generator:
         return FromPort(port, tagged(frame, vlan, self._draw.choice((0, 0, 7))))
 
     def _bent(self) -> Send:
-        """Any other packet, with bytes flipped, put in, taken out or cut off."""
+        """Any other packet, with bytes flipped, inserted, removed or cut off."""
         kinds = (self._plain, self._options, self._extensions, self._fragments, self._link)
         sent = self._draw.choice(kinds)()
         assert isinstance(sent, FromPort)
@@ -217,7 +217,7 @@ class Generator:
         return FromPort(sent.port, bytes(frame))
 
     def _noise(self) -> Send:
-        """Anything, announced as IP."""
+        """Any bytes, with an EtherType of IP."""
         first = self._draw.choice((b"", b"\x45\0", b"\x46\0", b"\x4f\0", b"\x60\0", b"\x60\0"))
         noise = first + self._draw.randbytes(self._draw.randint(1, 120))
         return self._arrives(noise, ipv6_type=self._draw.random() < 0.5)
@@ -298,7 +298,7 @@ class Generator:
         return str(place + self._draw.randint(1, 255))
 
     def _arrives(self, packet: bytes, ipv6_type: bool | None = None) -> FromPort:
-        """The packet in a frame to an interface; a group's frame for a group."""
+        """The packet in a frame to an interface; in a group's frame for a group."""
         port, vlan, mac = self._draw.choice(self._doors)
         is_ipv6 = packet[0] >> 4 == 6 if ipv6_type is None else ipv6_type
         if is_ipv6 and packet[24:25] == b"\xff":
@@ -318,9 +318,8 @@ def _fix_checksum(packet: bytearray) -> None:
 
 
 def _can_be_sent(sent: Send) -> bool:
-    """Linux carries no frame without an Ethernet header, nor a tag without what it announces.
-
-    And what comes in the sentinels' VLAN would be taken for one.
+    """Whether the frame can be sent. Linux carries no frame without an Ethernet header, nor a tag
+    without the inner type. A frame in the sentinels' VLAN would be mistaken for one.
     """
     frame = sent.frame
     if frame[12:14] != ETHERTYPE_VLAN:

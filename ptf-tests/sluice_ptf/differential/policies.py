@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random policy for a state: bindings, lists, flows, bundles, SAs and engines.
 
-Flows are of a few talkers, and each talker is known to several lists, under epochs
-that are current and that are not: packets of the same talkers (packets.py) find
-flows, stale flows and none. The members of a group are bound alike, because which
-of them a packet takes is the target's choice (canonical.py).
+Flows belong to a few pairs of hosts. Each pair is known to several lists, under
+current epochs and others: packets of the same pairs (packets.py) find flows, stale
+flows and none. The members of a group are bound alike, because the target chooses
+which of them a packet takes (canonical.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIST_TABLES = ("inbound.list_state", "outbound.list_state")
 
 
 def unguarded(state: State) -> State:
-    """The state with every interface a router's, and bound to no policy."""
+    """The state with every interface routed, and without policy."""
     routers = [
         replace(entry, params={**entry.params, "role": "ROUTER"})
         if entry.table == "l3_interface"
@@ -66,7 +66,7 @@ def guarded(draw: Random, state: State) -> State:
 
 
 def changed(draw: Random, state: State) -> State:
-    """The state after commits and refills: lists elsewhere, flows gone, overwritten and left."""
+    """The state after commits and refills: other lists; flows deleted, overwritten and kept."""
     flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
     entries = []
     for entry in state.entries:
@@ -154,12 +154,12 @@ def _bundles(draw: Random) -> Iterator[Entry]:
 
 
 def _vrfs(draw: Random) -> list[int]:
-    """The VRFs that something is known in; mostly the first."""
+    """The VRFs that have entries; mostly the first."""
     return [vrf for vrf, share in ((0, 0.9), (1, 0.4)) if draw.random() < share]
 
 
 def _sources(draw: Random, state: State) -> Iterator[Entry]:
-    """This router's own addresses, and now and then a talker's: nobody else sends from them."""
+    """Own sources: this router's addresses, and sometimes an address of a pair."""
     for family in ("ipv4", "ipv6"):
         ours = [
             str(one.match["dst_addr"]).partition("/")[0]
@@ -174,14 +174,14 @@ def _sources(draw: Random, state: State) -> Iterator[Entry]:
 
 
 def _audited(draw: Random) -> Iterator[Entry]:
-    """Drops that the audit log wants."""
+    """Drops that are copied for the audit log."""
     for reason in AUDITED:
         if draw.random() < 0.3:
             yield Entry("audited_drop", {"drop_reason": reason}, "audit")
 
 
 def _engines(draw: Random, state: State) -> Iterator[Entry]:
-    """An engine's port is one whose untagged frames no other interface has."""
+    """Engines: the port of each is one whose untagged frames no other interface has."""
     used = {entry.match["ingress_port"] for entry in state.of("l3_interface")}
     port = draw.choice(sorted({1, 2, 3, 4} - used) or [4])
     for engine in ENGINES:
@@ -213,7 +213,7 @@ def _flows(draw: Random, state: State, epochs: Mapping[int, int]) -> Iterator[En
 
 
 def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
-    """Which (is_local, bundle) a list knows a talker under."""
+    """The combinations (is_local, bundle) under which a list knows a pair of hosts."""
     if way == "outbound":
         return [one for one, share in (((0, 0), 0.8), ((1, 0), 0.3)) if draw.random() < share]
     every = [(local, bundle) for local in (0, 1) for bundle in (0, *BUNDLES)]
@@ -221,7 +221,7 @@ def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
 
 
 def _talker(draw: Random, state: State) -> dict[str, Value]:
-    """Two hosts and what they say; the destination is one that the state has a way to."""
+    """A pair of hosts and their protocol; the state has a route to the destination."""
     ipv6 = draw.random() < 0.5
     family = "ipv6" if ipv6 else "ipv4"
     ways = [one for one in state.of(f"{family}_fib") if one.action.startswith("set_nexthop")]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random table states: routers as they are, half-written ones, and odd ones.
+"""Random table states: ordinary routers, half-written ones, and odd ones.
 
-Addresses come from a handful of places, so that prefixes nest and packets find
-them. Everything hangs on the Random that is passed in.
+Addresses come from a few ranges, so that prefixes nest and packets find
+them. All randomness comes from the Random that is passed in.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def random_state(draw: Random) -> State:
 
 
 def changed(draw: Random, state: State) -> State:
-    """The state after a while: entries gone, changed and new, groups of other members."""
+    """The state after a while: entries deleted, changed and new, groups of other members."""
     other = random_state(draw)
     routes = ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6")
     entries = {
@@ -104,7 +104,7 @@ def _nexthop(draw: Random, number: int, interfaces: list[int]) -> Entry:
 
 
 def _members(draw: Random, group: Group) -> Iterator[Entry]:
-    """Next hops of one group: interfaces of their own and one fate."""
+    """Next hops of one group: interfaces of their own, and all treated alike."""
     mtu, resolved = draw.choice(MTUS), draw.random() < 0.85
     for nexthop in group.members:
         port, vlan, l3_if = draw.choice(PORTS), draw.choice(VLANS), nexthop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells the program what it was built from.
+//! Passes the commit of the build to the program.
 
 use std::env::{self, VarError};
 use std::path::PathBuf;

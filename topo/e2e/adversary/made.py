@@ -44,14 +44,14 @@ def datagram(*packets: bytes, entry: Entry = FROM_A, number: int = NUMBER) -> Da
 
 
 def left(link: str, packet: bytes) -> bytes:
-    """A frame as it leaves by a link."""
+    """A frame that leaves by a link."""
     ether_type = b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd"
     here = plan.LINKS[link]
     return mac(here.host_mac) + mac(here.router_mac) + ether_type + packet
 
 
 def to_engine(bundle: int, packet: bytes, kind: int = ENCRYPT) -> bytes:
-    """A frame as the engine gets it."""
+    """A frame to the engine."""
     ether_type = ETHERTYPE_SHIM.to_bytes(2, "big")
     return bytes(12) + ether_type + Shim(kind, bundle).pack(packet) + packet
 
@@ -62,7 +62,7 @@ def filled(size: int) -> bytes:
 
 
 def altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """The policy with a verdict exchanged in every rule but the sentinels'."""
+    """The policy with the verdict of `rule` in each rule of action `old` but the sentinels'."""
 
     def exchange(one: Rule) -> Rule:
         is_meant = one.verdict.action == old and not one.is_sentinels

@@ -2,7 +2,7 @@
 """Random rules, random datagrams, captures on every link: nothing leaks, nothing is lost.
 
 The seeded short form of `make prove`. Then the control experiments on the same router: with a
-reference that is wrong on purpose the same captures have to show leaks and losses.
+deliberately wrong reference the same captures must show leaks and losses.
 """
 
 import os
@@ -59,7 +59,7 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: object, kind: str
 ) -> None:
-    """What it calls forbidden is then a leak, and what it calls allowed is lost."""
+    """Outcomes that it forbids are then leaks, and outcomes that it requires are lost."""
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", DISCARD if new is DISCARD else BYPASS)
     campaign = Campaign(arena, SEED, lambda policy: Reference(altered(policy, old, wrong)))

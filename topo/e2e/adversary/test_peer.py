@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peer takes a frame for ciphertext only if every byte of it is."""
+"""The peer accepts a frame as ciphertext only if every byte of it is."""
 
 import struct
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference, case by case, against what RFC 4301 and the project's documents say."""
+"""The reference, case by case, against RFC 4301 and the project's documents."""
 
 import struct
 from dataclasses import replace

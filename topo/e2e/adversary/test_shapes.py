@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generator: reproducible, of every shape, and every piece of a payload tells its number."""
+"""The generator: reproducible, of every shape, and every part of a payload has its number."""
 
 from random import Random
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attack with the ESP engine inside the switch: links show ESP that a peer can open, or what
-may be in clear; what the peer alters or repeats is not taken.
+"""The attack with the ESP engine inside the switch: links carry only ESP that a peer can decrypt,
+or permitted clear frames; the engine refuses the peer's altered and repeated packets.
 
 The seeded short form of the second part of `make prove`, and its control experiments.
 """
@@ -61,7 +61,7 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
 def test_a_wrong_reference_is_found_out(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, old: str, new: Verdict, kind: str
 ) -> None:
-    """Also what is in clear where the reference wants ESP."""
+    """Clear frames where the reference requires ESP are found too."""
     monkeypatch.setattr("sluice_adversary.campaign.PATIENCE", 0.5)
     wrong = Rule("wrong", new)
     campaign = Campaign(arena, SEED, lambda policy: WithEngine(altered(policy, old, wrong)))
@@ -72,7 +72,7 @@ def test_a_wrong_reference_is_found_out(
 
 
 def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:
-    """The count of what it must drop can fail: with frames that it was never sent, it does."""
+    """The count of required drops can fail: it does with frames that were never sent."""
     assert arena.peer is not None
     arena.peer.hostile["altered"] += 1 << 32
     (found,) = arena.taken_wrongly()

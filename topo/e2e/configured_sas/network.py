@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub and its spokes of e2e.protected, whose controllers tell engines their SAs.
+"""The hub and its spokes of e2e.protected, whose controllers give engines their SAs.
 
 The tunnel between r1 and r2 is AES-128-GCM with ESN over IPv4, that between r1 and r3
-ChaCha20-Poly1305 over IPv6. r1 has two engines: the second is to take over for spoke 2, by an
-outbound SA of its own. Where the target is sluice-switch, r3's engine is inside its switch; all
+ChaCha20-Poly1305 over IPv6. r1 has two engines: the second can take over for spoke 2, by an
+outbound SA of its own. With the target sluice-switch, r3's engine is inside its switch; all
 others are `sluice-esp`.
 """
 
@@ -45,10 +45,10 @@ class Engines:
     all: list[EspEngineProcess]
     keys: Path
     told: list[str] = field(default_factory=list)
-    """Every key, for those who look where it must not be."""
+    """Every key, for tests that search where a key must not be."""
 
     def key_file(self, label: str, algorithm: str = "aes-128-gcm", mode: int = 0o600) -> Path:
-        """A file with the key of that label."""
+        """Writes a file with the key of that label."""
         path = self.keys / label
         path.touch(mode=mode)
         path.chmod(mode)
@@ -67,7 +67,7 @@ class Sites:
 
     @property
     def between(self) -> Namespace:
-        """The namespace of t, which all that is protected passes."""
+        """The namespace of t, which all protected traffic passes."""
         return self.network.routers["t"].namespace
 
     def router(self, name: str) -> P4Router:
@@ -75,17 +75,17 @@ class Sites:
         return self.network.p4_router(name)
 
     def sluice(self, router: str, *words: str) -> str:
-        """The `sluice` command for a router."""
+        """Runs the `sluice` command for a router."""
         controller = self.router(router).controller
         return controller.command(*words, "--socket", str(controller.socket))
 
     def sas(self, router: str) -> dict[tuple[str, int], dict[str, Any]]:
-        """What `sluice sa list` has, by name and SPI."""
+        """The SAs of `sluice sa list`, by name and SPI."""
         listed = self.router(router).controller.ask(command="show", what="sas")
         return {(one["name"], one["spi"]): one for one in listed}
 
     def state(self, router: str, name: str, spi: int) -> str | None:
-        """How an SA stands, None where it is not listed."""
+        """The state of an SA, None if it is not listed."""
         found = self.sas(router).get((name, spi))
         return None if found is None else str(found["state"])
 
@@ -106,7 +106,7 @@ class Sites:
         return str(path)
 
     def rekey(self, number: int, spi: int) -> None:
-        """Rekey an SA at both ends, first where it ends."""
+        """Rekeys an SA at both ends, the receiver first."""
         from_, _, to = NAMES[number].split("-")
         label = f"{NAMES[number]}-{spi:x}"
         for router in (to, from_):
@@ -116,7 +116,7 @@ class Sites:
             )
 
     def without_configured(self, router: str, bundle: str) -> None:
-        """Take the outbound SAs of a bundle out of a router's configuration, and reload it."""
+        """Removes the outbound SAs of a bundle from a router's configuration, and reloads it."""
         controller = self.router(router).controller
         config = controller.config
         left = [
@@ -127,7 +127,7 @@ class Sites:
         self._reload(router, config | {"security_associations": left})
 
     def restore_configured(self, router: str) -> None:
-        """Reload a router's configuration as it was."""
+        """Reloads a router's original configuration."""
         self._reload(router, self.router(router).controller.config)
 
     def _reload(self, router: str, config: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Sites:
         self.sluice(router, "reload")
 
     def everything_written(self) -> str:
-        """All that programs have logged, and all files of controllers."""
+        """All log output of programs, and all files of controllers."""
         texts = [path.read_text("utf-8", "replace") for path in self.directory.rglob("*.log")]
         for name in self.engines:
             state = Path(self.router(name).controller.config["state_dir"])
@@ -146,14 +146,14 @@ class Sites:
 
 
 def outbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """An SA at the end that encrypts."""
+    """An SA at the encrypting end."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _common(number, bundle, key_file) | {"direction": "outbound"} | ends | more
 
 
 def inbound(number: int, bundle: str, key_file: Path, **more: Any) -> dict[str, Any]:
-    """An SA at the end that decrypts."""
+    """An SA at the decrypting end."""
     return _common(number, bundle, key_file) | {"direction": "inbound"} | more
 
 
@@ -169,7 +169,7 @@ def _common(number: int, bundle: str, key_file: Path) -> dict[str, Any]:
 
 
 def configure(config: dict[str, Any], engines: Engines) -> None:
-    """Has a router's configuration name its SAs, and no numbers of SAs."""
+    """Writes a router's SAs by name into its configuration, without numbers."""
     sas: list[dict[str, Any]] = []
     for bundle in config["bundles"]:
         name = bundle["name"]
@@ -186,7 +186,7 @@ def configure(config: dict[str, Any], engines: Engines) -> None:
 
 
 def add_spare(config: dict[str, Any], engines: Engines, router: str) -> None:
-    """An SA from r1 to r2 by which r1's second engine can take over."""
+    """Adds an SA from r1 to r2 by which r1's second engine can take over."""
     path = engines.key_file(SPARE)
     spare = {"name": SPARE, "spi": SPARE_SPI}
     if router == "r1":
@@ -222,14 +222,14 @@ def running(lab: Lab) -> Iterator[Sites]:
 
 
 def _inside(lab: Lab, router: P4Router) -> EspEngineProcess:
-    """The engine of a switch; it starts with it."""
+    """The engine inside a switch; it starts with the switch."""
     controller = router.controller
     del controller.config["engines"][0]["device"]
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
 def _beside(lab: Lab, router: P4Router) -> list[EspEngineProcess]:
-    """Running engines on interfaces, two of them for r1."""
+    """Starts engines on interfaces, two of them for r1."""
     place, name = engine_place(lab, router), router.name
     engines = [SluiceEsp(f"{name}-esp", place, "engine", lab.directory, lab.supervisor)]
     if name == "r1":

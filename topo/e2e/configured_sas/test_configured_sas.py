@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAs of the configuration: installed, rekeyed, expired, moved, and mended after every restart.
+"""SAs of the configuration: installed, rekeyed, expired, moved, and restored after every restart.
 
-After each test all that routers sent to t is judged: nothing in clear.
+After each test all frames that routers sent to t are checked: none in clear.
 """
 
 import json
@@ -30,7 +30,7 @@ VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
 
 def ping(sites: Sites, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Ping between hosts, all requests at once."""
+    """Pings between hosts, all requests at once."""
     hosts = sites.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -38,13 +38,13 @@ def ping(sites: Sites, source: str, to: str, version: int, *options: str) -> pro
 
 
 def passes(sites: Sites, source: str, to: str, version: int = 4) -> None:
-    """All pings are answered."""
+    """Checks that all pings are answered."""
     seen = ping(sites, source, to, version)
     assert seen.lost == 0, f"{seen.output}\n{where_lost(sites)}"
 
 
 def where_lost(sites: Sites) -> str:
-    """For an error message: what SAs there are, and what was dropped."""
+    """For an error message: the existing SAs, and the drops."""
     lines = []
     for name in sites.engines:
         counters = sites.router(name).controller.ask(command="show", what="counters")
@@ -59,7 +59,7 @@ def in_use(sites: Sites, router: str, name: str, spi: int) -> bool:
 
 
 def serves(sites: Sites, router: str, number: int, spi: int) -> None:
-    """Wait until an SA of the tunnel serves at a router."""
+    """Waits until an SA of the tunnel serves at a router."""
     wait_until(
         partial(in_use, sites, router, NAMES[number], spi), 20, f"{NAMES[number]} at {router}"
     )
@@ -78,7 +78,7 @@ def current(sites: Sites, router: str, number: int) -> int:
 @VERSIONS
 @pytest.mark.parametrize(("to", "wire"), [("h2", "eth1"), ("h3", "eth2")], ids=["ipv4", "ipv6"])
 def test_sites_are_protected(sites: Sites, wires: Wires, version: int, to: str, wire: str) -> None:
-    """Esp on the transit links, cleartext at the hosts, by SAs that nobody gave by hand."""
+    """ESP on the transit links, cleartext at the hosts, by SAs that were not installed by hand."""
     with Capture(sites.network.hosts[to].namespace, "eth0") as arriving:
         passes(sites, "h1", to, version)
         echo = {4: ICMP, 6: ICMPV6}[version]
@@ -90,7 +90,7 @@ def test_sites_are_protected(sites: Sites, wires: Wires, version: int, to: str, 
 
 def test_what_is_listed(sites: Sites) -> None:
     """Each SA with its bundle, state and counts; a standby for the second engine; no problems."""
-    before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # as of the controller's last look
+    before = sites.sas("r1")[NAMES[12], 0x1002]["packets"]  # from the controller's last query
     passes(sites, "h1", "h2")
 
     def counted() -> bool:
@@ -133,7 +133,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: Wires) ->
         stack.callback(sites.restore_configured, "r1")
         stack.callback(sites.sluice, "r2", "sa", "del", "short")
         stack.callback(sites.sluice, "r1", "sa", "del", "short")
-        # Nothing else may protect, so that expiry is all that is left.
+        # No other SA may protect, so that the expired one has no successor.
         sites.without_configured("r1", "spoke2")
         before = sites.drops("r1", "NO_SA")
         seen = ping(sites, "h1", "h2", 4, *SOON)
@@ -149,7 +149,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: Wires) ->
 
 
 def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: Wires) -> None:
-    """Both directions, twice, while packets pass; the old SAs go by themselves."""
+    """Both directions, twice, while packets pass; the old SAs are deleted automatically."""
     hosts = sites.network.hosts
     with UdpFlows(hosts["h1"], hosts["h2"]) as there, UdpFlows(hosts["h2"], hosts["h1"]) as back:
         for number, spis in ((12, (0x1112, 0x1212)), (21, (0x2121, 0x2221))):
@@ -213,7 +213,7 @@ def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) ->
 
 
 def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: Wires) -> None:
-    """Drops as NO_ENGINE; what the engine lacks is given again, and no number comes twice."""
+    """Drops as NO_ENGINE; the SAs are added to the engine again, and no number repeats."""
     engine = sites.engines["r2"].all[0]
     passes(sites, "h1", "h2")
     before = sites.drops("r2", "NO_ENGINE")
@@ -236,7 +236,7 @@ def current_spi(sites: Sites, router: str, number: int) -> int:
 
 
 def test_a_bundle_moves_to_another_engine(sites: Sites, wires: Wires) -> None:
-    """By its spare SA: the dead engine's key serves nowhere else, and serves again there later."""
+    """By its spare SA: the dead engine's key is used nowhere else, and serves again there later."""
     engine, spi = sites.engines["r1"].all[0], current(sites, "r1", 12)
     passes(sites, "h1", "h2")
     engine.kill()
@@ -296,7 +296,7 @@ def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
 
 
 def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(sites: Sites, wires: Wires) -> None:
-    """A key that it may have used encrypts no more; what it protected is dropped meanwhile."""
+    """A key that may have been used encrypts no more; its packets are dropped meanwhile."""
     engine = sites.engines["r2"].all[0]
     passes(sites, "h2", "h1")
     old = current(sites, "r2", 21)
@@ -351,11 +351,11 @@ def test_a_wrong_key_file_is_refused_and_changes_nothing(
             sites.sluice("r1", *words)
         assert says in str(failed.value)
         assert "zzzz" not in str(failed.value)
-    assert sites.sas("r1").keys() <= before  # one of an earlier rekey may have left since
+    assert sites.sas("r1").keys() <= before  # one of an earlier rekey may be deleted since
 
 
 def test_a_key_serves_one_sa_only(sites: Sites) -> None:
-    """Not a second one, and not the one that it has served already."""
+    """Neither for a second one, nor again for one that it has already served."""
     path = sites.engines["r1"].keys / NAMES[13]
     sa = outbound(13, "spoke3", path) | {"name": "again", "spi": 0x1999}
     with pytest.raises(CommandFailed, match="a nonce could come twice"):
@@ -365,7 +365,7 @@ def test_a_key_serves_one_sa_only(sites: Sites) -> None:
 
 
 def test_no_key_is_written_anywhere(sites: Sites) -> None:
-    """Neither by programs nor in what they show."""
+    """Neither by programs nor in their output."""
     texts = [sites.everything_written()]
     for name in sites.engines:
         texts += [sites.sluice(name, "sa", "list", "--json"), sites.sluice(name, "metrics")]

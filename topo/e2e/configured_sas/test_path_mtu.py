@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The longest packets of a tunnel: bounded by links and authentic errors; ESP in fragments.
 
-After each test all that routers sent to t is judged: nothing in clear.
+After each test all frames that routers sent to t are checked: none in clear.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from .network import ALGORITHM, NAMES, Sites, inbound, outbound
 from .test_configured_sas import current, in_use, where_lost
 
 OVERHEAD = 57
-"""Bytes that AES-128-GCM adds at most, in a tunnel over IPv4."""
+"""Maximum overhead of AES-128-GCM in bytes, in a tunnel over IPv4."""
 LOCAL, REMOTE = "10.0.12.1", "10.0.20.1"
 ESP, IPV4, FRAGMENTATION_NEEDED = 50, 0x0800, (3, 4)
 R2_TO_H2 = "02:00:00:00:02:01"
@@ -31,21 +31,21 @@ NARROW = 1400
 
 
 def path_mtu(sites: Sites) -> dict[str, Any]:
-    """The path MTU of the tunnel from r1 to r2, as it is shown."""
+    """The path MTU of the tunnel from r1 to r2, as in `sluice sa list`."""
     sa = sites.sas("r1")[NAMES[12], current(sites, "r1", 12)]
     return dict(sa["path_mtu"])
 
 
 def ping(sites: Sites, size: int, *options: str, count: int = 1, to: str = "h2") -> probes.Ping:
-    """Ping from site to site; `size` is the IP packet's."""
+    """Pings from site to site; `size` is the IP packet's."""
     hosts = sites.network.hosts
     place, address = hosts["h1"].namespace, hosts[to].address(4)
     return probes.ping(place, address, count=count, size=size - 28, options=options)
 
 
 def takes(sites: Sites, wires: Wires, wire: str, mtu: int) -> None:
-    """A packet that ESP makes as long as the path takes passes whole, one that is a byte longer is
-    answered before it is encrypted, and without DF it passes in fragments."""
+    """Checks that a packet whose ESP has the length of the path MTU passes whole, that one a byte
+    longer gets an error before encryption, and that without DF it passes in fragments."""
     h1, room = sites.network.hosts["h1"].namespace, mtu - OVERHEAD
     flush_path_mtu(h1)
     seen = ping(sites, room, "-M", "do")
@@ -65,7 +65,7 @@ def takes(sites: Sites, wires: Wires, wire: str, mtu: int) -> None:
 
 
 def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: Wires) -> None:
-    """The packets' own route leads by another link, which takes more."""
+    """The packets' own route leads by another link, which has a larger MTU."""
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
     assert path_mtu(sites) == unbounded
@@ -98,7 +98,7 @@ def counted(sites: Sites, group: str, name: str) -> int:
 
 
 def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -> None:
-    """Have something happen, which is counted once."""
+    """Calls `happens`, and checks that the counter rises by one."""
     now = partial(counted, sites, group, name)
     before = now()
     happens()
@@ -106,12 +106,12 @@ def one_more(sites: Sites, group: str, name: str, happens: Callable[[], None]) -
 
 
 def in_clear(sites: Sites, packet: bytes) -> None:
-    """A packet comes to r1 on the link to t."""
+    """Sends a packet to r1 on the link to t."""
     inject(sites.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
 
 
 def protected(sites: Sites, packet: bytes) -> None:
-    """A packet of h2 goes to r2, which protects it."""
+    """Sends a packet from h2 to r2, which protects it."""
     place = sites.network.hosts["h2"].namespace
     inject(place, "eth0", ethernet(R2_TO_H2, ELSEWHERE, IPV4, packet))
 
@@ -173,7 +173,7 @@ def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
 
 
 def reassembled(sites: Sites, router: str) -> int:
-    """ESP packets that a spoke's engine has put together."""
+    """The number of ESP packets that a spoke's engine has reassembled."""
     return int(sites.engines[router].all[0].status()["others"].get("reassembled", 0))
 
 
@@ -183,7 +183,7 @@ def reassembled(sites: Sites, router: str) -> int:
 def test_after_encryption_esp_is_fragmented_as_the_sa_says(
     sites: Sites, wires: Wires, number: int, wire: str, df: str
 ) -> None:
-    """Packets of the link's own MTU pass, with DF, and the spoke's engine puts ESP together."""
+    """Packets of the link's own MTU pass, with DF, and the spoke's engine reassembles ESP."""
     spoke, algorithm = NAMES[number][-2:], ALGORITHM[number]
     name, spi, host = f"in-parts-{spoke}", 0x1AAA + number, spoke.replace("r", "h")
     keys = {router: sites.engines[router].key_file(name, algorithm) for router in ("r1", spoke)}

@@ -24,24 +24,24 @@ from ..protected.witness import is_arp, is_esp, is_neighbor_discovery
 ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
 KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}
 HEADERS_AND_TRAILER = 8 + 8 + 3 + 2 + 16
-"""SPI and sequence number, IV, padding at most, trailer, ICV: of both algorithms."""
+"""Length of SPI and sequence number, IV, maximum padding, trailer, ICV: of both algorithms."""
 
 
 def key(number: int) -> str:
-    """The key of an SA: each has its own."""
+    """The key of an SA, unique by its number."""
     length = KEY_BYTES[ALGORITHM[number]]
     return hashlib.shake_128(f"key of {number}".encode()).hexdigest(length)
 
 
 def outbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """An SA at the end that encrypts."""
+    """The specification of an SA at the encrypting end."""
     sa = TUNNEL[number]
     ends = {"local": sa.source, "remote": sa.destination}
     return _spec("out", number, bundle) | ends | more
 
 
 def inbound_spec(number: int, bundle: int, **more: Any) -> dict[str, Any]:
-    """An SA at the end that decrypts."""
+    """The specification of an SA at the decrypting end."""
     return _spec("in", number, bundle) | more
 
 
@@ -59,7 +59,7 @@ def _spec(direction: str, number: int, bundle: int) -> dict[str, Any]:
 
 
 def specs(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The SAs that a router's configuration names."""
+    """The SAs in a router's configuration."""
     found = []
     for bundle in config["bundles"]:
         if "outbound" in bundle:
@@ -77,17 +77,17 @@ class Protected:
 
     @property
     def between(self) -> Namespace:
-        """The namespace of t, which all that is protected passes."""
+        """The namespace of t, which all protected traffic passes."""
         return self.network.routers["t"].namespace
 
     def restore(self, name: str) -> None:
-        """Give a router's engine its SAs."""
+        """Adds a router's SAs to its engine again."""
         self.engines[name].add(specs(self.network.p4_router(name).controller.config))
 
 
 @contextmanager
 def running(lab: Lab, inside: bool) -> Iterator[Protected]:
-    """The network, started, with SAs installed; with the engines inside the switches or beside."""
+    """The network, started, with SAs installed; the engines inside the switches or beside them."""
 
     @contextmanager
     def attach(router: P4Router) -> Iterator[EspEngineProcess]:
@@ -124,21 +124,21 @@ def _inside(router: P4Router, lab: Lab) -> EspEngineProcess:
 
 
 class Wires:
-    """What routers sent onto t's links, which must be ESP, ARP or neighbour discovery."""
+    """Captures of the routers' frames on t's links: only ESP, ARP or neighbour discovery."""
 
     def __init__(self, captures: dict[str, Capture]):
         self._captures = captures
 
     def sent(self, interface: str) -> list[Frame]:
-        """What came to t by an interface."""
+        """The frames that t received by an interface."""
         return [frame for frame in self._captures[interface].frames() if not frame.outgoing]
 
     def esp(self, interface: str) -> list[Frame]:
-        """The ESP packets of that."""
+        """The ESP packets among them."""
         return list(filter(is_esp, self.sent(interface)))
 
     def check(self) -> None:
-        """The verdict: nothing in clear."""
+        """Checks that nothing was in clear."""
         for interface in self._captures:
             for frame in self.sent(interface):
                 allowed = is_esp(frame) or is_arp(frame) or is_neighbor_discovery(frame)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traffic between sites through real ESP engines: encrypted between routers, in clear at hosts.
 
-After each test all that routers sent to t is judged: nothing in clear.
+After each test all frames that routers sent to t are checked: none in clear.
 """
 
 import struct
@@ -19,12 +19,12 @@ from .network import Protected, Wires, outbound_spec
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 PATTERN = bytes.fromhex("c1ea47e875")
-"""In the payload of each ping."""
+"""Part of the payload of each ping."""
 COUNT = 10
 
 
 def ping(protected: Protected, source: str, to: str, version: int, *options: str) -> probes.Ping:
-    """Ping between hosts, all requests at once."""
+    """Pings between hosts, all requests at once."""
     hosts = protected.network.hosts
     words = ("-l", str(COUNT), "-p", PATTERN.hex(), *options)
     place, address = hosts[source].namespace, hosts[to].address(version)
@@ -32,13 +32,13 @@ def ping(protected: Protected, source: str, to: str, version: int, *options: str
 
 
 def passes(protected: Protected, source: str, to: str, version: int) -> None:
-    """All pings are answered."""
+    """Checks that all pings are answered."""
     seen = ping(protected, source, to, version)
     assert seen.lost == 0, f"{seen.output}\n{lost_where(protected)}"
 
 
 def lost_where(protected: Protected) -> str:
-    """For an error message: what engines and switches dropped."""
+    """For an error message: the drops of engines and switches."""
     lines = []
     for name, engine in protected.engines.items():
         counters = protected.network.p4_router(name).controller.ask(command="show", what="counters")
@@ -94,9 +94,9 @@ def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Wi
 def test_replayed_and_changed_packets_come_no_further_than_the_engine(
     protected: Protected, wires: Wires
 ) -> None:
-    """ESP that was seen on the wire is sent again: as it was, and with a bit changed."""
+    """ESP captured on the wire is sent again: unchanged, and with a bit changed."""
     passes(protected, "h2", "h1", 4)
-    # What t sent on to r1.
+    # The frames that t sent on to r1.
     with Capture(protected.between, "eth1") as seen:
         passes(protected, "h2", "h1", 4)
         sent = seen.frames(lambda frame: frame.outgoing and frame.protocol == 50)
@@ -122,7 +122,7 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
 def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
     protected: Protected, wires: Wires
 ) -> None:
-    """Without its engine a router drops what it protects; after a restart numbers go on above."""
+    """Without its engine a router drops protected packets; a restart uses higher numbers."""
     engine = protected.engines["r1"]
     passes(protected, "h1", "h2", 4)
     engine.kill()
@@ -139,7 +139,7 @@ def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
 
 
 def test_after_a_hard_lifetime_nothing_leaves(protected: Protected, wires: Wires) -> None:
-    """The fourth packet ends the SA; a fresh one carries on."""
+    """The fourth packet ends the SA; a new SA carries the next ones."""
     engine = protected.engines["r1"]
     engine.ctl("delete-out", "12")
     engine.add([outbound_spec(12, 2, hard={"packets": 3})])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tshark reads what an engine sends: decrypts it with the SA's keys and checks its ICV.
+"""tshark reads an engine's packets: decrypts them with the SA's keys and checks their ICV.
 
-r1 and r2 protect what h1 sends to h2 by each algorithm in turn; the capture is of the link between
-them. topo/interop/test_libipsec.py has ESP in UDP read so.
+r1 and r2 protect packets from h1 to h2 by each algorithm in turn, captured on the link between
+them. topo/interop/test_libipsec.py tests this for ESP in UDP.
 """
 
 import hashlib
@@ -31,13 +31,13 @@ KEY_BYTES = {
     "aes-256-cbc-hmac-sha-256-128": (32, 32),
     "null-hmac-sha-256-128": (0, 32),
 }
-"""Of encryption and of integrity."""
+"""Bytes of the keys for encryption and integrity."""
 SA, BUNDLE_OF_R1, BUNDLE_OF_R2 = 12, 2, 1
-"""The SA from r1 to r2, and the bundles that it belongs to."""
+"""The SA from r1 to r2, and its bundles at both routers."""
 
 
 def keys(algorithm: str, round_: str) -> dict[str, str]:
-    """Keys that no other SA has: as the engine's names of them and hexadecimal digits."""
+    """Keys that no other SA has: in hexadecimal digits, under the engine's names of them."""
     sizes = zip(("key", "integrity_key"), KEY_BYTES[algorithm], strict=True)
     return {
         name: hashlib.shake_128(f"{name} of {algorithm} {round_}".encode()).hexdigest(size)
@@ -47,7 +47,7 @@ def keys(algorithm: str, round_: str) -> dict[str, str]:
 
 @contextmanager
 def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[None]:
-    """Have the SA from r1 to r2 be another one for a while."""
+    """Replaces the SA from r1 to r2 for the context."""
     r1, r2 = protected.engines["r1"], protected.engines["r2"]
 
     def install(more: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def protected_by(protected: Protected, settings: dict[str, Any]) -> Iterator[Non
 
 
 def captured(protected: Protected, path: Path) -> None:
-    """Pings from h1 to h2, in a file as they were on the link from r1."""
+    """Captures pings from h1 to h2 on the link from r1 in a file."""
     with Capture(
         protected.between, "eth1", lambda frame: frame.source == TUNNEL[SA].source
     ) as seen:

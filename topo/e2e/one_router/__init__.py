@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy at one P4 router whose every message a test can hold."""
+"""Policy at one P4 router, where a test can hold back every message."""

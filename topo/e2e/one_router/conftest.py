@@ -19,6 +19,6 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """Every test begins and ends with SPDs that let everything pass."""
+    """The network; every test begins and ends with SPDs that let everything pass."""
     yield started
     started.restore()

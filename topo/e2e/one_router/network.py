@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small network of the policy walks: one P4 router, four hosts, everything interposed.
+"""The small network of the policy walks: one P4 router, four hosts, every message interposed.
 
     a --- eth1 [ r ] eth2 --- b        SPDs: west guards eth1, east eth2, south eth3, north eth4
-                 eth3 --- c            All but a own the site 10.9.0.0/24, 2001:db8:9::/64;
-                 eth4 --- d            routes lead there by b.
+                 eth3 --- c            All but a have the site 10.9.0.0/24, 2001:db8:9::/64;
+                 eth4 --- d            its routes lead by b.
 
-All SPDs let everything pass until a test commits something else. Between controller and switch
-stands an `Interposer`, so that a test decides when a message arrives. `walking` has the packets.
+All SPDs let everything pass until a test commits another one. An `Interposer` stands between
+controller and switch, so that a test decides when a message arrives. `walking` has the packets.
 """
 
 import os
@@ -60,7 +60,7 @@ def udp(name: str, action: str, *ports: int) -> Rule:
 
 
 def configuration(flow_caches: Mapping[str, FlowCache], versions: Sequence[int]) -> dict[str, Any]:
-    """What r's operator would write."""
+    """The configuration of r's operator."""
     lists = {"inbound": [EVERYTHING], "outbound": [EVERYTHING]}
     spds = [
         {"name": name, "flow_cache": flow_caches.get(name, ROOMY)} | lists for name in SPDS.values()
@@ -100,7 +100,7 @@ class OneRouter:
         flow_caches: Mapping[str, FlowCache] | None = None,
         versions: Sequence[int] = (4, 6),
     ) -> None:
-        """`flow_caches` by SPD, where one is not `ROOMY`; `versions` of IP that there are."""
+        """`flow_caches` by SPD, where one is not `ROOMY`; `versions` are the IP versions in use."""
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
             for place in places.values():
@@ -132,7 +132,7 @@ class OneRouter:
         self._ports = count(FIRST_PORT)
 
     def start(self) -> None:
-        """Start everything; return once packets pass between all hosts and to the site."""
+        """Starts everything; returns once packets pass between all hosts and to the site."""
         for name, host in self.hosts.items():
             host.start()
             if name != "a":
@@ -147,7 +147,7 @@ class OneRouter:
         self.controller.wait_synced()
 
     def wait_taken_over(self) -> None:
-        """Wait until the controller, or a new one, has taken over what the switch holds."""
+        """Waits until the controller, or a new one, has taken over the switch."""
         self.controller.wait_synced()
         wait_until(lambda: self.list_of("east")["flows"] is not None, 20, "flows taken over")
 
@@ -164,12 +164,12 @@ class OneRouter:
         return MAC.format(HOSTS.index(host) + 1)
 
     def fresh_port(self) -> int:
-        """A UDP port that no flow has used yet."""
+        """Returns a UDP port that no flow has used yet."""
         return next(self._ports)
 
     @contextmanager
     def site_by_c(self) -> Iterator[None]:
-        """The routes to the site lead by c, then by b again."""
+        """Routes the site by c meanwhile, and by b again at the end."""
         self._route_site("b", "c")
         try:
             yield
@@ -197,7 +197,7 @@ class OneRouter:
     # -- policy
 
     def commit(self, spd: str, **lists: Sequence[Rule]) -> None:
-        """What `sluice spd commit` asks for; a list that is not given lets everything pass."""
+        """Commits an SPD (`sluice spd commit`); an omitted list lets everything pass."""
         self.commit_together({spd: lists})
 
     def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
@@ -217,7 +217,7 @@ class OneRouter:
 
     @contextmanager
     def configured(self, spd: str, outbound: Sequence[Rule]) -> Iterator[None]:
-        """Inside, the configuration has another outbound list."""
+        """Changes the configuration's outbound list meanwhile."""
         (found,) = (one for one in self.controller.config["spds"] if one["name"] == spd)
         before, found["outbound"] = found["outbound"], list(outbound)
         try:
@@ -226,33 +226,33 @@ class OneRouter:
             found["outbound"] = before
 
     def sluice(self, *words: str) -> str:
-        """The command, and what it prints."""
+        """Runs the command; returns its output."""
         return self.controller.command(*words, "--socket", str(self.controller.socket))
 
     def spd_record(self) -> bytes:
-        """What the controller has on disk of all lists: written before the switch hears of it."""
+        """The controller's record of all lists on disk, written before the switch gets them."""
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 
     def list_of(self, spd: str, direction: str = "outbound") -> dict[str, Any]:
-        """A list of an SPD as `sluice show spd` has it."""
+        """A list of an SPD as in `sluice show spd`."""
         lists = self.controller.ask(command="show", what="spd", spd=spd)
         (found,) = (one for one in lists if one["direction"] == direction)
         return dict(found)
 
     def rule(self, spd: str, name: str, direction: str = "outbound") -> "RuleCounts":
-        """How many packets met a rule."""
+        """The number of packets that matched a rule."""
         (found,) = (one for one in self.list_of(spd, direction)["rules"] if one["name"] == name)
         return RuleCounts(found["hits"], found["searched"])
 
     def searched(self) -> int:
-        """How many packets the controller has searched the rules for, in all SPDs; waits until it
-        has taken them over."""
+        """The number of packets that the controller has searched for, in all SPDs; waits until it
+        has taken over the SPDs."""
         show = partial(self.controller.ask, command="show", what="spd")
         lists = wait_until(show, 20, "SPDs taken over", retry_on=(RequestRefused,))
         return sum(rule["searched"] for one in lists for rule in one["rules"])
 
     def flows(self, spd: str, direction: str = "outbound", **like: object) -> list[dict[str, Any]]:
-        """What `sluice show flows` says of flows that look like this, those to evict first."""
+        """The flows of `sluice show flows` with these values, in the order of eviction."""
         return [
             flow
             for flow in self.controller.ask(command="show", what="flows", spd=spd)
@@ -262,7 +262,7 @@ class OneRouter:
     # -- counters
 
     def first_packets(self, name: str) -> int:
-        """What the controller counted under a name when lists were asked."""
+        """A counter of the controller for lookups of first packets."""
         counters = self.controller.ask(command="show", what="counters")
         return int(counters["controller"]["first_packets"].get(name, 0))
 
@@ -278,7 +278,7 @@ class OneRouter:
 
     @contextmanager
     def dropping(self, reason: str, packets: int = 1) -> Iterator[None]:
-        """Inside, the switch drops this many packets for a reason, and no more."""
+        """Expects that the switch drops exactly this many packets for a reason meanwhile."""
         before = self.drops(reason)
         yield
         wait_until(lambda: self.drops(reason) >= before + packets, 10, f"{packets} x {reason}")
@@ -286,7 +286,7 @@ class OneRouter:
 
     @contextmanager
     def refusing(self, packets: int = 1) -> Iterator[None]:
-        """Inside, the controller searches and discards this many packets, outbound, no more."""
+        """Expects that the controller discards exactly this many outbound packets meanwhile."""
         before = self.refusals()
         yield
         wait_until(lambda: self.refusals() >= before + packets, 10, f"{packets} searched, refused")
@@ -294,7 +294,7 @@ class OneRouter:
 
 
 class RuleCounts(NamedTuple):
-    """Packets that met a rule: served by the flow cache, and searched by the controller."""
+    """Packets that matched a rule: served by the flow cache, and searched by the controller."""
 
     hits: int
     searched: int

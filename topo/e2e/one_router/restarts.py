@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configurations that replace one another by a restart, and traffic that shows what each allows.
+"""Configurations that replace one another by a restart, and traffic that shows their effect.
 
-A `Setting` is what the operator changes between two runs: the order of the interfaces, which SPD
-guards each, and the rules of the SPDs. `Traffic` runs from every host to every other all the time;
-`seen` says which of its packets came to which host. What a setting allows follows from its rules
-alone: the inbound list of the sender's interface and the outbound list of the receiver's.
+A `Setting` is the part that the operator changes between two runs: the order of the interfaces,
+their SPDs, and the rules of the SPDs. `Traffic` runs from every host to every other all the time;
+`seen` returns the packets that arrived at each host. The permitted packets of a setting follow from
+its rules alone: the inbound list of the sender's interface and the outbound list of the receiver's.
 """
 
 import random
@@ -30,12 +30,12 @@ INTERFACES = tuple(f"eth{number}" for number in range(1, len(HOSTS) + 1))
 NONE = "none"
 FIRST_FLOW_PORT = 20000
 PASSED = 3
-"""Packets of a flow that show that it passes."""
+"""Number of packets after which a flow counts as passing."""
 
 
 class Way(NamedTuple):
     """A flow of the traffic, on a UDP port of its own: to a host's address on the router's link,
-    or to the site that a static route leads to by host b."""
+    or to the site that a static route reaches by host b."""
 
     source: str
     sink: str
@@ -62,7 +62,7 @@ class Discards(NamedTuple):
 class Setting:
     """A configuration, as far as a restart changes it. `guards` names an SPD, or `none`.
 
-    `forgotten`: no file says which numbers the interfaces had, so their order gives them.
+    `forgotten`: no file has the numbers of the interfaces, so their order determines them.
     """
 
     order: tuple[str, ...] = INTERFACES
@@ -76,11 +76,11 @@ class Setting:
         return way.port not in first.inbound and way.port not in last.outbound
 
     def guard(self, interface: str) -> Discards:
-        """The lists that an interface's packets meet."""
+        """The lists for an interface's packets."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
     def treats_alike(self, other: "Setting", interface: str) -> bool:
-        """Whether nothing that concerns this interface changes by a restart with this setting."""
+        """Whether a restart with the other setting changes nothing for this interface."""
         name = self.guards.get(interface, NONE)
         return (
             name == other.guards.get(interface, NONE)
@@ -89,7 +89,7 @@ class Setting:
         )
 
     def configure(self, config: dict[str, Any]) -> None:
-        """Write the setting into a controller's configuration."""
+        """Writes the setting into a controller's configuration."""
         if self.forgotten:
             (Path(config["state_dir"]) / "interfaces.json").unlink()
         known = {one["name"]: one for one in config["interfaces"]}
@@ -112,7 +112,7 @@ def _rules(discarded: frozenset[int]) -> list[dict[str, Any]]:
 
 
 def draw(dice: random.Random, before: Setting | None = None) -> Setting:
-    """Any setting; each part of it may be as it was `before`."""
+    """Draws a setting; each part of it may be as it was `before`."""
     names = ["north", "east", "south", "west", "upper", "lower"]
     dice.shuffle(names)
     spds = {name: Discards(_draw_ports(dice), _draw_ports(dice)) for name in names[:4]}
@@ -158,7 +158,7 @@ class Traffic:
                 source.sendto(PAYLOAD.pack(MARK, self._number), (destination, way.port))
 
     def seen(self) -> dict[tuple[Way, str], list[int]]:
-        """Packets by flow and by the host that they came to."""
+        """Packets by flow and by the host at which they arrived."""
         found: dict[tuple[Way, str], list[int]] = defaultdict(list)
         for host, capture in self._captures.items():
             for frame in capture.frames():
@@ -167,8 +167,8 @@ class Traffic:
         return found
 
     def wait_until_passing(self, setting: Setting, deadline: float = 30.0) -> None:
-        """Wait until all that a setting allows passes, and the controller searches for none of it:
-        from then on it passes without the controller."""
+        """Waits until all permitted flows pass, and the controller searches for none of them:
+        from then on they pass without the controller."""
         end = time.monotonic() + deadline
         searched = None
         while searched != (searched := self._network.searched()):
@@ -197,7 +197,7 @@ class Traffic:
         return self
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stops sending."""
         self._stop.set()
         self._thread.join()
 
@@ -215,7 +215,7 @@ class Traffic:
 
 
 def leaks(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
-    """Packets that neither setting lets pass, and packets that came out where they should not."""
+    """Packets that neither setting permits, and packets that arrived at a wrong host."""
     found = []
     for (way, host), numbers in traffic.seen().items():
         if host != way.sink:
@@ -226,7 +226,7 @@ def leaks(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
 
 
 def losses(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
-    """Packets lost by flows that the change does not concern; to be asked once all have come."""
+    """Packets lost by flows that the change does not affect; call it after all have arrived."""
     found = []
     seen = traffic.seen()
     for way in WAYS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody else writes to the switch: the controller notices, repairs and says so."""
+"""Another client writes to the switch: the controller detects, repairs and reports it."""
 
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from .walking import Flow, Stream, Witness, stop
 TABLE = "outbound.ipv4_flow"
 INTERVAL = 0.5
 ROUNDS = 3
-"""Rounds within which a repair is made: the one under way has passed the table, the next finds it,
-and its write is acknowledged while the third begins."""
+"""Rounds within which a repair is made: the current one has passed the table, the next one finds
+the difference, and its write is acknowledged while the third begins."""
 BESIDE, INSTEAD = ("meddler", 1), ("", 1 << 100)
 
 
 @pytest.fixture
 def network(network: OneRouter) -> OneRouter:
-    """With an auditor that does not let a test wait."""
+    """With an auditor interval that is short enough for a test."""
     config = network.controller.config
     if "limits" not in config:
         config["limits"] = {"auditor_seconds": INTERVAL}
@@ -34,20 +34,20 @@ def network(network: OneRouter) -> OneRouter:
 
 
 def report(network: OneRouter) -> dict[str, Any]:
-    """What `sluice show status` says of the audit of policy."""
+    """The audit of policy in `sluice show status`."""
     status = network.controller.ask(command="show", what="status")
     return dict(status["auditor"]["policy"])
 
 
 def wait_round(network: OneRouter) -> int:
-    """Wait until another round is complete; how many are."""
+    """Waits until another round is complete; returns the number of rounds."""
     before = int(report(network)["rounds"])
     wait_until(lambda: report(network)["rounds"] > before, 20, "a complete round")
     return before + 1
 
 
 def meddle(network: OneRouter, role: str, election_id: int) -> int:
-    """How many flows somebody else let pass that policy discards."""
+    """Has another client let discarded flows pass; returns their number."""
     script = Path(__file__).with_name("meddler.py")
     argv = [str(where.controller_python()), str(script), network.interposer.switch]
     argv += [str(where.pipeline() / "router.p4info.txtpb"), role, str(election_id), TABLE]
@@ -58,7 +58,7 @@ def meddle(network: OneRouter, role: str, election_id: int) -> int:
 def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
     network: OneRouter, who: tuple[str, int]
 ) -> None:
-    """Within a few rounds of the audit; what passed meanwhile is all that ever passes."""
+    """Within a few rounds of the audit; no packet passes after the repair."""
     with Flow(network) as flow, Witness(network) as b:
         network.commit("east", outbound=stop(flow))
         with Stream(flow, rate=100) as stream:
@@ -94,7 +94,7 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
 
 
 def test_nothing_is_repaired_that_the_controller_wrote(network: OneRouter) -> None:
-    """Flows, routes and commits change all the while that the audit goes round."""
+    """Flows, routes and commits change during all rounds of the audit."""
     before = report(network)["repaired"]
     with Flow(network) as flow, Witness(network), Stream(flow):
         for _ in range(5):

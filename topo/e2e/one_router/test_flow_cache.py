@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow cache as a whole: what is in it, whom it serves, who has to go.
+"""The flow cache as a whole: its contents, hits and evictions.
 
-Hits and searches are counted by the rules, entries by `sluice show` and by the switch itself, which
-the interposer asks; captures say which packets came. IPv4 only, so that no neighbour discovery
-takes a place in a cache of eight.
+Rules count hits and searches. Entries are counted by `sluice show` and by the switch itself, which
+the interposer queries; captures show which packets arrived. IPv4 only, so that neighbour discovery
+takes no place in a cache of eight.
 """
 
 from contextlib import ExitStack
@@ -46,7 +46,7 @@ class Cache:
         return sorted(entry["dst_port"] for entry in self._entries())
 
     def current(self) -> dict[int, int]:
-        """Verdicts of the entries that serve, by destination port."""
+        """Verdicts of the valid entries, by destination port."""
         epoch = self._network.list_of(self._spd, self._direction)["epoch"]
         entries = self._entries()
         return {one["dst_port"]: one["verdict"] for one in entries if one["epoch"] == epoch}
@@ -56,16 +56,16 @@ class Cache:
         return self._network.interposer.entries(table, list_id=self._list)
 
     def wait_for(self, port: int, verdict: int = BYPASS) -> None:
-        """Wait until a flow to this port is served, so."""
+        """Waits until a flow to this port has a valid entry with this verdict."""
         wait_until(lambda: self.current().get(port) == verdict, 10, f"port {port} cached")
 
 
-# -- VPP's cases: what a change of rules does to hits and entries
+# -- VPP's cases: effects of a change of rules on hits and entries
 
 
 @LISTS
 def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, direction: str) -> None:
-    """Each time: one search, the rest hits, one entry all along."""
+    """Each time: one search, the rest hits, and one entry throughout."""
     cache = Cache(network, spd, direction)
     with Flow(network, sink="c") as flow, Witness(network, "c") as c:
         ours = udp("ours", "bypass", flow.port)
@@ -99,7 +99,7 @@ def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, dire
 
 @LISTS
 def test_stale_flows_are_refilled_in_place(network: OneRouter, spd: str, direction: str) -> None:
-    """A new epoch retires them all without a write; each comes back by MODIFY of its entry."""
+    """A new epoch retires them all without a write; each is refilled by MODIFY of its entry."""
     cache = Cache(network, spd, direction)
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network, sink="c")) for _ in range(5)]
@@ -148,7 +148,7 @@ def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
         ports = [flow.port for flow in flows]
         assert cache.ports() == ports[:SMALL]
         network.sluice("flow-cache", "clear", "east")
-        use(flows[0])  # the oldest entry serves again: now the second is the first to go
+        use(flows[0])  # the oldest entry serves again: now the second is evicted first
         use(flows[SMALL])
         assert cache.ports() == [ports[0], *ports[2 : SMALL + 1]]
         for flow in flows[SMALL + 1 : 2 * SMALL - 1]:
@@ -160,7 +160,7 @@ def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
 
 
 def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
-    """Cold is whom the switch has not served for longest, not who was searched first."""
+    """The coldest flow is the one that has been idle longest, not the one searched first."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(SMALL + 1)]
@@ -175,7 +175,7 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
             for flow in others:
                 sent += flow.send()
                 cache.wait_for(flow.port)
-            stream.wait_for_more(200)  # four seconds: time enough to notice that it is used
+            stream.wait_for_more(200)  # four seconds: enough for the controller to see its use
             sent += newest.send()
             cache.wait_for(newest.port)
             stream.wait_for_more(10)
@@ -186,7 +186,7 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
 
 
 def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
-    """Three rounds over twice as many flows as there is room for, every other one discarded."""
+    """Three rounds over twice as many flows as fit, every other one discarded."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(2 * SMALL)]
@@ -213,7 +213,7 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
 
 
 def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> None:
-    """Three times as many flows as there is room for, and no insert answered: all packets pass."""
+    """Three times as many flows as fit, and no insert acknowledged: all packets pass."""
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(3 * SMALL)]
@@ -238,8 +238,8 @@ def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> N
 def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
     network: OneRouter,
 ) -> None:
-    """Both lists on the way, at a gentle rate: none lost, none doubled, nothing goes round; and
-    none served by what was cached before."""
+    """Both lists on the path, at a low rate: none lost, none doubled, none loops; and none is
+    served by an earlier entry."""
     with Flow(network, sink="c") as flow, Witness(network, "c") as c:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
@@ -273,7 +273,7 @@ def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
 
 
 def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -> None:
-    """Nothing is lost or doubled on the way over and back."""
+    """No packet is lost or doubled in either transition."""
     with Flow(network, sink="c") as flow, Witness(network, "c") as c:
         with Stream(flow, rate=100) as stream:
             for word in ("off", "on", "off", "on"):
@@ -285,7 +285,7 @@ def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -
 
 
 def test_off_outlives_the_controller(network: OneRouter) -> None:
-    """What was switched off stays off over a crash: the successor searches every packet."""
+    """A cache that was switched off stays off over a crash: the successor searches every packet."""
     with Flow(network, sink="c") as flow, Witness(network, "c") as c:
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
         cache = Cache(network, "south")
@@ -306,7 +306,7 @@ def test_off_outlives_the_controller(network: OneRouter) -> None:
 
 
 def test_idle_flows_leave_and_busy_ones_stay(network: OneRouter) -> None:
-    """The switch's own counters say who is busy: the controller sees none of the busy packets."""
+    """The switch's own counters show activity: the controller sees none of the busy packets."""
     cache = Cache(network, "north")
     with (
         Flow(network, sink="d") as idle,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packets meet when rules or routes change under them; the captures on hosts are the witness.
+"""Rules or routes that change under packets; captures on the hosts check the results.
 
-That a packet will not come is known from the counter that names its drop, never from waiting.
+That a packet will not arrive is known from the counter of its drop, never from waiting.
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from .walking import Flow, Fragments, Stream, Witness
 
 @VERSIONS
 def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
-    """What is sent after the commit has returned does not come; the flow is cached as discarded."""
+    """No packet sent after the commit has returned arrives; the flow is cached as discarded."""
     with Flow(network, version) as flow, Witness(network) as b:
         with Stream(flow) as stream:
             stream.wait_for_more(20)
@@ -36,7 +36,7 @@ def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version
 
 @VERSIONS
 def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
-    """What is sent after the commit has returned comes, all of it and once; nothing before."""
+    """All packets sent after the commit has returned arrive, once; none arrives before."""
     with Flow(network, version) as flow, Witness(network) as b:
         network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
         with Stream(flow) as stream:
@@ -71,7 +71,7 @@ def test_a_discard_rule_discards_and_is_cached(
 
 @VERSIONS
 def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
-    """Searched once in each list and out once; the next ones are served by both caches."""
+    """Searched once in each list and sent once; the caches serve the next ones."""
     with Flow(network, version) as flow, Witness(network) as b:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("east", outbound=[udp("out", "bypass", flow.port)])
@@ -93,7 +93,7 @@ def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, ver
 def test_fragments_meet_the_rule_of_their_datagram(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """By the ports of the first one, whatever comes behind in the list; others wait in vain."""
+    """By the first one's ports, whatever rules follow; without a first one they wait in vain."""
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
@@ -116,7 +116,7 @@ def test_fragments_meet_the_rule_of_their_datagram(
 def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
     network: OneRouter, version: int
 ) -> None:
-    """No first fragment is needed where it would change nothing."""
+    """No first fragment is needed if it would change nothing."""
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
     with Witness(network) as b:
@@ -139,7 +139,7 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
 def test_a_running_flow_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int
 ) -> None:
-    """Cached for east it runs by b; by c it is south's list that counts, and south discards."""
+    """Cached for east it goes by b; by c south's list applies, and south discards."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         Witness(network, "b") as b,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between controller and switch that are lost, and a controller that is killed.
 
-What is lost is a packet or a change, never policy: captures on the hosts are the witness that
-nothing which the rules in force discard is seen, and that nothing comes twice.
+Only packets or changes may be lost, never policy: captures on the hosts check that no packet that
+the rules in force discard is seen, and that no packet comes twice.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ from .walking import Flow, Witness, stop
 def test_a_lost_message_costs_its_packet_and_no_other(
     network: OneRouter, version: int, kind: Kind
 ) -> None:
-    """Nothing is remembered of a packet under way that would keep the next one from passing."""
+    """No state of the lost packet keeps the next one from passing."""
     with Flow(network, version) as flow, Witness(network) as b:
         facts = flow.miss() if kind == "packet_in" else flow.answer()
         with network.interposer.drop(kind, **facts) as lost:
@@ -36,7 +36,7 @@ def test_a_lost_message_costs_its_packet_and_no_other(
 
 
 def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRouter) -> None:
-    """The controller begins anew with what the switch holds; what is discarded never comes."""
+    """The controller starts again from the switch's contents; no discarded packet arrives."""
     with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
         network.commit("east", outbound=stop(never))
         sessions = network.interposer.sessions()
@@ -56,7 +56,7 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
 
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
-    """The next session finds all as it was: the same epochs, and the flows in them."""
+    """The next session finds all unchanged: the same epochs, and the flows in them."""
     with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
         network.commit("east", outbound=stop(never))
         cached = partial(network.flows, "east", stale=False)
@@ -78,8 +78,8 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 
 
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
-    """It fails by name and the old rules go on, over the next session too; then committed again, it
-    holds."""
+    """It fails by name and the old rules stay in force, over the next session too; a second commit
+    takes effect."""
     with Flow(network) as flow, Witness(network) as b:
         first = flow.send()
         b.wait_for(first)
@@ -100,8 +100,8 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
 
 
 def test_half_a_commit_is_none(network: OneRouter) -> None:
-    """One list of an SPD reaches the switch, where the target takes them singly, and the other does
-    not: both keep the old rules."""
+    """One list of an SPD reaches the switch, where the target commits lists singly, and the other
+    does not: both keep the old rules."""
     with Flow(network) as flow, Witness(network) as b:
         first = flow.send()
         b.wait_for(first)
@@ -127,7 +127,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
 
 
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
-    """The packet is lost and never doubled; its flow is there, and the successor keeps it."""
+    """The packet is lost and never doubled; its flow is installed, and the successor keeps it."""
     with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
         network.commit("east", outbound=stop(never))
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
@@ -137,7 +137,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
             wait_until(cached, 10, "the flow's insert")
             network.controller.kill()
         later = flow.send(2)
-        never.send(2)  # misses, and nobody to ask
+        never.send(2)  # misses, without a controller
         assert b.wait_for(later) == later, "installed flows go on without a controller"
         network.controller.start()
         network.wait_taken_over()
@@ -151,7 +151,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 
 
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
-    """New flows wait for the successor, and nothing that needs a search leaves without one."""
+    """New flows wait for the successor, and no packet that needs a search leaves without one."""
     with Flow(network) as flow, Flow(network) as running, Witness(network) as b:
         known = running.send()
         b.wait_for(known)
@@ -161,7 +161,7 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
             flow.send()
             punts.wait_for(1)
             network.controller.kill()
-        flow.send()  # a miss, and nobody to ask
+        flow.send()  # a miss, without a controller
         known += running.send(3)
         assert b.wait_for(known) == known
         network.controller.start()
@@ -173,9 +173,9 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
 
 @pytest.mark.parametrize("held", ["write", "answer"])
 def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: Kind) -> None:
-    """Before the switch has it, and after, unacknowledged: whatever the successor says is in force
-    holds for every packet, and no flow of before is served. The commit has deleted the flow that it
-    changes, or leaves it to a new epoch: which of them is up to the number of flows."""
+    """Killed before the switch has it, and after, unacknowledged. The successor's rules in force
+    apply to every packet, and no earlier flow serves. The commit has deleted the flow that it
+    changes, or retires it by a new epoch, depending on the number of flows."""
     cached = partial(network.interposer.entries, "outbound.ipv4_flow")
     with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(1) as pool:
         first = flow.send(3)
@@ -211,7 +211,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: Kind) -> Non
 
 
 def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
-    """Told to go by its configuration, which changed: once ready, no old flow is served."""
+    """It starts from its changed configuration: once it is ready, no old flow serves."""
     with Flow(network) as flow, Witness(network) as b:
         first = flow.send(3)
         b.wait_for(first)
@@ -239,7 +239,7 @@ def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
         came = b.numbers()
         network.controller.kill()
         flow.send(2)
-        new.send(2)  # misses, and nobody to ask
+        new.send(2)  # misses, without a controller
         network.controller.start()
         network.wait_taken_over()
         hits = network.rule("east", "stop").hits

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules or routes change while a packet is searched, or while its answer travels.
 
-The interposer holds what travels between controller and switch, so that each race happens for
-certain, in the order that a test gives it. The captures on the hosts are the witness: nothing that
-the rules in force discard is ever seen, and what passes is seen once.
+The interposer holds messages between controller and switch, so that each race happens
+deterministically, in the test's order. Captures on the hosts check that no packet that the rules
+in force discard is ever seen, and that every passing packet is seen once.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
-    """It was punted before; what is cached of it is new as well. Both directions of change."""
+    """It was punted before; its cached flow is new as well. Both directions of change."""
     with Flow(network, version) as flow, Witness(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
             flow.send()
@@ -57,7 +57,7 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
 def test_an_answer_that_comes_after_a_commit_is_dropped(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """STALE_VERDICT; and the flow that it was installed with serves nobody any more."""
+    """STALE_VERDICT; and the flow that was installed with it serves no packet any more."""
     direction = stage.lower()
     with Flow(network, version) as flow, Witness(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
@@ -82,7 +82,7 @@ def test_an_answer_that_comes_after_a_commit_is_dropped(
 def test_any_commit_makes_answers_stale(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """Also one that would say the same of this packet: it is lost, and the next one passes."""
+    """Also a commit with the same verdict for this packet: it is lost, and the next one passes."""
     with Flow(network, version) as flow, Witness(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()
@@ -99,7 +99,7 @@ def test_any_commit_makes_answers_stale(
 def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
     network: OneRouter, version: int
 ) -> None:
-    """What let the packet in has to hold still when it goes out."""
+    """The verdict that admitted the packet must still be valid when it leaves."""
     with Flow(network, version) as flow, Witness(network) as b:
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
@@ -112,8 +112,8 @@ def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
 
 @VERSIONS
 def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version: int) -> None:
-    """A commit waits for inserts that are under way, or wait behind one, and none begins before it
-    is in force: whatever they said is deleted then, or of an epoch that is over."""
+    """A commit waits for inserts that were sent or wait behind one, and no new one begins before it
+    is in force: their flows are then deleted, or of an old epoch."""
     entries = partial(network.interposer.entries, FLOW_TABLE[version])
 
     def not_installed() -> int:
@@ -188,7 +188,7 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
 
 
 def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
-    """Between two packets where the target can; where it cannot, it says so and changes nothing."""
+    """Between two packets if the target supports it; else it is refused and changes nothing."""
     with Flow(network, sink="c") as flow, Witness(network, "c") as c, ThreadPoolExecutor(1) as pool:
         wanted = {"west": {"inbound": stop(flow)}, "south": {"outbound": stop(flow)}}
         if network.router.target.name == "bmv2":
@@ -209,7 +209,7 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
 
 
 def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRouter) -> None:
-    """The second waits for the switch to have the first, and is what holds in the end."""
+    """The second waits until the switch has the first, and is in force at the end."""
     with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(2) as pool:
         with network.interposer.hold("write", tables="outbound.list_state") as writes:
             one = pool.submit(network.commit, "east", outbound=stop(flow))
@@ -235,7 +235,7 @@ def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRoute
 def test_the_route_moves_to_an_interface_with_another_spd(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """What east said of the packet is worth nothing to south: it is a miss of south's list."""
+    """East's verdict is not valid for south: the packet is a miss of south's list."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
         Witness(network, "b") as b,

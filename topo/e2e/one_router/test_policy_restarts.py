@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A restart with another configuration is a change like a commit: never a mix of old and new.
 
-Traffic runs all the while, from every host to every other. Whatever the change, a packet that comes
-out was allowed by the old configuration as a whole or by the new one as a whole, and comes out by
-the port that its destination is behind. SLUICE_RESTARTS says how many random changes to try.
+Traffic runs all the while, from every host to every other. Whatever the change, every packet that
+comes out was allowed by the old configuration as a whole or by the new one as a whole, and comes
+out by the port of its destination. SLUICE_RESTARTS is the number of random changes to try.
 """
 
 import os
@@ -43,14 +43,14 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 def run_with(network: OneRouter, setting: Setting) -> None:
-    """Kill the controller and start it with this setting, rules and all."""
+    """Kills the controller and starts it with this setting, rules and all."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
 
 
 def change(network: OneRouter, old: Setting, new: Setting) -> None:
-    """From one setting to the other under traffic; what must never be seen, is not."""
+    """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         run_with(network, new)
@@ -64,7 +64,7 @@ def change(network: OneRouter, old: Setting, new: Setting) -> None:
 
 
 def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRouter) -> None:
-    """Without the file of their numbers each becomes another interface's: what each link sees is
+    """Without the file of numbers each gets another one's number: every packet on a link is still
     for the host behind it. With the file nothing changes, and no packet is lost."""
     run_with(network, ALL_OPEN)
     turned = replace(ALL_OPEN, order=INTERFACES[::-1])

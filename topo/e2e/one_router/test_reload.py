@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration is reloaded while the router runs: taken whole, or refused whole.
+"""The configuration is reloaded while the router runs: accepted whole, or refused whole.
 
-Traffic runs all the while, from every host to every other. A reload that changes interfaces or what
-guards them never mixes the old configuration with the new one, as a restart does not, and the
-process stays the same. SLUICE_RESTARTS says how many random changes to try.
+Traffic runs all the while, from every host to every other. A reload that changes interfaces or
+their SPDs never mixes the old configuration with the new one, as a restart does not, and the
+process stays the same. SLUICE_RESTARTS is the number of random changes to try.
 """
 
 import json
@@ -40,7 +40,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 @pytest.fixture
 def network(started: OneRouter) -> Iterator[OneRouter]:
-    """The network with everything open; the file is what is in force after each test, too."""
+    """The network with everything open; each test leaves the file equal to the configuration."""
     begin_with(started, OPEN)
     yield started
     assert started.controller.process is not None
@@ -48,7 +48,7 @@ def network(started: OneRouter) -> Iterator[OneRouter]:
 
 
 def begin_with(network: OneRouter, setting: Setting) -> None:
-    """Start the controller anew with a setting, rules and all."""
+    """Restarts the controller with a setting, rules and all."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
@@ -63,14 +63,14 @@ def write(network: OneRouter, config: dict[str, Any]) -> None:
 
 
 def reload(network: OneRouter) -> tuple[int, str]:
-    """`sluice reload`: its exit code and what it says."""
+    """Runs `sluice reload`; returns its exit code and its output."""
     command = [str(where.sluice()), "reload", "--socket", str(network.controller.socket)]
     done = run(command, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def reload_with(network: OneRouter, setting: Setting) -> None:
-    """Reload another setting, with rules as they are in force."""
+    """Reloads another setting, with the rules in force."""
     setting.configure(network.controller.config)
     write(network, network.controller.config)
     status, said = reload(network)
@@ -84,7 +84,7 @@ def index(network: OneRouter, name: str) -> Any:
 
 
 def drawn(dice: random.Random, old: Setting) -> Setting:
-    """Other guards in another order: rules change by commits only."""
+    """Draws other guards in another order; rules are unchanged, since only commits change them."""
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
@@ -92,7 +92,7 @@ def drawn(dice: random.Random, old: Setting) -> Setting:
 
 
 def change(network: OneRouter, old: Setting, new: Setting) -> None:
-    """From one setting to the other under traffic; what must never be seen, is not."""
+    """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
         reload_with(network, new)
@@ -131,7 +131,7 @@ def test_random_reloads_never_mix(network: OneRouter) -> None:
 def test_what_cannot_be_taken_is_refused_whole(
     network: OneRouter, change: dict[str, Any], said: str
 ) -> None:
-    """Also what could: the limit beside it stays as it was."""
+    """Valid changes in the same file are refused too: the limit stays as it was."""
     controller = network.controller
     before = controller.show("punts")["reasons"]["NO_ROUTE"]["rate"]
     uptime = controller.show("status")["uptime"]
@@ -185,7 +185,7 @@ def test_an_interface_goes_and_comes_and_all_others_stay(network: OneRouter) -> 
 
 
 def test_an_interface_that_cannot_be_made_changes_nothing(network: OneRouter) -> None:
-    """Its name is a device's that is no TAP."""
+    """A device that is no TAP has its name."""
     controller, place = network.controller, network.router.namespace
     place.run("ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken-peer")
     before = controller.show("status")

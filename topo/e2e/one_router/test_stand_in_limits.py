@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in must not do, and when it must end.
+"""Limits of a stand-in, and the events that end it.
 
-The controller is killed and not started again until a test is over with the stand-in. What policy
-discards stays discarded, an address that was withdrawn is not answered for, another controller and
-a switch that restarts end it, and it has no more privileges than the controller.
+The controller is killed and restarted only after a test's checks of the stand-in. Policy still
+discards, a withdrawn address is not answered for, another controller and a restarted switch end
+it, and it has no more privileges than the controller.
 """
 
 import sys
@@ -50,7 +50,7 @@ CAP_NET_ADMIN = f"{1 << 12:016x}"
 
 
 def stand_in(network: OneRouter) -> int | None:
-    """The process that stands in at all TAPs; None: nobody does."""
+    """The process that stands in at all TAPs, or None."""
     argv = (sys.executable, "-c", HOLDER, *TAPS)
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
@@ -59,7 +59,7 @@ def stand_in(network: OneRouter) -> int | None:
 
 @contextmanager
 def killed(network: OneRouter) -> Iterator[int]:
-    """Inside, the controller is gone and this process stands in."""
+    """Kills the controller for the context; yields the process that stands in."""
     network.controller.kill()
     try:
         wait_until(partial(stand_in, network), 10, "somebody to stand in")
@@ -75,7 +75,7 @@ def killed(network: OneRouter) -> Iterator[int]:
 
 
 def answers(network: OneRouter, address: str) -> bool:
-    """Whether a pings an address with an answer, asking for its MAC address anew."""
+    """Whether a's ping to an address is answered, after resolving its MAC address anew."""
     a = network.host("a")
     a.run("ip", "neigh", "flush", "dev", "eth0")
     return probes.ping(a, address, count=2).received > 0
@@ -83,13 +83,13 @@ def answers(network: OneRouter, address: str) -> bool:
 
 @pytest.fixture
 def warm(network: OneRouter) -> OneRouter:
-    """With pings to the router and neighbour discovery cached."""
+    """The network with pings to the router and neighbour discovery cached."""
     warm_up(network)
     return network
 
 
 def warm_up(network: OneRouter) -> None:
-    """First packets of flows that an SPD is asked about wait for a controller, these too."""
+    """Caches flows, because first packets of flows under an SPD wait for a controller."""
     for address in (OWN, OWN6):
         wait_until(partial(answers, network, address), 10, f"{address} to answer")
 
@@ -142,8 +142,8 @@ def test_it_has_one_capability(warm: OneRouter) -> None:
 
 @contextmanager
 def another_primary(network: OneRouter, bits: int) -> Iterator[Process]:
-    """A controller of some other host, which asks with an election id of so many bits: more than
-    before, since a primary's id is never taken again."""
+    """A controller of another host, with an election id of `bits` bits: more than before, since a
+    primary's id is never reused."""
     place = network.router.namespace
     argv = place.argv((sys.executable, "-c", BECOME_PRIMARY, network.router.target.grpc, str(bits)))
     other = network.supervisor.start(f"other-controller-{bits}", argv)
@@ -173,7 +173,7 @@ def test_it_does_not_begin_where_another_controller_is_primary(warm: OneRouter) 
 
 
 def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
-    """A second kill at once: the second keeper stands in, by the tables of its controller."""
+    """A second kill at once: the second keeper stands in, with its controller's tables."""
     with killed(warm) as first:
         warm.controller.start()
         warm.wait_taken_over()
@@ -184,7 +184,7 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """The last: the switch that comes is empty, and nobody may carry by the numbers of before."""
+    """Must be the last test: the new switch is empty, and the old numbers are invalid in it."""
     with killed(warm):
         warm.router.target.stop()
         wait_until(lambda: stand_in(warm) is None, 10, "it to give up")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks of a local user without privileges on a running router, from inside its namespace.
 
-Where root may do the same, root does it too: so a test does not pass because the attack is none.
+Where root may do the same, root does it too: so a test cannot pass by an ineffective attack.
 docs/security.md names the boundaries.
 """
 
@@ -77,14 +77,14 @@ INJECTED = "10.66.0.0/24"
 
 
 def attempt(network: OneRouter, program: str, *words: str, user: tuple[str, ...] = NOBODY) -> str:
-    """Runs a program of a user's in the router's namespace; returns what it prints."""
+    """Runs a program as a user in the router's namespace; returns its output."""
     argv = (*user, sys.executable, "-c", program, *words)
     return str(network.router.namespace.run(*argv).stdout)
 
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """Inside, only a file's own permissions keep others out, and not those of its directory."""
+    """Opens a file's directories meanwhile, so that only its own permissions exclude users."""
     before = stat.S_IMODE(path.parent.stat().st_mode)
     path.parent.chmod(0o755)
     try:
@@ -108,7 +108,7 @@ def prefixes(network: OneRouter) -> set[str]:
 def test_p4runtime_and_the_local_api_are_for_their_owner(network: OneRouter) -> None:
     sockets = [network.controller.socket]
     kind, _, place = network.router.target.grpc.partition(":")
-    if kind == "unix":  # BMv2 knows TCP only
+    if kind == "unix":  # BMv2 supports TCP only
         sockets.append(Path(place))
         assert int(attempt(network, CONNECT, "AF_INET", "127.0.0.1:9559")) == errno.ECONNREFUSED
     for path in sockets:
@@ -125,7 +125,7 @@ def test_a_strangers_fpm_connection_neither_displaces_zebra_nor_injects(network:
     assert after["refused"] == before["refused"] + 1
     assert after["peer"] == before["peer"]
     assert INJECTED not in prefixes(network)
-    # root may: so the frame is one that would have told.
+    # root may send it: so the frame would have been effective.
     attempt(network, INJECT_AND_WAIT, fpm_frame().hex(), user=())
     wait_until(lambda: INJECTED in prefixes(network), 20, "root's route")
     wait_until(lambda: str(status(network)["fpm"]["peer"]).endswith("(user frr)"), 30, "zebra back")
@@ -168,7 +168,7 @@ def test_names_of_interfaces_cannot_be_squatted(network: OneRouter) -> None:
 
 
 def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> None:
-    """Port 4500 is not privileged, and the generated rule bypasses what leaves from it."""
+    """Port 4500 is not privileged, and the generated rule bypasses packets from it."""
     network.commit("west", outbound=[])
     try:
         a, before = network.address("a"), network.rule("west", "generated:ike-ipv4")
@@ -190,7 +190,7 @@ def test_only_root_sends_past_the_spd_from_a_port_of_ike(network: OneRouter) -> 
 
 
 def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
-    """60,000 brackets ended the controller in the YAML loader's C code."""
+    """Regression: 60,000 brackets crashed the controller in the YAML loader's C code."""
     pid = network.controller.pid
     for text in ("[" * 60_000, "{a: " * 60_000, "spd: west\noutbound:\n" + "- " * 60_000):
         with pytest.raises(RequestRefused, match="nested more than 32 deep"):
@@ -202,7 +202,7 @@ def test_a_request_that_is_nested_deeply_is_refused(network: OneRouter) -> None:
 def test_a_file_of_60000_rules_is_committed_and_a_larger_request_is_told_its_size(
     network: OneRouter, tmp_path: Path
 ) -> None:
-    """60,000 rules were a broken pipe."""
+    """Regression: 60,000 rules were a broken pipe."""
     file = tmp_path / "west.yaml"
     argv = [str(where.sluice()), "spd", "commit", str(file)]
     argv += ["--socket", str(network.controller.socket)]
@@ -232,7 +232,7 @@ def many_rules(number: int, padding: str = "") -> dict[str, Any]:
     return {"spd": "west", "inbound": [EVERYTHING], "outbound": [*rules, EVERYTHING]}
 
 
-# -- what is left of root
+# -- remaining privileges of root
 
 
 def test_the_controller_and_its_keeper_have_one_capability(network: OneRouter) -> None:
@@ -261,11 +261,11 @@ def test_what_is_on_disk_is_for_the_owner(network: OneRouter) -> None:
     assert stat.S_IMODE(network.controller.socket.stat().st_mode) == 0o660
 
 
-# -- election ids; the last, since it restarts the switch
+# -- election ids; last, because it restarts the switch
 
 
 def test_the_largest_election_id_is_stood_by(network: OneRouter) -> None:
-    """It was a loop of ValueErrors until the switch was restarted."""
+    """Regression: it was a loop of ValueErrors until the switch was restarted."""
     said = attempt(network, ARBITRATE, network.router.target.grpc, user=())
     assert "('arbitration', True" in said, said
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets that can be told apart, and witnesses who saw which of them.
+"""Packets with unique numbers, and witnesses that record their arrival.
 
 Every packet is UDP and carries a number that no other has. A `Flow` sends, and keeps a socket open
-at its far end, so that no host answers; `Fragments` are of datagrams that never become whole; a
+at its far end, so that no host answers. `Fragments` are of datagrams that never become whole. A
 `Witness` captures on a host's interface.
 """
 
@@ -31,7 +31,7 @@ _numbers = count(1)
 
 
 class Flow:
-    """UDP from host a to `destination` (the sink's own address), where `sink` takes it."""
+    """UDP from host a to `destination` (the sink's own address), received at `sink`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Flow:
         self.source_port = int(self._socket.getsockname()[1])
 
     def send(self, packets: int = 1) -> list[int]:
-        """Send some packets back to back; their numbers."""
+        """Sends some packets back to back; returns their numbers."""
         numbers = [next(_numbers) for _ in range(packets)]
         for number in numbers:
             self.send_number(number)
@@ -66,15 +66,15 @@ class Flow:
         self._socket.send(PAYLOAD.pack(MARK, number))
 
     def miss(self) -> dict[str, object]:
-        """The facts of a packet-in: a packet of this flow asks an outbound list."""
+        """The metadata of a packet-in: a miss of this flow in an outbound list."""
         return {"reason": "OUTBOUND_MISS", "destination_port": self.port}
 
     def answer(self, stage: str = "OUTBOUND") -> dict[str, object]:
-        """The facts of a packet-out: the answer to a packet of this flow."""
+        """The metadata of a packet-out: the answer to a packet of this flow."""
         return {"kind": "REINJECT", "stage": stage, "destination_port": self.port}
 
     def close(self) -> None:
-        """No more packets."""
+        """Closes the sockets."""
         self._socket.close()
         self._sink.close()
 
@@ -91,7 +91,7 @@ class Flow:
 
 
 def stop(*flows: Flow) -> list[Rule]:
-    """A list that discards these flows and lets everything else pass."""
+    """A list that discards these flows and lets all other packets pass."""
     return [rule("stop", "discard", *(flow.port for flow in flows)), EVERYTHING]
 
 
@@ -108,16 +108,16 @@ class Fragments:
         self._offsets: dict[int, int] = {}
 
     def send_first(self) -> int:
-        """The first fragment, ports and all; its number."""
+        """Sends a first fragment, with ports; returns its number."""
         number = next(_numbers)
         self._send(udp(FRAGMENT_SOURCE_PORT, self._port, PAYLOAD.pack(MARK, number)), 0, number)
         return number
 
     def send_later(self, of: int | None = None) -> int:
-        """A fragment from the middle of a datagram, without ports; its number.
+        """Sends a fragment from the middle of a datagram, without ports; returns its number.
 
-        `of`: the number of its first fragment; else it is of a datagram of its own. Each one of a
-        datagram follows the one before.
+        `of`: the number of its first fragment; else it belongs to a datagram of its own. Fragments
+        of one datagram follow each other.
         """
         number = next(_numbers)
         datagram = number if of is None else of
@@ -141,7 +141,7 @@ class Fragments:
 
 
 class Stream:
-    """A flow's packets at a steady rate from a thread, until it is left."""
+    """Sends a flow's packets at a steady rate from a thread, until the context ends."""
 
     def __init__(self, flow: Flow, rate: float = 200.0) -> None:
         self._flow = flow
@@ -162,7 +162,7 @@ class Stream:
         wait_until(lambda: len(self.sent) >= enough, 20, f"{packets} more packets sent")
 
     def stop(self) -> None:
-        """End it."""
+        """Ends the thread."""
         self._stop.set()
         self._thread.join()
 
@@ -180,9 +180,9 @@ class Stream:
 
 
 class Witness:
-    """The numbers of the packets that came in by a host's interface, each as often as it came.
+    """The numbers of the packets that a host's interface received, with repetitions.
 
-    Sorted: a packet that is served by a cache may overtake one that is searched.
+    Sorted, because a packet that a cache serves may overtake one that is searched.
     """
 
     def __init__(self, network: OneRouter, host: str = "b") -> None:
@@ -190,11 +190,11 @@ class Witness:
         self._capture = Capture(place, "eth0", lambda f: not f.outgoing and MARK in f.data)
 
     def numbers(self) -> list[int]:
-        """All so far."""
+        """All numbers so far."""
         return sorted(number_of(frame) for frame in self._capture.frames())
 
     def wait_for(self, numbers: Iterable[int], deadline: float = 10.0) -> list[int]:
-        """Wait until all of these have come; all that came."""
+        """Waits until all of these have arrived; returns all that arrived."""
         wanted = set(numbers)
 
         def complete() -> bool:

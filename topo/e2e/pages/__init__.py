@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that the pages show, executed as they stand there."""
+"""Commands on the pages, executed unchanged."""

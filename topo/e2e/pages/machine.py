@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine to type the pages' commands on: its own network, /run, /var/lib and /etc/frr.
+"""A machine for running the pages' commands: its own network, /run, /var/lib and /etc/frr.
 
-Programs are called by their names, sockets have the names that the pages give them, and every file
-is in `directory`, where the commands are typed.
+Programs are called by their names, sockets have the names on the pages, and every file is in
+`directory`, where the commands run.
 """
 
 import os
@@ -40,13 +40,13 @@ class Machine:
     def type(
         self, command: Command | str, *, directory: Path | None = None, timeout: float = 120
     ) -> str:
-        """Runs a command to its end and returns what it prints; its failure is an error."""
+        """Runs a command to its end and returns its output; its failure is an error."""
         text = command.text if isinstance(command, Command) else command
         done = run(self._argv(text, directory), env=self._environment(), timeout=timeout)
         return done.stdout + done.stderr
 
     def start(self, command: Command | str, *, directory: Path | None = None) -> Process:
-        """Starts a program that goes on, as with `&`; returns when it says that it is ready."""
+        """Starts a program in the background, as with `&`; returns when it reports ready."""
         text = command.text if isinstance(command, Command) else command
         text = text.rstrip().removesuffix("&")
         self._started += 1
@@ -67,7 +67,7 @@ class Machine:
             self.type(f"ip link set {name} up; ip link set {name}-far up")
 
     def write(self, name: str, text: str) -> Path:
-        """Writes a file where commands are typed."""
+        """Writes a file into the directory of the commands."""
         path = self.directory / name
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
@@ -89,7 +89,7 @@ def _ptf() -> list[Path]:
 
 
 def block(page: str, language: str, begins: str) -> str:
-    """The text of the one block of a page that is of a language and begins so."""
+    """The text of the only block of a page in this language that begins so."""
     (found,) = (
         one.text
         for one in blocks(page)

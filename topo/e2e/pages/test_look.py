@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that look at a router, on r1 of the two-site network: FRR's routes are in it."""
+"""Commands that query a router, on r1 of the two-site network: FRR's routes are in it."""
 
 import re
 
@@ -11,7 +11,7 @@ from sluice_testkit.process import run
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
-# What each prints, by its beginning; the longest that fits counts.
+# The beginning of each command's output; the longest match counts.
 PRINTS = {
     "sluice show status": r"^synced +yes",
     "sluice show status --check": r"\A\Z",
@@ -36,7 +36,7 @@ PRINTS = {
 
 
 def typed(router: P4Router, command: Command) -> str:
-    """Runs a command in the router's namespace, with its sockets for those of the page."""
+    """Runs a command in the router's namespace, with its sockets instead of the page's."""
     assert router.frr is not None
     directory = router.frr.directory
     vtysh = f"vtysh --vty_socket={directory} --config_dir={directory}"

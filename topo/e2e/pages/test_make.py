@@ -28,7 +28,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def make(machine: Machine, text: str) -> str:
-    """What a command of make prints in the checkout, whatever this test's own make was given."""
+    """The output of a make command in the checkout, without the variables of this test's make."""
     kept = {
         name: os.environ[name] for name in ("RUSTUP_HOME", "CARGO_HOME") if name in os.environ
     } | {"HOME": str(Path.home())}  # where Rust's toolchain is

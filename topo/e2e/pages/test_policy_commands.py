@@ -59,7 +59,7 @@ def controller(machine: Machine) -> Process:
 
 
 def prints(machine: Machine, command: object, text: str) -> None:
-    """Types a command; what it prints has to be what is expected of it."""
+    """Runs a command; checks its output."""
     start = max((one for one in PRINTS if str(command).startswith(one)), key=len)
     printed = machine.type(text)
     assert re.search(PRINTS[start], printed, re.MULTILINE), f"{command}\n{printed}"
@@ -73,7 +73,7 @@ def test_commands_about_policy(machine: Machine, controller: Process, shown: Sho
     for command in shown.rest():
         prints(machine, command.words, command.text)
     assert "spd: corp" in (machine.directory / "corp.yaml").read_text()
-    # No session comes up that no rule lets pass.
+    # No session comes up without a rule for it.
     machine.write("corp.yaml", "spd: corp\noutbound: []\n")
     prints(machine, with_frr.words, with_frr.text)
     machine.write("corp.yaml", block(PAGE, "yaml", "# corp.yaml"))

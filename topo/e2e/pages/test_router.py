@@ -29,7 +29,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def pipeline(machine: Machine) -> None:
-    """The pipeline's files where commands are typed, as pages name them that have no path."""
+    """Links the pipeline's files into the directory of the commands, for pages without a path."""
     for name in ("router.json", "router.p4info.txtpb"):
         (machine.directory / name).symlink_to(where.pipeline() / name)
 

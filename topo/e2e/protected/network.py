@@ -43,7 +43,7 @@ ENGINE_PORT = 9
 Engine = TypeVar("Engine")
 GATEWAYS = {"r1-2": "10.0.12.1", "r1-3": "10.0.13.1", "r2": "10.0.20.1", "r3": "10.0.30.1"}
 WIRES = {"r1-2": "eth1", "r1-3": "eth2", "r2": "eth3", "r3": "eth4"}
-"""The interface of t that each wire ends in."""
+"""The interface of t at which each wire ends."""
 SITES = ("10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24")
 SITES_IPV6 = ("2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64")
 TUNNEL = {
@@ -54,20 +54,20 @@ TUNNEL = {
 }
 """The SAs by number; 12 is from r1 to r2."""
 ROOM = {number: 1500 - sa.overhead() for number, sa in TUNNEL.items()}
-"""The largest packet that each SA's tunnel takes."""
+"""The largest packet that fits into each SA's tunnel."""
 HUB = {4: "10.1.0.1", 6: "2001:db8:1::1"}
-"""r1's addresses on its site, which rules name; those towards t are in none."""
+"""r1's addresses on its site, which rules name; those towards t are in no rule."""
 HUB_TO_SPOKE2 = {4: "10.0.12.1", 6: "2001:db8:0:12::1"}
 R1_TO_H1, R1_TO_T, ELSEWHERE = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:ff:01"
-"""MAC addresses: r1's on its first two ports, and one for who plays a neighbour."""
+"""MAC addresses: r1's on its first two ports, and one for a simulated neighbour."""
 SOON = ("-W", "0.5")
-"""Options of a ping that is not answered: do not wait long."""
+"""Options for pings without an answer: a short wait."""
 INBOUND = {"r1": {0x2001: 2, 0x3001: 3}, "r2": {0x1002: 1}, "r3": {0x1003: 1}}
-"""What each router's SAs carry for: SPI to bundle."""
+"""The bundle of each router's inbound SAs, by SPI."""
 
 
 def hub_and_spoke() -> Topology:
-    """The picture above."""
+    """The topology of the picture above."""
     hosts = tuple(
         Host(
             f"h{number}",
@@ -91,7 +91,7 @@ def hub_and_spoke() -> Topology:
 
 
 class Walks:
-    """The running network, its engines, and what is asked of the routers."""
+    """The running network, its engines, and queries to the routers."""
 
     def __init__(
         self,
@@ -133,23 +133,23 @@ class Walks:
         size: int = 56,
         options: tuple[str, ...] = (),
     ) -> probes.Ping:
-        """Ping with all requests at once: ping waits for the last answer as long as the interval
+        """Pings with all requests at once. ping waits for the last answer as long as the interval
         or twice the longest round trip, and with a short interval a busy machine is later.
         """
         at_once = ("-l", str(count), *options)
         return probes.ping(place, address, count=count, interval=1.0, size=size, options=at_once)
 
     def sluice(self, router: str, *words: str) -> str:
-        """The `sluice` command for a router."""
+        """Runs the `sluice` command for a router."""
         controller = self.network.p4_router(router).controller
         return controller.command(*words, "--socket", str(controller.socket))
 
     def show(self, router: str, what: str) -> Any:
-        """What `sluice show WHAT --json` prints for a router."""
+        """The output of `sluice show WHAT --json` for a router."""
         return self.network.p4_router(router).controller.ask(command="show", what=what)
 
     def switch_ctl(self, router: str, *words: str) -> None:
-        """The `sluice-switch ctl` command for a router's switch."""
+        """Runs the `sluice-switch ctl` command for a router's switch."""
         target = self.network.p4_router(router).target
         socket = f"unix:/run/sluice-switch/{target.pid}.sock"
         self.place(router).run(str(binary(target.name)), "ctl", "--admin", socket, *words)
@@ -160,11 +160,11 @@ class Walks:
         return int(drops.get(reason, {"packets": 0})["packets"])
 
     def counted(self, router: str, group: str, name: str) -> int:
-        """A counter of the controller's."""
+        """A counter of the controller."""
         return int(self.show(router, "counters")["controller"][group].get(name, 0))
 
     def flows(self, router: str, **wanted: object) -> list[dict[str, Any]]:
-        """The flows that count, of those that are as wanted."""
+        """The valid flows with these values."""
         return [
             flow
             for flow in self.show(router, "flows")
@@ -172,7 +172,7 @@ class Walks:
         ]
 
     def rule(self, router: str, spd: str, direction: str, name: str) -> dict[str, Any]:
-        """A rule as it is shown, with its counts."""
+        """A rule as in `sluice show spd`, with its counts."""
         (found,) = [
             rule
             for one in self.show(router, "spd")
@@ -183,7 +183,7 @@ class Walks:
         return dict(found)
 
     def where_lost(self, seen: probes.Ping) -> str:
-        """For an error message: what ping said, and what every router and engine has done."""
+        """For an error message: ping's output, and the counters of every router and engine."""
         lines = [seen.output]
         for name, engine in self.engines.items():
             counters = self.show(name, "counters")
@@ -195,7 +195,7 @@ class Walks:
     def spd_file(
         self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
     ) -> str:
-        """A file with an SPD as it is configured and rules before them, or with these only."""
+        """A file with the configured SPD and rules before its own, or with these only."""
         config = self.network.p4_router(router).controller.config
         (configured,) = [one for one in config["spds"] if one["name"] == spd]
         lists = {
@@ -213,7 +213,7 @@ class Walks:
     def amended(
         self, router: str, spd: str, first: Mapping[str, list[str]], only: bool = False
     ) -> Iterator[None]:
-        """Have an SPD with these rules first (or alone) for a while."""
+        """Commits an SPD with these rules first (or alone) for the context."""
         self.sluice(router, "spd", "commit", self.spd_file(router, spd, first, only))
         try:
             yield
@@ -259,7 +259,7 @@ def engine_place(lab: Lab, router: P4Router) -> Namespace:
 
 
 def double(router: P4Router, place: Namespace) -> EspEngine:
-    """A double that has the SAs of a router."""
+    """A double of an engine with a router's SAs."""
     outbound = {}
     for bundle in router.controller.config["bundles"]:
         if "outbound" in bundle:
@@ -271,7 +271,7 @@ def double(router: P4Router, place: Namespace) -> EspEngine:
 
 
 def _has_route(network: Network, name: str, prefix: str) -> bool:
-    """True if the switch has a route to the prefix, its own or one that covers it."""
+    """Whether the switch has a route for the prefix, its own or one that covers it."""
     routes = network.p4_router(name).controller.ask(command="show", what="routes")
     return any(_covers(r["prefix"], prefix) for r in routes if r.get("installed", True))
 
@@ -284,6 +284,6 @@ def _covers(route: str, prefix: str) -> bool:
 
 
 def flush_path_mtu(place: Namespace) -> None:
-    """Have a host stack forget what it was told."""
+    """Clears the path MTUs that a host stack has learned."""
     for family in ("-4", "-6"):
         place.run("ip", family, "route", "flush", "cache")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control traffic past an SPD: what passes by itself (ND, IKE) and what needs a rule (BGP, OSPF).
+"""Control traffic past an SPD: ND and IKE pass by generated rules, BGP and OSPF need a rule.
 
-r1 talks BGP and OSPF with t, and BGP with r2 behind it. A witness judges after
-each test: nothing in clear that policy protects or discards.
+r1 runs BGP and OSPF with t, and BGP with r2 behind it. Captures are checked after
+each test: no packet in clear that policy protects or discards.
 """
 
 import socket
@@ -63,7 +63,7 @@ def configurations() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def routing_protocols(walks: Walks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """bgpd and ospfd where they are configured, for as long as this module's tests run."""
+    """Runs bgpd and ospfd where they are configured, during this module's tests."""
     started = []
     for name, text in configurations().items():
         frr = walks.network.routers[name].frr
@@ -89,7 +89,7 @@ IKE_ENDS = pytest.mark.parametrize(
 )
 
 
-# --- what passes by itself
+# --- traffic that needs no rule
 
 
 @IKE_ENDS
@@ -139,7 +139,7 @@ def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket
 
 
 def test_ike_to_somebody_else_is_discarded(walks: Walks, witness: Witness) -> None:
-    """The generated rule names this router's own addresses; h1's is none."""
+    """The generated rule names this router's own addresses; h1's is not among them."""
     name = "dropped: policy discards inbound"
     searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
     packet = ipv4("10.0.12.2", "10.1.0.2", UDP, udp(500, 500, FORGED))
@@ -151,7 +151,7 @@ def test_ike_to_somebody_else_is_discarded(walks: Walks, witness: Witness) -> No
 
 
 def test_neighbor_discovery_works_while_the_spd_is_empty(walks: Walks, witness: Witness) -> None:
-    """Both lists discard all there is, and the link still finds its neighbours, both ways."""
+    """Both lists discard everything, and neighbours are still resolved, in both directions."""
     r1, t = walks.place("r1"), walks.between
     with walks.amended("r1", "to-spoke2", {}, only=True):
         for place, interface in ((r1, "eth2"), (t, "eth1")):
@@ -171,12 +171,12 @@ def resolved(place: Namespace, address: str) -> bool:
     return "lladdr" in place.run("ip", "neigh", "show", address).stdout
 
 
-# --- what needs a rule
+# --- traffic that needs a rule
 
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_bgp_through_a_protected_interface_needs_its_rule(walks: Walks, witness: Witness) -> None:
-    """Without: warned about, down, and not one segment on the wire. With: up."""
+    """Without: a warning, session down, and not one segment on the wire. With: up."""
     warned = check(walks, {})
     assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned
     assert "cannot come up" in warned, warned
@@ -197,7 +197,7 @@ def test_bgp_through_a_protected_interface_needs_its_rule(walks: Walks, witness:
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_bgp_runs_protected_between_two_routers(walks: Walks, witness: Witness) -> None:
-    """bgpd's packets leave by the engine and come in by the engine: none is seen on the way."""
+    """bgpd's packets leave and arrive by the engine: none is seen on the way."""
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
     at_hub = {
@@ -218,7 +218,7 @@ def test_bgp_runs_protected_between_two_routers(walks: Walks, witness: Witness) 
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_an_ospf_hello_needs_its_rule(walks: Walks, witness: Witness) -> None:
-    """Without: nothing multicast leaves, none is heard. With: the adjacency comes up."""
+    """Without: no multicast leaves, none is accepted. With: the adjacency comes up."""
     t = walks.network.routers["t"].frr
     with Capture(walks.place("r1"), "eth3") as on_the_tap:
         on_the_tap.wait_for(is_hello, 10, "hello of r1's ospfd")
@@ -248,8 +248,8 @@ def is_hello(frame: Frame) -> bool:
 
 
 def check(walks: Walks, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
-    """What `sluice spd check` says of an SPD with these rules first, given bgpd's and ospfd's part
-    of r1's configuration.
+    """Runs `sluice spd check` on an SPD with these rules first, with bgpd's and ospfd's part of
+    r1's configuration; returns its output.
     """
     routing = walks.directory / "r1-routing.conf"
     routing.write_text(configurations()["r1"], encoding="utf-8")
@@ -264,6 +264,6 @@ def state(walks: Walks, peer: str) -> str:
 
 
 def discarded_own(walks: Walks) -> int:
-    """Outbound discards of r1's, by the CPU and by the switch."""
+    """The number of r1's own outbound discards, by the CPU and by the switch."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched + walks.drops("r1", "OUTBOUND_DISCARD")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protected traffic end to end: three routers, an ESP engine each, witnesses on every wire.
+"""Protected traffic end to end: three routers, an ESP engine each, captures on every wire.
 
-The walks of packets that policy protects: transit, of the router's own, for the
-router, through the hub; and those that no engine serves. After each of them the witness
-judges all that was seen: nothing in clear that policy protects or discards.
+Packets that policy protects: transit, of the router itself, for the router, through
+the hub; and packets without an engine. After each test the captures are checked: no
+packet in clear that policy protects or discards.
 """
 
 import socket
@@ -61,7 +61,7 @@ def test_what_the_router_itself_sends_is_protected(
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """From the address of its protected interface, which is in no rule."""
+    """From the address of its protected interface, which no rule names."""
     h2 = walks.host("h2").address(version)
     before = sum(discarded(walks))
     seen = walks.ping(walks.place("r1"), h2, count=5, options=SOON)
@@ -109,7 +109,7 @@ def test_a_decrypted_packet_goes_on_through_another_protected_interface(
 
 
 def test_the_witness_sees_a_leak(walks: Walks, witness: Witness) -> None:
-    """The control experiment: where policy bypasses, the same packets are seen in clear."""
+    """The control experiment: where policy bypasses, captures show the same packets in clear."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     first = {"outbound": ["{name: leak, action: bypass, protocol: icmp}"]}
     with walks.amended("r1", "to-spoke2", first):
@@ -124,7 +124,7 @@ def test_the_witness_sees_a_leak(walks: Walks, witness: Witness) -> None:
 def test_a_long_tcp_stream_goes_through_whole(
     walks: Walks, witness: Witness, version: int, ends: tuple[str, str]
 ) -> None:
-    """Its segments fill the links at first: both ends have to learn what protection leaves."""
+    """Its segments fill the links at first: both ends have to learn the smaller MTU."""
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
     client, server = ((walks.namespace(name), address[name]) for name in ends)
     sent = bytes(range(256)) * 2000
@@ -135,7 +135,7 @@ def test_a_long_tcp_stream_goes_through_whole(
 
 
 def streamed(client: tuple[Namespace, str], server: tuple[Namespace, str], data: bytes) -> bytes:
-    """What a TCP server gets of what a client sends it."""
+    """Sends data from a TCP client; returns the data that the server received."""
     family = socket.AF_INET6 if ":" in server[1] else socket.AF_INET
     with (
         server[0].socket(family, socket.SOCK_STREAM) as listening,
@@ -185,7 +185,7 @@ def test_without_the_cache_each_packet_is_searched_and_protected_once(
 def test_packets_wait_for_a_neighbour_as_what_they_are(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """The encrypted one for t, the decrypted one for h1: sent on once each, no list asked again."""
+    """The encrypted one for t, the decrypted one for h1: sent once each, without another lookup."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     held = walks.counted("r1", "held_packets", "held")
     for interface, neighbour in (("eth2", OUTER_GATEWAY), ("eth1", h1.address(version))):
@@ -198,13 +198,13 @@ def test_packets_wait_for_a_neighbour_as_what_they_are(
 
 
 def knows_outer_gateway(walks: Walks) -> bool:
-    """True if r1's switch has the MAC address of the gateway that ESP to spoke 2 takes."""
+    """Whether r1's switch has the MAC address of the gateway for ESP to spoke 2."""
     nexthops = walks.show("r1", "nexthops")["nexthops"]
     (gateway,) = [one for one in nexthops if one["gateway"] == OUTER_GATEWAY]
     return bool(gateway["mac"]) or not walks.show("r1", "status")["synced"]
 
 
-# --- nobody there to protect it
+# --- no engine
 
 
 def test_protect_without_an_sa_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
@@ -249,7 +249,7 @@ def test_an_engine_port_without_link_leaks_nothing(walks: Walks, witness: Witnes
 
 @pytest.mark.skipif(target_name() == "bmv2", reason="does not tell its ports")
 def test_a_switch_without_the_engine_s_port_leaks_nothing(walks: Walks, witness: Witness) -> None:
-    """The link of the engine's device is up all the time: only the switch knows."""
+    """The link of the engine's device is up all the time: only the switch lacks the port."""
     h1, h2 = walks.host("h1"), walks.host("h2")
 
     def problem() -> bool:
@@ -272,11 +272,11 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(walks: Walks, witness:
     )
 
 
-# --- what an SA may carry
+# --- permitted packets of an SA
 
 
 def test_an_sa_carries_only_what_its_rule_names(walks: Walks, witness: Witness) -> None:
-    """Spoke 3 sends, well encrypted, what only spoke 2 may: its SA's SPD refuses it."""
+    """Spoke 3 sends, correctly encrypted, what only spoke 2 may send: its SA's SPD refuses it."""
     lie = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"a lie")
     before = walks.drops("r1", "INBOUND_DISCARD")
     frame = ethernet(R1_TO_T, ELSEWHERE, 0x86DD, seal(TUNNEL[31], 9000, lie))
@@ -293,7 +293,7 @@ def refused_lies(walks: Walks) -> int:
 
 
 def test_esp_inside_of_esp_is_not_opened_again(walks: Walks, witness: Witness) -> None:
-    """What is decrypted is a packet like any other: no rule lets it in, whatever SPI it shows."""
+    """A decrypted packet is treated like any other: no rule admits it, whatever its SPI."""
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
     before = refused_lies(walks)
@@ -328,7 +328,7 @@ def test_kernel_forwarding_switched_on_changes_nothing(
 def test_what_the_kernel_forwards_into_an_interface_stays_there(
     walks: Walks, witness: Witness
 ) -> None:
-    """A way into the router's kernel beside its switch: it forwards, and nothing leaves."""
+    """A path into the router's kernel beside its switch: it forwards, and nothing leaves."""
     place, h2 = walks.place("r1"), walks.host("h2").address(4)
     veth(place, "side0", place, "side1")
     place.add_address("side0", "10.77.0.1/24")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets of protected flows that cannot simply be sent on: too big, out of hops, nobody there.
+"""Packets of protected flows that cannot be forwarded: too big, TTL exceeded, unresolved.
 
-A router's errors come back to the sender, through the tunnel that the packet
-came by if it came by one.
+A router's errors return to the sender, through the tunnel by which the packet
+came, if it came by one.
 """
 
 import pytest
@@ -48,7 +48,7 @@ def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
 def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """The way to spoke 2 takes 20 bytes more than the way to spoke 3."""
+    """The path to spoke 2 takes 20 bytes more than the path to spoke 3."""
     h2, h3 = walks.host("h2"), walks.host("h3")
     size = ROOM[13] + 1 - HEADERS[version]
     told = walks.ping(
@@ -64,7 +64,7 @@ def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
 def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
     walks: Walks, witness: Witness
 ) -> None:
-    """What its host stack leaves to be cut, the controller cuts."""
+    """Packets that its host stack leaves unfragmented are fragmented by the controller."""
     options = ("-I", HUB[4], "-M", "dont")
     seen = walks.ping(walks.place("r1"), walks.host("h2").address(4), size=1472, options=options)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -76,7 +76,7 @@ def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
 def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """No other router sees what protection adds, so that its own switch has to say it."""
+    """No other router sees the overhead of protection, so its own switch has to send the error."""
     place, h2 = walks.place("r1"), walks.host("h2").address(version)
     size = ROOM[12] + 1 - HEADERS[version]
     options = ("-I", HUB[version], *DO_NOT_FRAGMENT, *SOON)
@@ -103,7 +103,7 @@ def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
 def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """Each router's error passes by the packet that it is about, decrypted again on the way."""
+    """Each router's error returns by the tunnel of the packet, and is decrypted on the way."""
     h2, h3 = walks.host("h2"), walks.host("h3")
     hops = probes.traceroute(h2.namespace, h3.address(version))
     gateway = next(g for g in h2.description.gateways if (":" in g) == (version == 6))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attacker on the wire, or an engine that lies, gets out of a router: nothing in clear.
+"""Attacks on the wire and by a compromised engine: no packet leaves a router in clear.
 
-The witness of this package judges after each test: it knows which frames may be in clear on the
-wires between the sites. What each attack meets is told by the names of the drops.
+The captures of this package are checked after each test, with a list of the frames that may be in
+clear on the wires between the sites. The names of the drops show what stopped each attack.
 """
 
 import json
@@ -22,17 +22,17 @@ IPV4 = 0x0800
 H1, H2 = "10.1.0.2", "10.2.0.2"
 BYPASS_ICMP = "{name: icmp, action: bypass, protocol: icmp}"
 OWN_ADDRESS = "10.0.13.1"
-"""Of r1, on an interface that none of these packets uses."""
+"""An address of r1, on an interface that none of these packets uses."""
 
 
 def from_h1(walks: Walks, *packets: bytes) -> None:
-    """Have h1 send IP packets to r1: that interface has no SPD."""
+    """Sends IP packets from h1 to r1: that interface has no SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
 def from_engine(walks: Walks, *frames: bytes) -> None:
-    """Have r1's engine say something."""
+    """Sends frames from r1's engine."""
     for frame in frames:
         inject(walks.engine_places["r1"], "engine", frame)
 
@@ -48,7 +48,7 @@ def test_errors_about_what_a_bundle_carried_leave_by_it(walks: Walks, witness: W
 
 
 def test_ike_ports_of_this_router_let_no_transit_out(walks: Walks, witness: Witness) -> None:
-    """Generated rules are for this router's own packets; its addresses are nobody else's."""
+    """Generated rules are for this router's own packets; no other host may use its addresses."""
     before = walks.drops("r1", "MARTIAN")
     for port in (500, 4500):
         from_h1(walks, ipv4(OWN_ADDRESS, H2, UDP, udp(port, port, FORGED * 50)))
@@ -77,7 +77,7 @@ def test_an_engine_cannot_send_plaintext_as_encrypted(walks: Walks, witness: Wit
 def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
     walks: Walks, witness: Witness
 ) -> None:
-    """800 bytes behind a header of the attacker's choice: `open` bypasses UDP to port 4000."""
+    """800 bytes behind a header chosen by the attacker: `open` bypasses UDP to port 4000."""
     quoted = ipv4("10.2.0.99", H1, UDP, udp(4000, 4000, FORGED * 33))
     discards = partial(walks.counted, "r1", "first_packets", "dropped: policy discards outbound")
     before = discards()
@@ -86,14 +86,14 @@ def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
 
 
 def test_a_small_first_fragment_does_not_free_the_rest(walks: Walks, witness: Witness) -> None:
-    """Eight bytes hold the ports; all that is behind them is protected as they are."""
+    """Eight bytes hold the ports; the fragments behind them are protected by the same rule."""
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
     parts = in_fragments(datagram, 8)
     engine = walks.engines["r1"]
     before = len(engine.encrypted)
     from_h1(walks, *parts[1:40], parts[0])
     wait_until(lambda: len(engine.encrypted) - before == 40, 10, "forty fragments protected")
-    engine.encrypted.clear()  # they hold what the witness takes for forged
+    engine.encrypted.clear()  # the witness would take their contents for forged
 
 
 def test_refused_packets_are_in_the_audit_log(walks: Walks, witness: Witness) -> None:

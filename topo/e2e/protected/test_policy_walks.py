@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walks of single packets past an SPD: fragments, ICMP errors, options, forgeries, control traffic.
+"""Single packets past an SPD: fragments, ICMP errors, options, forgeries, control traffic.
 
-The network is that of test_policy_engine.py, and so is the witness that judges
-after each test: nothing in clear that policy protects or discards.
+Network and captures are those of test_policy_engine.py. The captures are checked after
+each test: no packet in clear that policy protects or discards.
 """
 
 import ipaddress
@@ -46,19 +46,19 @@ def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.so
 
 
 def from_h1(walks: Walks, *packets: bytes) -> None:
-    """Have h1 send IP packets to r1."""
+    """Sends IP packets from h1 to r1."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
 def from_t(walks: Walks, *packets: bytes) -> None:
-    """Have t send IP packets to r1, on the link that spoke 2 is behind."""
+    """Sends IP packets from t to r1, on the link towards spoke 2."""
     for packet in packets:
         inject(walks.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
 
 
 def answered(walks: Walks) -> None:
-    """Wait until all packets before this one are through r1, both ways of it."""
+    """Waits until all earlier packets have passed r1, in both directions."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(4), count=1)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -71,12 +71,12 @@ def answered(walks: Walks) -> None:
 def test_a_large_datagram_is_protected_in_fragments(
     walks: Walks, witness: Witness, version: int
 ) -> None:
-    """Cut to the tunnel's room before the engine, so that no ESP packet is a fragment."""
+    """Fragmented to the tunnel's MTU before the engine, so that no ESP packet is a fragment."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     options = ("-M", "dont") if version == 4 else ()
 
     def path_mtu_known() -> int:
-        """Over IPv6 each end is told in its turn and sends less from then on."""
+        """Over IPv6 each end gets an error in turn and sends less from then on."""
         at = h2.address(version)
         return walks.ping(h1.namespace, at, count=1, size=3000, options=options + SOON).received
 
@@ -89,7 +89,7 @@ def test_a_large_datagram_is_protected_in_fragments(
 
 
 def test_fragments_of_a_bypass_by_port_are_bypassed(walks: Walks, witness: Witness) -> None:
-    """The first fragment matches `open` by its port, the later ones are what it is.
+    """The first fragment matches `open` by its port, and the later ones follow it.
 
     Of every other datagram between the two hosts all fragments are protected, by the same rules.
     """
@@ -103,7 +103,7 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(walks: Walks, witness: Witne
 
 
 def test_fragments_of_what_is_protected_are_protected(walks: Walks, witness: Witness) -> None:
-    """None leaves by `open`, whose ports a later fragment could have, in whatever order."""
+    """None leaves by `open`, whose ports a later fragment could have, in any order of arrival."""
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
     with listener(walks.host("h2").namespace, SITE_PORT) as waiting:
@@ -137,9 +137,9 @@ def fragments_to_engine(walks: Walks) -> list[int]:
 def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
     walks: Walks, witness: Witness
 ) -> None:
-    """Spoke 2 answers from its outer address, which is in no rule, about a packet of `site`.
+    """Spoke 2 sends an error about a packet of `site`, from its outer address, which no rule names.
 
-    It asks no list: what a bundle carried is answered by that bundle. The hub searches.
+    No list applies: an error about a packet of a bundle leaves by that bundle. The hub searches.
     """
     h1 = walks.host("h1").namespace
     name = "searched by the packet that an ICMP error quotes"
@@ -158,7 +158,7 @@ def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
 def test_an_error_in_clear_about_a_protected_flow_is_refused(
     walks: Walks, witness: Witness
 ) -> None:
-    """Anybody on the way could make one: RFC 4301, 6.1.1 leaves it to policy, ours says no."""
+    """Any node on the path could forge one: RFC 4301, 6.1.1 leaves it to policy, ours refuses."""
     about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
     refused = partial(walks.counted, "r1", "first_packets", "ICMP errors in clear refused")
     before = refused()
@@ -169,7 +169,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
 
 
 def test_an_error_about_somebody_elses_packet_is_dropped(walks: Walks, witness: Witness) -> None:
-    """It goes to h1, and what it encloses was never sent by h1."""
+    """It goes to h1, and h1 never sent the packet that it quotes."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
     name = "dropped: icmp_enclosed_source"
     before = walks.counted("r1", "first_packets", name)
@@ -191,7 +191,7 @@ def test_a_packet_with_options_is_protected_with_them(walks: Walks, witness: Wit
 def test_more_options_than_the_parser_walks_are_searched_each_time(
     walks: Walks, witness: Witness
 ) -> None:
-    """Forty of one octet: never cached, and protected all the same."""
+    """Forty of one octet: never cached, and still protected."""
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
     wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
@@ -223,7 +223,7 @@ def dropped_source_routes(walks: Walks) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: Walks, witness: Witness
 ) -> None:
-    """The rule looks at the protocol behind all of them."""
+    """The rule matches the protocol behind all of them."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
     datagram = udp_over_ipv6(*ends, (7009, 7009), b"behind eight headers")
@@ -238,11 +238,11 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     assert walks.rule("r1", "to-spoke2", "outbound", "site-ipv6")["searched"] - before == 3
 
 
-# --- ESP comes in
+# --- received ESP
 
 
 def test_esp_in_fragments_is_put_together_by_the_engine(walks: Walks, witness: Witness) -> None:
-    """They are the engine's whatever they hold: none meets a rule before it is decrypted."""
+    """They go to the engine whatever they contain: none meets a rule before it is decrypted."""
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
     outer = seal(TUNNEL[21], 9001, inner)
     with listener(walks.host("h1").namespace, 7010) as waiting:
@@ -272,7 +272,7 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: Walks, witness: Witness, kind: int
 ) -> None:
-    """From outside to be taken for decrypted, from inside to get out as if encrypted."""
+    """From outside as if decrypted, from inside as if encrypted."""
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
     macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))
@@ -285,7 +285,7 @@ def test_a_forged_shim_on_a_front_port_is_dropped(
 
 
 def test_what_is_no_answer_of_the_engines_is_dropped(walks: Walks, witness: Witness) -> None:
-    """No shim, a question instead of an answer, and a decrypted packet of no bundle."""
+    """No shim, a request instead of an answer, and a decrypted packet of no bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
     inner = ipv4(H2, H1, UDP, udp(7007, 7007, FORGED))
     bare = ethernet(R1_TO_T, ELSEWHERE, IPV4, inner)
@@ -305,7 +305,7 @@ def test_esp_with_an_unknown_spi_is_dropped_by_name(walks: Walks, witness: Witne
 
 
 def test_esp_that_is_not_the_peers_ends_at_the_engine(walks: Walks, witness: Witness) -> None:
-    """A known SPI on what no SA's other end made."""
+    """ESP with a known SPI that no SA's other end made."""
     forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
     from_t(walks, ipv4("10.0.20.1", "10.0.12.1", ESP, forged))
     engine = walks.engines["r1"]
@@ -313,7 +313,7 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(walks: Walks, witness: Wit
 
 
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
-    """The first one is searched, the others meet the verdict in the cache."""
+    """The first one is searched, the others hit the verdict in the cache."""
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):
         from_t(walks, ipv4(H2, H1, UDP, udp(7008, 7008, FORGED)))

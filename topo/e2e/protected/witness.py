@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing in clear that policy protects or discards: captures on every wire, and who may be seen.
+"""Checks that policy lets nothing out in clear: captures on every wire, and a list of exceptions.
 
-The wires between router and t are witnessed from t's side, so that what a
-router sent and what was played to it differ by direction. What a router sent
-has to be on a list: ESP of a known tunnel, ARP, neighbour discovery, IKE, and
-what a test says that policy bypasses. Whatever else there is fails the test;
-no rule is asked a second time here. What tests put on a wire by themselves
-carries the mark FORGED, which no host and no engine may ever see.
+The wires between router and t are captured from t's side, so that direction
+distinguishes the router's frames from those that were played to it. A router's
+frame has to be on a list: ESP of a known tunnel, ARP, neighbour discovery, IKE,
+and frames that a test declares as bypassed. Any other frame fails the test;
+no rule is searched a second time here. Packets that tests themselves put on a
+wire carry the mark FORGED, which no host and no engine may ever receive.
 Depends on network.
 """
 
@@ -24,17 +24,17 @@ TUNNELS = {(sa.source, sa.destination) for sa in TUNNEL.values()}
 
 
 def is_esp(frame: Frame) -> bool:
-    """ESP between two ends of one of the tunnels."""
+    """Whether it is ESP between two ends of one of the tunnels."""
     return frame.protocol == ESP and (frame.source, frame.destination) in TUNNELS
 
 
 def is_arp(frame: Frame) -> bool:
-    """ARP."""
+    """Whether it is ARP."""
     return frame.ethertype == ETHERTYPE_ARP
 
 
 def is_neighbor_discovery(frame: Frame) -> bool:
-    """ICMPv6 that cannot have been forwarded, of neighbour discovery's types."""
+    """Whether it is neighbour discovery that cannot have been forwarded."""
     return (
         frame.protocol == ICMPV6
         and frame.ttl == 255
@@ -44,7 +44,7 @@ def is_neighbor_discovery(frame: Frame) -> bool:
 
 
 def is_ike(frame: Frame) -> bool:
-    """UDP from port 500 or 4500 of a router's own."""
+    """Whether it is UDP from port 500 or 4500 of a router's own address."""
     return frame.protocol == UDP and frame.source_port in (500, 4500) and _is_gateway(frame.source)
 
 
@@ -62,7 +62,7 @@ class Witness:
         self._allowed: list[Filter] = [is_esp, is_arp, is_neighbor_discovery, is_ike]
 
     def allow(self, matching: Filter) -> None:
-        """Policy bypasses these in this test."""
+        """Declares that policy bypasses these frames in this test."""
         self._allowed.append(matching)
 
     def sent(self, wire: str, matching: Filter | None = None) -> list[Frame]:
@@ -70,15 +70,15 @@ class Witness:
         return [f for f in self.wires[wire].frames(matching) if not f.outgoing]
 
     def esp(self, wire: str) -> int:
-        """How many ESP packets the router has sent onto a wire so far."""
+        """The number of ESP packets that the router has sent onto a wire so far."""
         return len(self.sent(wire, is_esp))
 
     def arrived(self, host: str, matching: Filter | None = None) -> list[Frame]:
-        """Returns the frames that have come to a host so far."""
+        """Returns the frames that have arrived at a host so far."""
         return [f for f in self.hosts[host].frames(matching) if not f.outgoing]
 
     def check(self) -> None:
-        """The verdict."""
+        """Fails if a forbidden frame was captured."""
         for wire in self.wires:
             for frame in self.sent(wire):
                 seen = any(allowed(frame) for allowed in self._allowed)
@@ -93,7 +93,7 @@ class Witness:
 
 @contextmanager
 def witnessing(walks: Walks) -> Iterator[Witness]:
-    """Witness a test from its start to its end, and then judge."""
+    """Captures a test from its start to its end, and then checks."""
     for engine in walks.engines.values():
         engine.clear()
     with ExitStack() as stack:
@@ -111,6 +111,6 @@ def witnessing(walks: Walks) -> Iterator[Witness]:
 
 
 def time_exceeded(witness: Witness, host: str, version: int) -> list[Frame]:
-    """The errors about TTL or hop limit that came to a host."""
+    """The errors about TTL or hop limit that arrived at a host."""
     wanted = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
     return witness.arrived(host, lambda seen: (seen.protocol, seen.icmp_type) == wanted)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a router that die and come back, under traffic: the switch keeps zebra's routes."""
+"""Parts of a router that die and restart, under traffic: the switch keeps zebra's routes."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands between zebra and the FPM server: passes bytes on, and cuts in the middle of a message.
+"""A proxy between zebra and the FPM server: passes bytes on, and cuts in the middle of a message.
 
-A thread of the test's with its sockets in the router's namespace. zebra sends and the controller
-listens, so that only one direction is looked at; FPM's framing is a version, a type and a length.
+Runs in a thread of the test, with its sockets in the router's namespace. zebra sends and the
+controller listens, so it parses one direction only. FPM's framing is version, type and length.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ READ_SIZE = 65536
 
 
 class FpmCutter:
-    """Listens at `port` and connects to the FPM server at `server` for each that comes."""
+    """Listens at `port` and connects to the FPM server at `server` for each client."""
 
     def __init__(self, place: Namespace, port: int, server: int) -> None:
         self._place = place
@@ -39,7 +39,7 @@ class FpmCutter:
         self._thread = threading.Thread(target=self._run, daemon=True, name="fpm-cutter")
 
     def cut_after(self, *frames: int) -> None:
-        """Cut the connection in the message that follows `frames[0]` more of them.
+        """Cuts the connection in the message that follows `frames[0]` more of them.
 
         Each further number counts from the beginning of the next session, and cuts that.
         """
@@ -71,7 +71,7 @@ class FpmCutter:
                     self._serve(zebra)
 
     def _serve(self, zebra: socket.socket) -> None:
-        """One session of zebra's, to its end by whichever side or by a cut."""
+        """Serves one session of zebra, until either side ends it or a cut does."""
         with (
             self._place.socket(socket.AF_INET, socket.SOCK_STREAM) as server,
             contextlib.suppress(OSError),  # no controller: zebra is closed too, and tries again
@@ -97,7 +97,7 @@ class FpmCutter:
 
     def _divide(self, data: bytes) -> tuple[bytes, bytes, bool]:
         """Returns the bytes to pass on, those that wait for the rest of their message, and whether
-        to cut: then the first end with half a message."""
+        to cut: then the first part ends with half a message."""
         end = 0
         with self._lock:
             while len(data) - end >= HEADER.size:

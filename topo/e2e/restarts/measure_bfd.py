@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long BFD hears nothing while the controller is killed and started anew: `make bench-bfd`.
+"""Measures how long BFD is silent while the controller is killed and restarted: `make bench-bfd`.
 
     python -m e2e.restarts.measure_bfd [--kills N]        (in topo/, with the controller's Python)
 
-The network of the restart proofs with four BFD sessions between r1 and its neighbours: one that
-sends every 50 ms and never falls, by whose packets the silence is measured on the neighbour's link
-and on r1's host interface, and three of 100, 300 and 500 ms times three, whose falls FRR counts.
-Prints one JSON object; nothing is judged.
+The network of the restart proofs with four BFD sessions between r1 and its neighbours. One sends
+every 50 ms and never falls: its packets measure the silence on the neighbour's link and on r1's
+host interface. The others have 100, 300 and 500 ms times three, and FRR counts their falls.
+Prints one JSON object; there is no pass or fail.
 """
 
 import argparse
@@ -63,7 +63,7 @@ JUDGED = (
 
 
 def configure(network: Restarts, sessions: tuple[Session, ...]) -> None:
-    """Start bfdd everywhere and the sessions; wait until all are up."""
+    """Starts bfdd everywhere and the sessions; waits until all are up."""
     daemons = {"r1": network.router.frr} | {n: r.frr for n, r in network.transit.items()}
     for name, frr in daemons.items():
         frr.start_daemon("bfdd")
@@ -86,7 +86,7 @@ def peers(frr: Frr) -> list[dict[str, Any]]:
 
 
 def falls(network: Restarts, session: Session) -> int:
-    """How often either side said that the session is down."""
+    """The number of times that either side reported the session down."""
     counts = [0]
     for frr in (network.router.frr, network.transit[session.neighbor].frr):
         for one in frr.json("show bfd peers counters json"):
@@ -96,7 +96,7 @@ def falls(network: Restarts, session: Session) -> int:
 
 
 def from_probe(frame: Frame) -> bool:
-    """A packet of the session by which silence is measured."""
+    """Whether it is a packet of the session that measures the silence."""
     ends = {frame.source, frame.destination}
     ours = ends == {PROBE.own, PROBE.peer}
     return ours and frame.protocol == UDP and frame.destination_port == BFD_PORT
@@ -110,7 +110,7 @@ def silence(capture: Capture, source: str, begin: float) -> float:
 
 
 def measure(network: Restarts, kills: int) -> dict[str, Any]:
-    """Kill and start the controller so often; what BFD saw of it."""
+    """Kills and restarts the controller `kills` times; returns the effects on BFD."""
     sessions = (PROBE, *JUDGED)
     configure(network, sessions)
     before = [falls(network, one) for one in JUDGED]
@@ -153,7 +153,7 @@ def measure(network: Restarts, kills: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measures, and prints the result."""
     parser = argparse.ArgumentParser(prog="measure_bfd", description="BFD over controller kills")
     parser.add_argument("--kills", type=int, default=KILLS)
     arguments = parser.parse_args()

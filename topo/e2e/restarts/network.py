@@ -7,9 +7,9 @@
               '----------| t2 |----------'
                    port3 +----+
 
-r1, t1 and t2 are the two-site topology's, with its files, but for what this module adds: routes of
-many lengths that t1, t2 or both announce (both: two equal next hops), more specific ones inside of
-others, and BGP's graceful restart. zebra reaches the controller through a proxy (`fpm_cutter`).
+r1, t1 and t2 are the two-site topology's, with its files. This module adds routes of many lengths
+that t1, t2 or both announce (both: two equal next hops), more specific ones inside of others, and
+BGP's graceful restart. zebra reaches the controller through a proxy (`fpm_cutter`).
 """
 
 import os
@@ -36,10 +36,10 @@ from .tables import Prefix, Tables
 RANGES = {4: "20.0.0.0/8", 6: "3fff::/20"}
 LENGTHS = {4: (20, 24, 28, 32), 6: (48, 56, 64, 128)}
 BLOCKS = {4: (20, 2400), 6: (48, 1000)}
-"""Length of a block of addresses, each with one route in it, and how many there are."""
+"""Prefix length of a block of addresses, each with one route in it, and the number of blocks."""
 CHANGING = {4: "21.0.0.0/8", 6: "3fff:1000::/20"}
 CHANGES = 400
-"""Routes of each version that come and go by t1; no traffic is on them."""
+"""Number of routes of each version that are added and deleted by t1; they carry no traffic."""
 PORTS = {"eth1": 1, "eth2": 2, "eth3": 3}
 CUTTER_PORT, CONTROLLER_PORT = 2621, 2620
 KEPT_SECONDS = 20
@@ -73,7 +73,7 @@ class Announced:
 
 
 def subnets(network: Prefix, length: int) -> Iterator[Prefix]:
-    """A network's parts of a length, in order."""
+    """The subnets of a network with this prefix length, in order."""
     yield from network.subnets(new_prefix=length)
 
 
@@ -85,27 +85,27 @@ def announced(version: int) -> Iterator[Announced]:
         by = (("t1", "t2"), ("t1", "t2"), ("t1",), ("t2",))[at % 4]
         own = LENGTHS[version][at // 4 % 4]
         yield Announced(next(subnets(block, own)), by)
-        if by == ("t1", "t2") and own == length:  # a more specific one, over another way
+        if by == ("t1", "t2") and own == length:  # a more specific one, over another next hop
             _, second, *_ = subnets(block, length + 6)
             yield Announced(second, ("t1",))
 
 
 def changing(version: int) -> list[Prefix]:
-    """The routes that come and go."""
+    """The routes that are added and deleted."""
     length, _ = BLOCKS[version]
     return list(islice(subnets(ip_network(CHANGING[version]), length), CHANGES))
 
 
 def destinations(version: int) -> list[str]:
-    """Addresses for the traffic, spread over the routes of every length and way."""
+    """Addresses for the traffic, spread over the routes of every length and next hop."""
     routes = list(announced(version))
-    step = len(routes) // FLOWS | 1  # odd, so that every way and length has its turn
+    step = len(routes) // FLOWS | 1  # odd, so that every next hop and length occurs
     chosen = [routes[at * step % len(routes)] for at in range(FLOWS)]
     return [str(one.prefix[min(1, one.prefix.num_addresses - 1)]) for one in chosen]
 
 
 def transit_config(router: Router) -> str:
-    """A transit router's configuration without the sessions to the router that h2 stands for."""
+    """A transit router's configuration without the sessions to the router that h2 replaces."""
     far = tuple(f"neighbor {address} " for address in FAR[router.name].values())
     lines = router.frr_config().splitlines()
     text = "\n".join((*(line for line in lines if not line.strip().startswith(far)), ""))
@@ -115,12 +115,12 @@ def transit_config(router: Router) -> str:
 
 
 def graceful(text: str) -> str:
-    """A configuration, its bgpd one that asks its neighbours to keep routes over its restart."""
+    """A configuration whose bgpd requests that its neighbours keep routes over its restart."""
     return re.sub(r"^(router bgp .*)$", "\n".join((r"\1", *GRACEFUL)), text, flags=re.MULTILINE)
 
 
 def age(entry: dict[str, Any]) -> float:
-    """For how many seconds zebra has had an entry of its RIB; infinite from a day on."""
+    """The age in seconds of an entry of zebra's RIB; infinite from a day on."""
     hours, _, rest = entry["uptime"].partition(":")
     minutes, _, seconds = rest.partition(":")
     return 3600 * int(hours) + 60 * int(minutes) + int(seconds) if seconds else float("inf")
@@ -172,7 +172,7 @@ class Restarts:
         self.tables = Tables(places["r1"], self.router.frr, self.router.target.grpc, PORTS)
 
     def start(self) -> None:
-        """Start everything; return when the switch equals zebra's RIB, all routes in it."""
+        """Starts everything; returns when the switch equals zebra's RIB, with all routes in it."""
         self.h1.start()
         self.h2.start()
         h2 = self.h2.namespace
@@ -192,7 +192,7 @@ class Restarts:
         self.wait_alike()
 
     def change(self, name: str, version: int, verb: str, prefixes: list[Prefix]) -> None:
-        """Add or delete routes of a transit router's kernel, which it announces."""
+        """Adds or deletes kernel routes of a transit router, which it announces."""
         via = FAR[name][version]
         lines = [f"route {verb} {prefix} via {via}" for prefix in prefixes]
         self.transit[name].namespace.run(
@@ -200,8 +200,8 @@ class Restarts:
         )
 
     def complete(self, since: float = float("-inf")) -> bool:
-        """True if zebra has every route over all the neighbours that announce it, and was given
-        each after `since` (monotonic), at least a second after those of before."""
+        """Returns whether zebra has every route over all the neighbours that announce it, and
+        received each after `since` (monotonic), at least a second after the previous ones."""
         at_most = time.monotonic() - since
         legs: dict[Prefix, int] = {}
         for family in ("ip", "ipv6"):
@@ -215,15 +215,15 @@ class Restarts:
         return all(legs.get(one.prefix) == len(one.by) for one in expected)
 
     def start_daemon(self, daemon: str) -> None:
-        """Start a daemon of r1's FRR with its part of the configuration."""
+        """Starts a daemon of r1's FRR with its part of the configuration."""
         frr = self.router.frr
         head, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon(daemon, head if daemon == "zebra" else bgp + rest)
 
     def restart_frr(self) -> None:
-        """Kill r1's zebra, and let FRR come back as watchfrr has it do: all daemons, zebra first.
+        """Kills r1's zebra, and restarts FRR as watchfrr does: all daemons, zebra first.
 
-        bgpd 8.4.4 has to be among them: a bgpd that goes on gives a new zebra none of its routes.
+        bgpd 8.4.4 must be restarted too: a bgpd that goes on sends a new zebra none of its routes.
         """
         for daemon in ("zebra", "bgpd"):
             self.router.frr.kill_daemon(daemon)
@@ -231,14 +231,14 @@ class Restarts:
             self.start_daemon(daemon)
 
     def restart_neighbor(self, name: str) -> None:
-        """Kill a transit router's bgpd, and start it."""
+        """Kills a transit router's bgpd, and starts it."""
         frr = self.transit[name].frr
         frr.kill_daemon("bgpd")
         _, bgp, rest = frr.config.partition("router bgp")
         frr.start_daemon("bgpd", bgp + rest)
 
     def wait_changed(self, present: bool) -> None:
-        """Wait until the routes that come and go have come to zebra, or have gone."""
+        """Waits until zebra has received the added routes, or the deletion of the deleted ones."""
         names = {str(prefix) for version in VERSIONS for prefix in changing(version)}
 
         def seen() -> bool:

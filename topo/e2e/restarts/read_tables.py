@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what a switch holds, read by a P4Runtime client of its own.
+"""Prints the contents of a switch, read by a separate P4Runtime client.
 
     python read_tables.py ADDRESS P4INFO
 
 One JSON object: by table a list of entries (`match` and `params` by P4 names, values as hex, `lpm`
-lengths under `length`), and the members of the groups of the next-hop selector. It reads the wire
-by P4Info alone and shares no code with the controller.
+lengths under `length`), and the members of the groups of the next-hop selector. It decodes by
+P4Info alone and shares no code with the controller.
 """
 
 import json
@@ -24,7 +24,7 @@ MAX_MESSAGE = 64 << 20
 
 
 def main(address: str, p4info: str) -> None:
-    """One read of everything."""
+    """Reads everything once."""
     info = text_format.Parse(Path(p4info).read_text(encoding="utf-8"), p4i.P4Info())
     tables = {table.preamble.alias: table for table in info.tables}
     (selector,) = (one for one in info.action_profiles if one.preamble.alias == SELECTOR)
@@ -51,8 +51,8 @@ def main(address: str, p4info: str) -> None:
 
 
 def read(address: str, entities: list[Any]) -> list[Any]:
-    """All entities that the switch answers with."""
-    # A Unix socket has no name that HTTP/2 would take for an authority.
+    """All entities in the switch's answer."""
+    # A Unix socket has no name that HTTP/2 accepts as an authority.
     options = [
         ("grpc.default_authority", "localhost"),
         ("grpc.max_receive_message_length", MAX_MESSAGE),

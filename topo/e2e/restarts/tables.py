@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a switch's tables with zebra's RIB and the kernel's neighbours, prefix by prefix.
 
-Either side is a mapping from prefixes to where their packets go: `Leg`s with their shares, or the
-name of a drop. Three witnesses, none of them the controller: vtysh's RIB, the kernel's neighbours,
-and the switch as a P4Runtime client of its own reads it (`read_tables`).
+Either side is a mapping from prefixes to their targets: `Leg`s with their shares, or the name of a
+drop. There are three sources, none of them the controller: vtysh's RIB, the kernel's neighbours,
+and the switch as read by a separate P4Runtime client (`read_tables`).
 """
 
 import json
@@ -44,7 +44,7 @@ def way(shares: Mapping[Leg, int]) -> Way:
 class Tables:
     """One P4 router's tables, as they are and as they should be.
 
-    `ports` by interface name; a neighbour's MAC address is asked of the kernel of `place`.
+    `ports` by interface name; the kernel of `place` has the neighbours' MAC addresses.
     """
 
     def __init__(self, place: Namespace, frr: Frr, address: str, ports: Mapping[str, int]) -> None:
@@ -54,7 +54,7 @@ class Tables:
         self._ports = ports
 
     def differences(self) -> list[str]:
-        """Returns one line for each prefix that is not alike."""
+        """Returns one line for each prefix that differs."""
         wanted, found = self.wanted(), self.found()
         return [
             f"{prefix}: zebra {show(wanted.get(prefix))}, switch {show(found.get(prefix))}"
@@ -96,7 +96,7 @@ class Tables:
         return way(shares) if shares else "no leg"
 
     def _neighbors(self) -> dict[tuple[str, str], str]:
-        """The kernel's MAC addresses of the neighbours that it knows, by device and address."""
+        """The MAC addresses of the kernel's resolved neighbours, by device and address."""
         shown = json.loads(self._place.run("ip", "-json", "neigh", "show").stdout)
         return {
             (entry["dev"], entry["dst"]): entry["lladdr"].replace(":", "")
@@ -130,7 +130,7 @@ class Tables:
 
 
 def number(value: str) -> int:
-    """A value of P4Runtime, as `read_tables` prints it."""
+    """Parses a P4Runtime value in the form of `read_tables`."""
     return int(value or "0", 16)
 
 
@@ -166,7 +166,7 @@ def _found(entry: dict[str, Any], legs: Mapping[int, Leg | str], groups: Any) ->
 
 
 def show(one: Way | None) -> str:
-    """A way for people."""
+    """A target as text."""
     if one is None:
         return "nothing"
     if isinstance(one, str):

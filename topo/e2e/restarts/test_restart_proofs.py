@@ -2,13 +2,13 @@
 """Controller, zebra, bgpd, switch and FPM's connection break, over and over, under traffic.
 
 Some thousand routes of both IP versions, half of them over two next hops, and packets to addresses
-behind every kind of them. After each restart the switch, read by a P4Runtime client of its own,
-equals zebra's RIB prefix by prefix, and every packet that was sent has come. There are
-two exceptions. Packets are lost from the switch's death until the controller says that the new one
+behind every kind of them. After each restart the switch, read by a separate P4Runtime client,
+equals zebra's RIB prefix by prefix, and every packet that was sent has arrived. There are two
+exceptions. Packets are lost from the switch's death until the controller reports that the new one
 holds everything, and where zebra itself has no route; none before or after.
 
-SLUICE_RESTART_PROOFS says how many of each (`make prove`): "controller=100 zebra=20 switch=50".
-Seconds and losses are printed, and written to the file that SLUICE_RESTART_RECORD names.
+SLUICE_RESTART_PROOFS is the number of each (`make prove`): "controller=100 zebra=20 switch=50".
+Seconds and losses are printed, and written to the file in SLUICE_RESTART_RECORD.
 """
 
 import json
@@ -38,7 +38,7 @@ SEED = 13
 MORE = 200
 """Packets of each IP version between one event and the next."""
 Change = Callable[[int, list[UdpFlows]], None]
-"""Makes a turn's change, by its number, under these flows."""
+"""Makes the change of a round, given its number and the running flows."""
 
 
 @pytest.fixture(scope="module")
@@ -62,23 +62,23 @@ class Record:
     notes: dict[str, float] = field(default_factory=dict)
 
     def add(self, outcome: Outcome) -> None:
-        """Take in what became of one run's packets."""
+        """Adds the results of one run's packets."""
         self.sent += outcome.sent
         self.lost += outcome.lost
         self.longest_gap = round(max(self.longest_gap, outcome.longest_gap), 3)
 
     def worst(self, name: str, value: float) -> None:
-        """Keep the largest of a note's values."""
+        """Keeps the largest of a note's values."""
         self.notes[name] = round(max(value, self.notes.get(name, 0.0)), 3)
 
 
 def restarts(part: str) -> range:
-    """How often to restart a part."""
+    """The rounds for a part."""
     return range(int(COUNTS.get(part, FEW)))
 
 
 def keep(record: Record) -> None:
-    """Print a record, and add it to the file where one is asked for."""
+    """Prints a record, and adds it to the file if one is named."""
     print(json.dumps(asdict(record)))
     path = os.environ.get("SLUICE_RESTART_RECORD")
     if path:
@@ -88,15 +88,15 @@ def keep(record: Record) -> None:
 
 
 def more(flows: list[UdpFlows]) -> None:
-    """Wait until each of the flows has got on."""
+    """Waits until each of the flows has passed more packets."""
     for one in flows:
         one.wait_for_more(MORE)
 
 
 def survive(network: Restarts, record: Record, change: Change) -> None:
-    """Make `change` as often as the part is to be restarted, under traffic.
+    """Makes `change` once for each restart of the part, under traffic.
 
-    No packet may be lost, and the tables have to be alike after each.
+    No packet may be lost, and the tables must be equal after each.
     """
     for turn in restarts(record.part):
         with ExitStack() as stack:
@@ -115,7 +115,7 @@ def survive(network: Restarts, record: Record, change: Change) -> None:
 
 
 def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
-    """A route that zebra gets while no controller tells the switch of it."""
+    """A route that zebra gets while there is no controller to write it into the switch."""
     prefix, place = changing(4)[0], network.router.namespace
     rib = partial(network.router.frr.vtysh, "show ip route kernel")
     network.controller.kill()
@@ -146,8 +146,8 @@ def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
 
 
 def test_a_killed_zebra_that_keeps_the_kernels_routes_loses_nothing(network: Restarts) -> None:
-    """zebra -K 20: for so long it takes what it finds in the kernel for its own; then it removes
-    what nobody has given it again."""
+    """zebra -K 20: for 20 s it adopts the routes that it finds in the kernel; then it removes those
+    that were not announced again."""
     record = Record("zebra")
 
     def kill(_: int, flows: list[UdpFlows]) -> None:
@@ -174,8 +174,8 @@ def test_a_neighbors_killed_bgpd_that_restarts_gracefully_loses_nothing(
 
 
 def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None:
-    """zebra keeps its routes while it is gone. bgpd 8.4.4 then says that it has given all of them
-    before it has learned any, so that zebra drops them until it has; that is in zebra's RIB too."""
+    """zebra keeps its routes while it is gone. bgpd 8.4.4 then reports that it has announced all of
+    them before it has learned any, so zebra drops them until then, in its RIB too."""
     record = Record("bgpd")
     for _ in restarts("bgpd"):
         with ExitStack() as stack:
@@ -205,7 +205,7 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
 
 
 def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> None:
-    """While routes come or go, and once more during the replay that follows."""
+    """While routes are added or deleted, and once more during the replay that follows."""
     record, dice = Record("fpm"), random.Random(SEED)
 
     def cut(turn: int, _: list[UdpFlows]) -> None:
@@ -220,8 +220,8 @@ def test_fpm_cut_in_the_middle_of_a_message_loses_nothing(network: Restarts) -> 
 
 
 def test_a_killed_switch_forwards_again_once_it_is_programmed(network: Restarts) -> None:
-    """Lost is what is sent between the switch's death and the controller's word that it holds
-    everything (`synced`), and nothing before or after."""
+    """Packets are lost only between the switch's death and the controller's report that the switch
+    holds everything (`synced`)."""
     record = Record("switch")
     for _ in restarts("switch"):
         with ExitStack() as stack:

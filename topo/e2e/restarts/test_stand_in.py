@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller is killed and does not come back for a while: a stand-in answers for the router.
+"""The controller is killed and stays away for a while: a stand-in answers for the router.
 
 ARP, neighbour discovery and pings of its own addresses are answered, BFD of three times 100 ms and
-BGP stay up, over several kills; when the controller is back, nobody stands in any more.
+BGP stay up, over several kills; when the controller is back, the stand-in has ended.
 """
 
 import sys
@@ -24,7 +24,7 @@ from .network import Restarts
 
 KILLS = 3
 SECONDS_WITHOUT = 4
-"""At least; counted in packets of BFD, of which each side sends one in 100 ms or less."""
+"""Minimum time; counted in packets of BFD, of which each side sends one in 100 ms or less."""
 SESSIONS = (
     Session("t1", "eth2", "10.0.1.1", "10.0.1.2", 100, 3),
     Session("t1", "eth2", "2001:db8:0:1::1", "2001:db8:0:1::2", 100, 3),
@@ -47,7 +47,7 @@ def network(module_lab: Lab) -> Iterator[Restarts]:
 
 
 def stand_in(network: Restarts) -> int | None:
-    """The process that stands in at all TAPs; None: nobody does."""
+    """The process that stands in at all TAPs, or None."""
     argv = (sys.executable, "-c", STANDS_IN, "eth1", "eth2", "eth3")
     said = network.router.namespace.run(*argv).stdout.split()
     assert len(said) == 1, said
@@ -55,12 +55,12 @@ def stand_in(network: Restarts) -> int | None:
 
 
 def is_from(address: str, frame: Frame) -> bool:
-    """Whether an address sent it."""
+    """Whether a frame has this source address."""
     return frame.source == address
 
 
 def sessions_lost(network: Restarts) -> list[int]:
-    """How often each BGP session of r1's was lost, by neighbour."""
+    """The number of times that each BGP session of r1 was lost, by neighbour."""
     neighbors = network.router.frr.json("show bgp neighbors json")
     return [one["connectionsDropped"] for _, one in sorted(neighbors.items())]
 
@@ -104,7 +104,7 @@ def test_nobody_stands_in_for_a_controller_that_ends_by_itself(network: Restarts
 
 
 def runs(pid: int) -> bool:
-    """Whether there is a process of this number that has not ended."""
+    """Whether the process of this number runs."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

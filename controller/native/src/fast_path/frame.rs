@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checked views of frames: as much as the fast path looks at, or nothing.
+//! Checked views of the fields of frames that the fast path needs.
 //!
-//! They see less than `sluice.wire` does on purpose: whatever has options, extension headers or
-//! fragments, is cut off or contradicts itself, is Python's.
+//! They support less than `sluice.wire` on purpose: Python handles packets with options or extension headers,
+//! fragments, and truncated or inconsistent frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,14 @@ use crate::tap::device::Mac;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
-/// Below this value the field is a length (IEEE 802.3).
+/// The lowest EtherType; below it, the field is a length (IEEE 802.3).
 const FIRST_ETHERTYPE: u16 = 0x0600;
-/// LLC header of IS-IS, the only protocol here that has no EtherType.
+/// LLC header of IS-IS, the only supported protocol without an EtherType.
 const ISIS_LLC: [u8; 3] = [0xfe, 0xfe, 0x03];
 
-/// IPv4's flag MF and its fragment offset.
+/// Mask of IPv4's flag MF and fragment offset.
 const FRAGMENT: u16 = 0x3fff;
-/// Bytes behind the IP header that have to be there: type and code, or ports.
+/// Required bytes behind the IP header, which contain type and code, or ports.
 const TRANSPORT: usize = 8;
 
 /// Protocol number of UDP.
@@ -27,10 +27,10 @@ const TCP: u8 = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What a frame carries.
+/// Payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload<'f> {
-    /// An IP packet, with what is behind the Ethernet header.
+    /// An IP packet: version, and the bytes behind the Ethernet header.
     Ip(Version, &'f [u8]),
     /// Another EtherType.
     Other(u16),
@@ -38,14 +38,14 @@ pub(super) enum Payload<'f> {
     Isis,
 }
 
-/// The version that the EtherType names.
+/// IP version according to the EtherType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V4,
     V6,
 }
 
-/// An Ethernet frame; one 802.1Q tag is looked through.
+/// An Ethernet frame with at most one 802.1Q tag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'f> {
     pub(super) source: Mac,
@@ -53,7 +53,7 @@ pub(super) struct Frame<'f> {
     pub(super) payload: Payload<'f>,
 }
 
-/// An IP packet that is whole and has neither options nor extension headers.
+/// An unfragmented IP packet without options and extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) source: IpAddr,
@@ -62,7 +62,7 @@ pub(super) struct Packet {
 }
 
 impl<'f> Frame<'f> {
-    /// The view of a frame; none where it is cut off, or is of no EtherType.
+    /// Makes the view of a frame; returns `None` if it is truncated, or has a length field and is not IS-IS.
     pub(super) fn of(frame: &'f [u8]) -> Option<Self> {
         let source = array(frame, 6)?;
         let mut ethertype = u16_at(frame, 12)?;
@@ -92,7 +92,7 @@ impl<'f> Frame<'f> {
 }
 
 impl Packet {
-    /// The view of an IP packet, which may be followed by padding.
+    /// Makes the view of an IP packet, which padding may follow.
     pub(super) fn of(version: Version, packet: &[u8]) -> Option<Self> {
         match version {
             Version::V4 => Self::of_ipv4(packet),
@@ -124,21 +124,21 @@ impl Packet {
         })
     }
 
-    /// Source and destination port of UDP or TCP.
+    /// Returns source and destination port of UDP or TCP.
     pub(super) fn ports(&self) -> Option<(u16, u16)> {
         let [a, b, c, d, ..] = self.transport;
         let has_ports = self.protocol == UDP || self.protocol == TCP;
         has_ports.then(|| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// Type of ICMP or ICMPv6.
+    /// Returns the type of ICMP or ICMPv6.
     pub(super) fn icmp_type(&self) -> Option<u8> {
         let is_icmp = self.protocol == ICMP || self.protocol == ICMPV6;
         is_icmp.then_some(self.transport[0])
     }
 }
 
-/// A frame without its first 802.1Q tag; none where it has no whole one.
+/// Returns a frame without its first 802.1Q tag; `None` if it has no complete one.
 pub(super) fn without_tag(frame: &[u8]) -> Option<Vec<u8>> {
     if u16_at(frame, 12)? != VLAN {
         return None;

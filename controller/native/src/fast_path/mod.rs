@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fast path between host and switch: BFD, BGP, ARP and their like pass in the threads of this
-//! crate, whatever Python is doing.
+//! The fast path between host and switch: BFD, BGP, ARP and similar packets pass in this crate's threads, independently
+//! of Python.
 //!
 //! ```text
 //!   TAP thread      frame     -> rules::from_host -> packet-out queue of the session
 //!   session's task  packet-in -> rules::to_host   -> TAP
 //!                                      | no
 //!                                      v
-//!                   Python, by the queues that there are without a fast path
+//!                   Python, through the same queues as without a fast path
 //! ```
 //!
-//! [`rules`] decides by tables that Python gives and changes. What they do not name goes to Python,
-//! which decides about every frame as if there were no fast path; the fast path refuses nothing.
-//! Where Python must know what the host got, it is told before the host gets it ([`FastPath::told`],
-//! bounded: with no room left the packet goes to Python instead; one reason has at most half of the
-//! room, so that a flood of pings does not take the way of routing protocols).
+//! [`rules`] decides by tables that Python sets and updates. Frames that the tables do not list go to Python, which
+//! treats every frame as if there were no fast path. The fast path itself refuses no frame.
 //!
-//! Bounded: one TAP has at most [`WAITING`] frames in the session's queue, fewer where there are
-//! many, so that no TAP takes the room of another ([`ALL_WAITING`]); and all of them together have at
-//! most half of it, so that what Python sends finds room. No lock is held while another thread
-//! may want Python's GIL.
+//! If Python must know the packets that were delivered to the host, it gets a copy first ([`FastPath::told`]). This
+//! queue is bounded; if it is full, the packet goes to Python instead. Each punt reason may use half of the queue, so
+//! that a flood of pings does not displace routing protocols.
+//!
+//! The session's queue is bounded, too. A TAP has at most [`WAITING`] frames in it, or an even share of
+//! [`ALL_WAITING`] if there are many TAPs, so that no TAP displaces another. All TAPs together use at most half of the
+//! queue, which leaves room for Python's packets. No lock is held while another thread may wait for Python's GIL.
 
 mod frame;
 pub mod rules;
@@ -36,37 +36,37 @@ use crate::p4runtime::packet::PacketIn;
 use frame::without_tag;
 use rules::{Interfaces, Rules};
 
-/// Frames of one TAP in the session's queue, at most.
+/// Limit of one TAP's frames in the session's queue.
 const WAITING: usize = 512;
-/// Frames of all TAPs together, which they share evenly: half of the queue as it is by default.
+/// Limit of all TAPs' frames, shared evenly: half of the queue's default size.
 const ALL_WAITING: usize = 2048;
 
-/// A session with a switch, as the fast path sees it.
+/// The fast path's interface to a session with a switch.
 pub trait Switch: Debug + Send + Sync {
     /// Queues a packet-out.
     fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent;
 }
 
-/// The host's interfaces, as the fast path sees them.
+/// The fast path's interface to the host's interfaces.
 pub trait Host: Debug + Send + Sync {
-    /// Gives a frame to the host; whether it took it.
+    /// Sends a frame to the host; returns whether the host accepted it.
     fn give(&self, index: u32, frame: &[u8]) -> bool;
-    /// Takes part in what the host sends, if it does not yet: there is a switch to send it to.
+    /// Starts to pass the host's frames to the fast path, as there is a switch now. Idempotent.
     fn wake(&self);
 }
 
-/// What became of a packet-out.
+/// Result of a packet-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is in the queue.
+    /// It was queued.
     Queued,
-    /// There was no room, and it was counted.
+    /// The queue was full; the packet was dropped and counted.
     Full,
-    /// The session takes none, or not with these metadata.
+    /// The session has ended, or does not accept these metadata.
     Refused,
 }
 
-/// A frame's place among those of its TAP that wait for the switch, until it is dropped.
+/// Counts a frame as one of its TAP's frames that wait for the switch, until this is dropped.
 #[derive(Debug)]
 pub struct Place(Arc<AtomicUsize>);
 
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// How many frames of each of some TAPs may wait.
+/// Returns the limit of waiting frames for each of `taps` TAPs.
 fn share(taps: usize) -> usize {
     (ALL_WAITING / taps.max(1)).clamp(1, WAITING)
 }
@@ -91,19 +91,19 @@ impl Drop for Place {
 /// Counters of the fast path; they only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames of the host's on their way to the switch.
+    /// Frames of the host that were queued for the switch.
     pub from_host: AtomicU64,
-    /// Those for which there was no room in the queue.
+    /// Frames of the host that were dropped because the queue was full.
     pub from_host_dropped: AtomicU64,
-    /// Frames that the host took.
+    /// Frames that the host accepted.
     pub to_host: AtomicU64,
-    /// Frames that it did not take.
+    /// Frames that the host did not accept.
     pub to_host_refused: AtomicU64,
-    /// Packets that went to Python because it had not kept up with what it is told.
+    /// Packets that went to Python because the queue of copies for Python was full.
     pub to_host_untold: AtomicU64,
 }
 
-/// Packets that the host got and Python has not heard of, each with its reason.
+/// Copies of delivered packets that Python has not fetched yet, each with its reason.
 #[derive(Debug, Default)]
 struct Told {
     packets: VecDeque<(u128, PacketIn)>,
@@ -111,7 +111,7 @@ struct Told {
 }
 
 impl Told {
-    /// Adds a packet if there is room: `limit` for all, half of it for one reason.
+    /// Adds a packet if there is room: `limit` in total, half of it for one reason.
     fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
         let waiting = self.by_reason.entry(reason).or_default();
         let has_room = self.packets.len() < limit && *waiting < limit.div_ceil(2);
@@ -141,7 +141,7 @@ impl Contents for Told {
     }
 }
 
-/// See the module.
+/// The fast path; see the module.
 #[derive(Debug)]
 pub struct FastPath {
     rules: Rules,
@@ -155,10 +155,10 @@ pub struct FastPath {
 }
 
 impl FastPath {
-    /// A fast path that knows no interface yet, so that nothing passes.
+    /// Makes a fast path without interfaces, so that nothing passes yet.
     ///
     /// # Errors
-    /// The kernel's, when it gives no descriptor.
+    /// The kernel's error if it has no descriptor left.
     pub fn new(rules: Rules, told_limit: usize) -> io::Result<Self> {
         let reasons = rules.for_the_host.keys();
         Ok(Self {
@@ -173,7 +173,7 @@ impl FastPath {
         })
     }
 
-    /// Replaces what is known of the interfaces; from now on frames pass by this.
+    /// Replaces the tables of interfaces for all further frames.
     pub fn set_interfaces(&self, mut interfaces: Interfaces) {
         let before = self.interfaces();
         for (index, tap) in &mut interfaces.taps {
@@ -184,7 +184,7 @@ impl FastPath {
         set(&self.interfaces, Arc::new(interfaces));
     }
 
-    /// Sends to this session from now on.
+    /// Sends all further frames to this session.
     pub fn attach_switch(&self, switch: Arc<dyn Switch>) {
         set(&self.switch, Some(switch));
         if let Some(host) = get(&self.host).and_then(|host| host.upgrade()) {
@@ -192,12 +192,12 @@ impl FastPath {
         }
     }
 
-    /// Gives to these interfaces from now on.
+    /// Delivers all further packets to these interfaces.
     pub fn attach_host(&self, host: Weak<dyn Host>) {
         set(&self.host, Some(host));
     }
 
-    /// Sends a frame of the host's; false: it is Python's.
+    /// Sends a frame of the host; returns false if Python must handle it.
     pub fn from_host(&self, index: u32, frame: &[u8]) -> bool {
         let Some(switch) = get(&self.switch) else {
             return false;
@@ -219,7 +219,7 @@ impl FastPath {
         true
     }
 
-    /// Gives a packet-in to the host; false: it is Python's.
+    /// Delivers a packet-in to the host; returns false if Python must handle it.
     pub fn to_host(&self, packet: &PacketIn) -> bool {
         let (frame, metadata) = (&packet.payload, &*packet.metadata);
         let Some(host) = get(&self.host).and_then(|host| host.upgrade()) else {
@@ -249,14 +249,14 @@ impl FastPath {
         true
     }
 
-    /// The metadata that a frame of the host's would be sent with; none: it is Python's.
+    /// Returns the metadata with which a frame of the host would be sent; `None` if Python must handle it.
     pub fn would_send(&self, index: u32, frame: &[u8]) -> Option<Vec<u128>> {
         let interfaces = self.interfaces();
         let found = rules::from_host(&self.rules, &interfaces, index, frame);
         found.map(|(_, metadata)| metadata.to_vec())
     }
 
-    /// The frame that the host would get for a packet-in, and by which TAP; none: it is Python's.
+    /// Returns the TAP and the frame that the host would get for a packet-in; `None` if Python must handle it.
     pub fn would_give(&self, frame: &[u8], metadata: &[u128]) -> Option<(u32, Vec<u8>)> {
         let (index, _) = self.would_reach(frame, metadata)?;
         Some((index, without_tag(frame).unwrap_or_else(|| frame.to_vec())))
@@ -266,29 +266,29 @@ impl FastPath {
         rules::to_host(&self.rules, &self.interfaces(), frame, metadata)
     }
 
-    /// Readable while [`Self::told`] has something to give.
+    /// Readable while [`Self::told`] has packets.
     pub fn descriptor(&self) -> RawFd {
         self.told.descriptor()
     }
 
-    /// Takes at most `max_packets` of the IP packets that the host got, in order.
+    /// Removes and returns at most `max_packets` copies of IP packets that were delivered to the host, in order.
     pub fn told(&self, max_packets: usize) -> Vec<PacketIn> {
         self.told.update(|told| told.take(max_packets))
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Packets given to the host, by reason.
+    /// Returns the numbers of packets delivered to the host, by reason.
     pub fn by_reason(&self) -> impl Iterator<Item = (u128, u64)> + '_ {
         let counts = self.by_reason.iter();
         counts.map(|(reason, count)| (*reason, count.load(Relaxed)))
     }
 
     fn tell(&self, packet: &PacketIn) -> bool {
-        // `would_reach` has found it there.
+        // `would_reach` has checked that the reason exists.
         let reason = packet.metadata.get(self.rules.reason).copied();
         let reason = reason.unwrap_or_default();
         self.told
@@ -309,7 +309,7 @@ fn set<T>(lock: &RwLock<T>, value: T) {
         let mut held = lock.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *held, value)
     };
-    // Outside of the lock: it may be the last of a large table.
+    // Outside of the lock, since this may free a large table.
     drop(before);
 }
 
@@ -332,7 +332,7 @@ pub(crate) mod tests {
     const TOLD: usize = 3;
     const TOLD_OF_ONE_REASON: usize = 2;
 
-    /// A frame's place among those that are counted here.
+    /// A counted place of a frame.
     pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
         waiting.fetch_add(1, Relaxed);
         Place(Arc::clone(waiting))
@@ -340,7 +340,7 @@ pub(crate) mod tests {
 
     type Queued = (Vec<u8>, Vec<u128>, Place);
 
-    /// Keeps what is sent, and the places, as a queue does that nobody reads.
+    /// Keeps sent frames and their places, like a queue that is never read.
     #[derive(Debug, Default)]
     struct Queue {
         frames: Mutex<Vec<Queued>>,
@@ -431,7 +431,7 @@ pub(crate) mod tests {
         }
         assert_eq!(lock(&queue.frames).len(), WAITING);
         assert_eq!(path.counters().from_host_dropped.load(Relaxed), 5);
-        // New tables do not forget what waits.
+        // New tables keep the counts of waiting frames.
         path.set_interfaces(interfaces());
         assert!(path.from_host(INDEX, &arp()));
         assert_eq!(lock(&queue.frames).len(), WAITING);

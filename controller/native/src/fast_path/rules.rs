@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may pass without Python: pure decisions by the tables that Python has given.
+//! Decides which frames pass without Python, by tables from Python. Pure.
 //!
-//! Every answer is "passes, in this way" or nothing, which means: ask Python. Nothing is refused
-//! here, so that Python alone names what it refuses. Whether a frame passes depends on the tables
-//! and on what all whole packets of its flow have in common: a flow keeps its way, and with it its
-//! order, for as long as the tables stay.
+//! A decision is either how the frame passes, or `None`, which means that Python must handle it. No frame is refused
+//! here, so that only Python counts refusals. The decision depends on the tables and on fields that all unfragmented
+//! packets of a flow share. So a flow keeps its path, and its order, until the tables change.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -15,44 +14,44 @@ use std::sync::atomic::AtomicUsize;
 use super::frame::{Frame, Packet, Payload, UDP};
 use crate::tap::device::Mac;
 
-/// Tables that stay as they are.
+/// Tables that never change.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Place of the reason among the metadata of a packet-in.
+    /// Index of the punt reason in a packet-in's metadata.
     pub reason: usize,
-    /// Place of the layer-3 interface that it came by.
+    /// Index of the ingress layer-3 interface in a packet-in's metadata.
     pub interface: usize,
-    /// Reasons that are for the host, and whether what comes by them is IP.
+    /// Punt reasons of packets for the host, and whether such packets are IP.
     pub for_the_host: BTreeMap<u128, bool>,
-    /// EtherTypes other than IP that the host sends.
+    /// EtherTypes other than IP that the host may send.
     pub link_protocols: HashSet<u16>,
-    /// Protocols of IP that the host sends; of ICMP also the type has to be listed.
+    /// IP protocols that the host may send. For ICMP, the type must be in `icmp`, too.
     pub protocols: HashSet<u8>,
     /// Protocol and type of ICMP messages that are no errors.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP ports from and to which Python alone lets the host send.
+    /// UDP source or destination ports whose packets from the host must go to Python.
     pub withheld_ports: HashSet<u16>,
-    /// UDP that the host may send in a VRF other than the default one.
+    /// UDP ports that the host may use to send in a VRF other than the default one.
     pub vrf_ports: Vec<Ports>,
-    /// Protocols, UDP not among them, that the host may get and send in such a VRF.
+    /// Protocols other than UDP that the host may receive and send in such a VRF.
     pub answered_in_place: HashSet<u8>,
-    /// UDP ports to which the host may get datagrams in such a VRF.
+    /// Destination UDP ports of datagrams that the host may receive in such a VRF.
     pub answered_ports: HashSet<u16>,
-    /// Whether Python has to hear of IP packets that were delivered.
+    /// Whether Python needs copies of delivered IP packets.
     pub remember: bool,
 }
 
-/// Source and destination ports.
+/// Ranges of source and destination ports.
 pub type Ports = (RangeInclusive<u16>, RangeInclusive<u16>);
 
-/// What Python knows of the interfaces at this moment.
+/// Python's current tables of the interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct Interfaces {
     /// TAPs by ifindex.
     pub taps: HashMap<u32, Tap>,
     /// Their ifindexes by layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// By VRF, the addresses that are this router's in this VRF and in no other.
+    /// Addresses that this router has in a VRF and in no other VRF, by VRF.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 
@@ -61,19 +60,19 @@ pub struct Interfaces {
 pub struct Tap {
     /// The VRF of its interface; 0 is the default one.
     pub vrf: u32,
-    /// MAC addresses that the host has on it.
+    /// MAC addresses of the host on this TAP.
     pub macs: Vec<Mac>,
     /// Metadata of a packet-out that is not IP.
     pub link_metadata: Arc<[u128]>,
     /// Metadata of a packet-out that is IP.
     pub ip_metadata: Arc<[u128]>,
-    /// Frames of this TAP that wait for the switch.
+    /// Number of this TAP's frames that wait for the switch.
     pub waiting: Arc<AtomicUsize>,
 }
 
 const DEFAULT_VRF: u32 = 0;
 
-/// Decides about a frame of the host's; returns its TAP and the metadata to send it with.
+/// Decides about a frame of the host; returns its TAP and the packet-out's metadata.
 pub(super) fn from_host<'i>(
     rules: &Rules,
     interfaces: &'i Interfaces,
@@ -102,7 +101,7 @@ pub(super) fn from_host<'i>(
     passes.then_some((tap, &*tap.ip_metadata))
 }
 
-/// Decides about a packet-in; returns the ifindex of the TAP that it is for, and whether it is IP.
+/// Decides about a packet-in; returns the ifindex of its TAP, and whether it is IP.
 pub(super) fn to_host(
     rules: &Rules,
     interfaces: &Interfaces,
@@ -117,8 +116,7 @@ pub(super) fn to_host(
 }
 
 impl Rules {
-    /// Whether the host's packet is of a kind that says nothing about another packet and that
-    /// Python has no use for.
+    /// Whether a packet of the host is neither an ICMP error about another packet nor needed by Python.
     fn is_ordinary(&self, packet: &Packet) -> bool {
         let is_icmp_error = packet
             .icmp_type()
@@ -132,7 +130,7 @@ impl Rules {
         self.protocols.contains(&packet.protocol) && !is_icmp_error && !is_withheld
     }
 
-    /// Whether a connection or a daemon has chosen the interface by which this leaves.
+    /// Whether the connection or the daemon has chosen this packet's egress interface.
     fn is_of_its_vrf(&self, packet: &Packet) -> bool {
         if packet.protocol != UDP {
             return self.answered_in_place.contains(&packet.protocol);
@@ -144,7 +142,7 @@ impl Rules {
         })
     }
 
-    /// Whether the host answers this, if at all, from the address that it was sent to.
+    /// Whether any answer of the host comes from this packet's destination address.
     fn is_answered_in_place(&self, frame: &[u8]) -> Option<bool> {
         let (version, packet) = match Frame::of(frame)?.payload {
             Payload::Ip(version, packet) => (version, packet),

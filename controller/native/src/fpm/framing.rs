@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts an FPM byte stream into frames. Pure: bytes in, payloads or a named error out.
+//! Splits an FPM byte stream into frames. Pure.
 //!
-//! A frame is version (1 byte, 1), type (1 byte, 1 for netlink), length (2 bytes, big endian,
-//! header included) and that many bytes less 4 of netlink messages. A stream that breaks this once
-//! cannot be trusted to be in step again, so the first error is final: [`Framer::frames`] repeats
-//! it, and no byte after it is looked at.
+//! A frame is version (1 byte, 1), type (1 byte, 1 for netlink), length (2 bytes, big endian, header included) and
+//! that many bytes minus 4 of netlink messages. After an error the stream cannot be resynchronized, so the first error
+//! is final: [`Framer::frames`] repeats it and ignores all further bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes of the FPM header.
 pub const HEADER: usize = 4;
-/// Bytes of a netlink message header (`struct nlmsghdr`); no frame carries less.
+/// Bytes of a netlink message header (`struct nlmsghdr`), the least payload of a frame.
 pub const NETLINK_HEADER: usize = 16;
 const VERSION: u8 = 1;
 const TYPE_NETLINK: u8 = 1;
 
-/// What is wrong with the frame that starts at byte `offset` of the connection.
+/// An invalid frame, which starts at byte `offset` of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("FPM frame at byte {offset}: {fault}")]
 pub struct FramingError {
     /// Offset of the frame's first byte in the stream.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The error.
     pub fault: Fault,
 }
 
-/// The ways in which a frame can be wrong.
+/// Errors of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not version 1.
@@ -42,7 +41,7 @@ pub enum Fault {
     Truncated {
         /// Bytes of the frame that arrived.
         have: usize,
-        /// Bytes it should have, as far as known (4 while the header is incomplete).
+        /// Bytes of the whole frame, as far as known (4 while the header is incomplete).
         need: usize,
     },
 }
@@ -57,7 +56,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// The buffer to append received bytes to.
+    /// Returns the buffer, to append received bytes.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -65,7 +64,7 @@ impl Framer {
     /// Moves the payloads of all complete frames to `frames`, in order.
     ///
     /// # Errors
-    /// The first malformed header; the frames before it have been moved.
+    /// The first malformed header, after the frames before it were moved.
     pub fn frames(&mut self, frames: &mut Vec<Bytes>) -> Result<(), FramingError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -87,7 +86,7 @@ impl Framer {
     /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] when it ends inside a frame.
+    /// [`Fault::Truncated`] if it ends inside a frame.
     pub fn finish(&mut self) -> Result<(), FramingError> {
         match self.frame_length() {
             _ if self.buffer.is_empty() || self.failed.is_some() => Ok(()),
@@ -99,8 +98,8 @@ impl Framer {
         }
     }
 
-    /// Length of the frame at the front, once its header is there. Each header byte is judged as
-    /// soon as it arrives, so that a wrong peer is not waited for.
+    /// Returns the length of the first frame, once its header has arrived. Checks each header byte as soon as it
+    /// arrives, so that a wrong peer is detected early.
     fn frame_length(&self) -> Result<Option<usize>, Fault> {
         match *self.buffer {
             [version, ..] if version != VERSION => Err(Fault::Version(version)),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells a table that comes from a few routes that change.
+//! Distinguishes the transfer of a table from a few route changes.
 
 use std::time::Instant;
 
-/// Seconds in which half of what was received is forgotten.
+/// Half-life of received bytes in the level, in seconds.
 const HALF_LIFE: f64 = 0.02;
-/// Bytes beyond which a table comes: some 8,000 routes a second for a while, or 220 at once.
+/// Level in bytes above which it is a table: some 8,000 routes per second for a while, or 220 at once.
 const BULK: f64 = 16.0 * 1024.0;
 
-/// How much a connection has brought of late.
+/// Exponentially decaying count of a connection's received bytes.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     level: f64,
@@ -16,7 +16,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Takes notice of what a read brought; returns whether a table comes.
+    /// Adds the bytes of a read; returns whether a table is being transferred.
     pub(super) fn is_bulk(&mut self, received: usize, now: Instant) -> bool {
         let passed = self.at.map_or(0.0, |before| (now - before).as_secs_f64());
         self.level = self.level * (-passed / HALF_LIFE).exp2() + received as f64;
@@ -31,7 +31,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the last of `reads` found a table, each of so many bytes, so many ms apart.
+    /// Whether the last of `reads` reads counts as a table; the reads have equal sizes in bytes and intervals in ms.
     fn bulk(reads: u32, bytes: usize, apart: u64) -> bool {
         let (mut pace, begin) = (Pace::default(), Instant::now());
         (0..reads).fold(false, |_, read| {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The FPM server: accepts zebra's connections and queues whole frames for Python.
 //!
-//! While a table comes, reads are paced ([`Pace`]): each of them costs Python a turn, whether it
-//! brings ten routes or a thousand.
+//! While a table is transferred, reads are paced ([`Pace`]): each read costs Python one wake-up, whether it has ten
+//! routes or a thousand.
 //!
-//! Nothing is dropped: queued frames hold permits of a byte budget, and a connection that gets none
-//! is not read until Python has polled, so TCP slows zebra down. A connection holds one of
-//! [`MAX_CONNECTIONS`] slots until Python has polled its `Closed`; beyond that, peers are refused
-//! and counted.
+//! No frame is dropped. Queued frames hold permits of a byte budget. A connection without a permit is not read until
+//! Python has polled, so TCP puts backpressure on zebra. A connection holds one of [`MAX_CONNECTIONS`] slots until
+//! Python has polled its `Closed`; without a free slot, peers are refused and counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -27,25 +26,25 @@ use super::pace::Pace;
 use crate::mailbox::{Contents, Mailbox, lock};
 use crate::runtime;
 
-/// Connections at a time; a router has one zebra, which reconnects.
+/// Limit of concurrent connections; a router has one zebra, which reconnects.
 pub const MAX_CONNECTIONS: usize = 16;
-/// Bytes asked of one read of a socket.
+/// Bytes requested by one read of a socket.
 const READ_SIZE: usize = 256 * 1024;
-/// Pause after an accept that failed.
+/// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Pause before the next read while a table comes in smaller pieces than [`READ_SIZE`].
+/// Pause before the next read while a table arrives in smaller pieces than [`READ_SIZE`].
 const PAUSE: Duration = Duration::from_millis(40);
-/// What a queued frame costs beside its payload.
+/// Bytes of memory that a queued frame takes beside its payload.
 const FRAME_OVERHEAD: usize = 64;
 
-/// What happened, in order for each connection.
+/// An event of a connection; the events of a connection are in order.
 #[derive(Debug)]
 pub struct Event {
-    /// Number of the connection, never used twice.
+    /// Number of the connection, never reused.
     pub connection: u64,
-    /// What happened on it.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Budget or slot, given back when Python has taken the event.
+    /// Budget or slot, released when Python has fetched the event.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -56,9 +55,9 @@ pub enum EventKind {
     Open(SocketAddr),
     /// Payloads of whole frames.
     Frames(Vec<Bytes>),
-    /// Framing broke; `Closed` follows.
+    /// A framing error; `Closed` follows.
     Error(String),
-    /// The connection is gone, and why.
+    /// The connection ended, with the reason.
     Closed(String),
 }
 
@@ -82,9 +81,9 @@ pub struct Counters {
     pub frames: AtomicU64,
     /// Bytes received.
     pub bytes: AtomicU64,
-    /// Connections ended for bad framing.
+    /// Connections ended by framing errors.
     pub framing_errors: AtomicU64,
-    /// Times a connection had to wait for Python.
+    /// Number of times that a connection waited for Python.
     pub reads_paused: AtomicU64,
 }
 
@@ -103,15 +102,15 @@ struct Shared {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Set to true once, to stop.
+    /// Set to true once, to stop the server.
     stop: watch::Sender<bool>,
 }
 
 impl Server {
-    /// Listens on `address` ("127.0.0.1:2620"), holding at most `queue_bytes` for Python.
+    /// Listens on `address` ("127.0.0.1:2620"); queues at most `queue_bytes` for Python.
     ///
     /// # Errors
-    /// `InvalidInput` when the address is none; the kernel's when it cannot be listened on.
+    /// `InvalidInput` for an invalid address; the kernel's if it cannot listen there.
     pub fn listen(address: &str, queue_bytes: u32) -> io::Result<Self> {
         let address: SocketAddr = address.parse().map_err(|_| {
             let message = format!("{address:?} is no listen address: write IP:PORT, like \"127.0.0.1:2620\" or \"[::1]:2620\"");
@@ -142,17 +141,17 @@ impl Server {
         })
     }
 
-    /// The port listened on.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Readable while [`Self::poll`] has something to give.
+    /// Readable while [`Self::poll`] has events.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
 
-    /// Takes at most `max_events` events.
+    /// Removes and returns at most `max_events` events.
     pub fn poll(&self, max_events: usize) -> Vec<Event> {
         self.shared.mailbox.update(|inbox| {
             let count = max_events.min(inbox.0.len());
@@ -160,15 +159,15 @@ impl Server {
         })
     }
 
-    /// Closes one connection, if it is still there.
+    /// Closes one connection, if it still exists.
     pub fn disconnect(&self, connection: u64, reason: String) {
         if let Some(sender) = lock(&self.shared.disconnects).remove(&connection) {
-            // The connection may have ended by itself meanwhile: then there is nothing to close.
+            // Sending fails if the connection has ended meanwhile, which is fine.
             drop(sender.send(reason));
         }
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -189,8 +188,8 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
-        // An accept fails for its connection (gone already) or for a lack of descriptors, which
-        // passes: the peer stays in the backlog, and asking at once again would only spin.
+        // An accept fails if its connection is gone, or for lack of descriptors. In the latter case the peer stays in
+        // the backlog, so that retrying at once would be a busy loop.
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
@@ -199,7 +198,7 @@ async fn accept(
             shared.counters.connections_refused.fetch_add(1, Relaxed);
             continue;
         };
-        // Counted here, not in the connection's task: who reads both counters sees them in step.
+        // Counted here and not in the connection's task, so that both counters are consistent.
         shared.counters.connections.fetch_add(1, Relaxed);
         tokio::spawn(serve(
             connection,
@@ -212,7 +211,7 @@ async fn accept(
     }
 }
 
-/// The life of one connection.
+/// Serves one connection until its end.
 async fn serve(
     connection: u64,
     stream: TcpStream,
@@ -233,7 +232,7 @@ async fn serve(
     shared.post(connection, EventKind::Closed(reason), Some(slot));
 }
 
-/// Reads frames until the connection ends; returns why it did.
+/// Reads frames until the connection ends; returns the reason.
 async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> String {
     let mut framer = Framer::default();
     let mut pace = Pace::default();
@@ -279,7 +278,7 @@ impl Shared {
         self.mailbox.update(|inbox| inbox.0.push_back(event));
     }
 
-    /// Posts frames once the budget has room for them.
+    /// Posts frames once the budget has room.
     async fn post_frames(&self, connection: u64, frames: Vec<Bytes>) {
         let size: usize = frames
             .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handle of a session: checks arguments, queues requests, and gives the inbox to Python.
+//! The handle of a session: checks arguments, queues requests, and returns the inbox's events to Python.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -24,51 +24,51 @@ use crate::mailbox::{Mailbox, lock};
 use crate::runtime;
 use std::sync::Mutex;
 
-/// Control messages (arbitration, digest acknowledgements) queued for the switch.
+/// Limit of control messages (arbitration, digest acknowledgements) queued for the switch.
 const CONTROL_LIMIT: usize = 256;
 
-/// What a session is to be.
+/// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// "host:port" or "unix:path" of the P4Runtime server.
     pub address: String,
-    /// Mutual TLS; none for a Unix socket, or in the clear.
+    /// Mutual TLS; `None` for a Unix socket, or for TCP without TLS.
     pub tls: Option<Tls>,
     /// Device id, not 0.
     pub device_id: u64,
     /// Election id (high, low), not (0, 0).
     pub election_id: (u64, u64),
-    /// The role; none for the default one.
+    /// The role; `None` for the default one.
     pub role: Option<Role>,
-    /// How long the switch may take for an answer.
+    /// Time limit for an answer of the switch.
     pub request_timeout: Duration,
-    /// Packet-ins held for Python.
+    /// Limit of packet-ins queued for Python.
     pub packet_in_limit: usize,
-    /// Packet-outs held for the switch.
+    /// Limit of packet-outs queued for the switch.
     pub packet_out_limit: usize,
-    /// Requests under way.
+    /// Limit of outstanding requests.
     pub request_limit: usize,
 }
 
-/// Why a call was refused; nothing of it was done.
+/// Why a call was refused, without any effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// An argument that cannot be.
+    /// An invalid argument.
     #[error("{0}")]
     Argument(String),
-    /// Packet metadata that does not fit.
+    /// Packet metadata that do not fit the layout.
     #[error(transparent)]
     Metadata(#[from] LayoutError),
-    /// A packet-out before the metadata layout was given.
+    /// A packet-out before the metadata layout was set.
     #[error("packet metadata is not known yet: call set_packet_metadata() first")]
     NoLayout,
     /// The session has ended.
     #[error("the P4Runtime session with {0} has ended: make a new P4RuntimeClient")]
     Closed(String),
-    /// Too much is under way.
+    /// Too many requests are outstanding.
     #[error("{0} are under way: poll() first")]
     Busy(&'static str),
-    /// No thread or descriptor for the session.
+    /// The kernel has no thread or descriptor for the session.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -87,11 +87,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a session; it connects and arbitrates in the background. Packets pass by
-    /// `fast_path`, too, once their metadata are known.
+    /// Starts a session, which connects and arbitrates in the background. Once the metadata layout is set, packets
+    /// also pass through `fast_path`.
     ///
     /// # Errors
-    /// An argument that cannot be, or the kernel's refusal of a thread or descriptor.
+    /// An invalid argument, or the kernel's refusal of a thread or descriptor.
     pub fn start(options: Options, fast_path: Option<Arc<FastPath>>) -> Result<Self, ClientError> {
         check(&options)?;
         let endpoint = target::endpoint(&options.address, options.tls.as_ref())
@@ -138,12 +138,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Readable while [`Self::poll`] has something to give.
+    /// Readable while [`Self::poll`] has events.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
 
-    /// Takes at most `max_events` events, a packet-in counting as one.
+    /// Removes and returns at most `max_events` events; each packet-in counts as one.
     pub fn poll(&self, max_events: usize) -> Vec<Event> {
         self.shared.mailbox.update(|inbox| inbox.poll(max_events))
     }
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// The fields of packet-out, in order.
+    /// Returns the fields of packet-out, in order.
     ///
     /// # Errors
     /// [`ClientError::NoLayout`] before [`Self::set_packet_metadata`].
@@ -172,7 +172,7 @@ impl Client {
         lock(&self.packet_out).clone().ok_or(ClientError::NoLayout)
     }
 
-    /// Queues packet-outs made with [`Self::packet_out_layout`]; returns how many fitted.
+    /// Queues packet-outs made with [`Self::packet_out_layout`]; returns how many were queued.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
@@ -198,7 +198,7 @@ impl Client {
         Ok(queued)
     }
 
-    /// A serialized WriteRequest; sent when the one before was answered.
+    /// Sends a serialized WriteRequest after the previous one was answered.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -206,7 +206,7 @@ impl Client {
         self.call(token, Method::Write, request)
     }
 
-    /// A serialized SetForwardingPipelineConfigRequest, in order with the writes.
+    /// Sends a serialized SetForwardingPipelineConfigRequest, in order with the writes.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -214,7 +214,7 @@ impl Client {
         self.call(token, Method::SetPipeline, request)
     }
 
-    /// A serialized GetForwardingPipelineConfigRequest.
+    /// Sends a serialized GetForwardingPipelineConfigRequest.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -222,7 +222,7 @@ impl Client {
         self.call(token, Method::GetPipeline, request)
     }
 
-    /// Asks for the switch's capabilities.
+    /// Requests the switch's capabilities.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -230,7 +230,7 @@ impl Client {
         self.call(token, Method::Capabilities, Bytes::new())
     }
 
-    /// Asks which ports the switch has; sluice-switch tells, other targets answer UNIMPLEMENTED.
+    /// Requests the switch's ports from sluice-switch; other targets answer UNIMPLEMENTED.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -238,7 +238,7 @@ impl Client {
         self.call(token, Method::Ports, Bytes::new())
     }
 
-    /// Asks what would happen to a packet that came in by this port; sluice-switch tells, other targets answer
+    /// Requests the simulation of a packet that arrives on this port from sluice-switch; other targets answer
     /// UNIMPLEMENTED.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl Client {
         self.call(token, Method::Rehearse, request)
     }
 
-    /// A serialized ReadRequest.
+    /// Sends a serialized ReadRequest.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -256,7 +256,7 @@ impl Client {
         self.call(token, Method::Read, request)
     }
 
-    /// Asks to become primary with another election id.
+    /// Arbitrates with another election id.
     ///
     /// # Errors
     /// An election id of zero, [`ClientError::Closed`], [`ClientError::Busy`].
@@ -281,12 +281,12 @@ impl Client {
         })
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Requests without a polled answer.
+    /// Returns the number of requests whose answer was not polled yet.
     pub fn requests_pending(&self) -> usize {
         self.shared.mailbox.update(|inbox| inbox.outstanding())
     }
@@ -306,10 +306,10 @@ impl Client {
         } else {
             &self.concurrent
         };
-        // Queued under the lock, so that the order of numbers is the order of sending.
+        // Order: queued under the lock, so that requests are sent in the order of their numbers.
         let refused = self.shared.mailbox.update(|inbox| {
             let number = inbox.register(token, method.kind())?;
-            // Without a receiver the session is ending: its end answers what is registered.
+            // Without a receiver the session is ending; its end answers all registered requests.
             drop(queue.send(Call {
                 number,
                 method,
@@ -323,8 +323,7 @@ impl Client {
         })
     }
 
-    /// Refuses what would be queued for nobody: the queues themselves close only when the
-    /// connection lets go of them, some time after the session's end.
+    /// Refuses messages after the session's end: the queues themselves close later, when the connection drops them.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
         if ended { Err(self.closed()) } else { Ok(()) }

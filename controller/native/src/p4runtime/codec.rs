@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A gRPC codec that leaves messages as they are: serialized bytes in, serialized bytes out.
+//! A gRPC codec that passes serialized messages unchanged.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session holds for Python: answers, notifications and packet-ins, and which requests still
-//! wait for an answer.
+//! Queues a session's answers, notifications and packet-ins for Python, and tracks outstanding requests.
 //!
-//! Every request is answered exactly once, by the switch or by the end of the session, and `Closed`
-//! is the last event. Bounded: requests count until Python has polled their answer, notifications
-//! and packet-ins have limits of their own, read parts hold permits.
+//! Invariants: every request is answered exactly once, by the switch or by the end of the session. `Closed` is the last
+//! event. All queues are bounded: a request counts until Python has polled its answer, notifications and packet-ins
+//! have their own limits, and read parts hold permits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,39 +14,39 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::packet::{Layout, PacketIn};
 use crate::mailbox::Contents;
 
-/// Notifications (digests, idle timeouts, stream errors) held for Python.
+/// Limit of notifications (digests, idle timeouts, stream errors) queued for Python.
 const NOTIFICATION_LIMIT: usize = 1024;
-/// Arbitration results held for Python; beyond it the newest replaces the last, which it outdates.
+/// Limit of arbitration results queued for Python. Beyond it, a new result replaces the last one.
 const ARBITRATION_LIMIT: usize = 64;
 
 /// Canonical gRPC code and message.
 pub type Code = (i32, String);
 
-/// What Python is told.
+/// An event for Python.
 #[derive(Debug)]
 pub enum Event {
     /// The connection is up.
     Connected,
-    /// Result of an arbitration, asked for or not.
+    /// Result of an arbitration, requested or not.
     Arbitration {
-        /// OK: primary. Otherwise why not.
+        /// OK if primary, else the reason.
         status: Code,
-        /// The highest election id the switch knows, (high, low).
+        /// The highest election id that the switch knows, (high, low).
         election_id: Option<(u64, u64)>,
     },
     /// Packet-ins, oldest first.
     Packets(Vec<PacketIn>),
     /// A notification, serialized.
     Notification(Notification, Bytes),
-    /// Part of the answer to a read; more may follow. The permit is the room it takes here.
+    /// Part of the answer to a read; more may follow. The permit bounds the queued parts.
     ReadPart(u64, Bytes, OwnedSemaphorePermit),
     /// The answer to a request, with Python's token.
     Answer(u64, Answer),
-    /// The end.
+    /// The session has ended.
     Closed(Code),
 }
 
-/// The kinds of notification that are passed on as they are.
+/// The kinds of notification that are passed to Python unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// DigestList
@@ -71,25 +70,25 @@ pub enum Kind {
     Capabilities,
     /// The switch's ports
     Ports,
-    /// What would happen to a packet
+    /// Simulation of a packet
     Rehearsal,
 }
 
 /// How a request ended.
 #[derive(Debug)]
 pub struct Answer {
-    /// Of which kind the request was.
+    /// Kind of the request.
     pub kind: Kind,
-    /// OK or what the switch (or this client) says.
+    /// OK, or the error from the switch or this client.
     pub status: Code,
     /// One per update of a failed Write, or empty.
     pub errors: Vec<Code>,
-    /// The serialized response, where the kind has one.
+    /// The serialized response, if the kind has one.
     pub response: Bytes,
 }
 
 impl Answer {
-    /// The answer to a request that failed as a whole.
+    /// Makes the answer to a request that failed as a whole.
     pub fn failed(kind: Kind, status: Code) -> Self {
         Self {
             kind,
@@ -100,12 +99,12 @@ impl Answer {
     }
 }
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The session has ended.
     Closed,
-    /// Too many requests wait for an answer or have one that was not polled.
+    /// Too many requests have no answer, or one that was not polled.
     Busy,
 }
 
@@ -118,23 +117,23 @@ pub struct Counters {
     pub packet_in_dropped: AtomicU64,
     /// Packet-ins that do not fit the metadata layout.
     pub packet_in_malformed: AtomicU64,
-    /// Packet-ins before there was a layout.
+    /// Packet-ins before the layout was set.
     pub packet_in_unexpected: AtomicU64,
-    /// Packet-outs queued for the switch, those of the fast path among them.
+    /// Packet-outs queued for the switch, including those of the fast path.
     pub packet_out: AtomicU64,
-    /// Packet-outs for which there was no room.
+    /// Packet-outs dropped because the queue was full.
     pub packet_out_dropped: AtomicU64,
     /// Digests dropped because Python did not keep up.
     pub digests_dropped: AtomicU64,
-    /// Idle timeouts, likewise.
+    /// Idle timeouts dropped for the same reason.
     pub idle_timeouts_dropped: AtomicU64,
-    /// Stream errors, likewise.
+    /// Stream errors dropped for the same reason.
     pub stream_errors_dropped: AtomicU64,
-    /// Stream messages of no known kind.
+    /// Stream messages of an unknown kind.
     pub unknown_stream_messages: AtomicU64,
 }
 
-/// See the module.
+/// The queues of one session; see the module.
 #[derive(Debug)]
 pub struct Inbox {
     packet_limit: usize,
@@ -144,13 +143,13 @@ pub struct Inbox {
     notifications: usize,
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
-    /// By the order of asking: Python's token and the kind.
+    /// Python's token and the kind of each request without an answer, by request number.
     pending: BTreeMap<u64, (u64, Kind)>,
     next_request: u64,
     /// Requests that are pending or whose answer is in `events`.
     outstanding: usize,
     closed: bool,
-    /// The `Closed` that Python has not polled yet.
+    /// Status of the `Closed` event that Python has not polled yet.
     farewell: Option<Code>,
 }
 
@@ -161,7 +160,7 @@ impl Contents for Inbox {
 }
 
 impl Inbox {
-    /// An empty inbox with these limits.
+    /// Makes an empty inbox with these limits.
     pub fn new(packet_limit: usize, request_limit: usize) -> Self {
         Self {
             packet_limit,
@@ -179,12 +178,12 @@ impl Inbox {
         }
     }
 
-    /// Sets how packet-ins are read from now on.
+    /// Sets the layout of further packet-ins.
     pub fn set_layout(&mut self, layout: Layout) {
         self.layout = Some(layout);
     }
 
-    /// How packet-ins are read.
+    /// Returns the layout of packet-ins.
     pub fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
@@ -194,7 +193,7 @@ impl Inbox {
         self.closed
     }
 
-    /// Requests that are pending or whose answer was not polled.
+    /// Returns the number of requests that are pending or whose answer was not polled.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -202,7 +201,7 @@ impl Inbox {
     /// Registers a request and returns its number.
     ///
     /// # Errors
-    /// When it cannot be taken; nothing is registered then.
+    /// The session has ended, or too many requests are outstanding; then nothing is registered.
     pub fn register(&mut self, token: u64, kind: Kind) -> Result<u64, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -217,21 +216,21 @@ impl Inbox {
         Ok(request)
     }
 
-    /// Queues the answer to a request, unless the end of the session has answered it.
+    /// Queues the answer to a request, unless the session's end has answered it.
     pub fn answer(&mut self, request: u64, answer: Answer) {
         if let Some((token, _)) = self.pending.remove(&request) {
             self.events.push_back(Event::Answer(token, answer));
         }
     }
 
-    /// Queues a part of the answer to a read, unless the end of the session has answered it.
+    /// Queues a part of the answer to a read, unless the session's end has answered it.
     pub fn read_part(&mut self, request: u64, part: Bytes, permit: OwnedSemaphorePermit) {
         if let Some((token, _)) = self.pending.get(&request) {
             self.events.push_back(Event::ReadPart(*token, part, permit));
         }
     }
 
-    /// Queues the news that the connection is up.
+    /// Queues the event that the connection is up.
     pub fn connected(&mut self) {
         self.events.push_back(Event::Connected);
     }
@@ -271,7 +270,7 @@ impl Inbox {
         .fetch_add(1, Relaxed);
     }
 
-    /// Reads and queues a serialized PacketIn, or drops and counts it.
+    /// Decodes and queues a serialized PacketIn, or drops and counts it.
     pub fn packet_in(&mut self, message: &Bytes, counters: &Counters) {
         let counter = match self
             .layout
@@ -311,8 +310,8 @@ impl Inbox {
         self.farewell = Some(status);
     }
 
-    /// Takes at most `max` events, a packet-in counting as one. Neither events nor packet-ins can
-    /// starve the other: each gets at least half of the room if it needs it.
+    /// Removes and returns at most `max` events; each packet-in counts as one. Neither events nor packet-ins can starve
+    /// the other: each gets at least half of `max` if needed.
     pub fn poll(&mut self, max: usize) -> Vec<Event> {
         let for_packets = self
             .packets

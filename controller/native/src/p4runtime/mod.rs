@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One P4Runtime session as a controller's client sees it (specification 1.5).
+//! The client side of one P4Runtime session (specification 1.5).
 //!
-//! Requests and answers pass as serialized bytes ([`codec`]); Python owns their meaning. Looked
-//! into are only packet-in and packet-out ([`packet`], the fast path), the kind of a stream message
-//! ([`stream`]), the per-update errors of a Write ([`status`]), and what P4Runtime does not tell:
-//! the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]). [`inbox`] is what waits for
-//! Python, [`outlet`] what the fast path sees, [`target`] the way to the server, [`session`] the
-//! connection, [`client`] the handle that
-//! Python holds.
+//! Requests and answers are serialized bytes ([`codec`]), which Python encodes and decodes. This module decodes only:
+//!
+//! * packet-ins and packet-outs ([`packet`], for the fast path),
+//! * the kind of a stream message ([`stream`]),
+//! * the per-update errors of a Write ([`status`]),
+//! * what P4Runtime lacks: the switch's ports ([`ports`]) and rehearsals ([`rehearsal`]).
+//!
+//! [`inbox`] queues events for Python, [`outlet`] is the interface to the fast path, [`target`] the server's address,
+//! [`session`] the connection, [`client`] Python's handle.
 
 pub mod client;
 mod codec;

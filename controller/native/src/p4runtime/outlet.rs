@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session as the fast path sees it: packet-outs into its queue, packet-ins before its inbox.
+//! A session's interface to the fast path, for packet-outs and packet-ins.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,14 +13,14 @@ use super::session::Shared;
 use crate::fast_path::{FastPath, Place, Sent, Switch};
 use crate::mailbox::lock;
 
-/// A serialized packet-out in the queue. A frame of the fast path keeps its place until it is sent.
+/// A serialized packet-out in the queue. A frame of the fast path holds its [`Place`] until it is sent.
 #[derive(Debug)]
 pub(super) struct PacketOut {
     pub(super) message: Bytes,
     pub(super) _place: Option<Place>,
 }
 
-/// The way into a session's packet-out queue. It does not keep the session.
+/// The sending side of a session's packet-out queue. It does not keep the session alive.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) layout: Layout,
@@ -44,7 +44,7 @@ impl Switch for Outlet {
             message,
             _place: Some(place),
         };
-        // The other half is Python's.
+        // The other half of the queue is reserved for Python.
         let has_room = self.packets.capacity() > self.packets.max_capacity() / 2;
         let counters = &session.counters;
         match has_room.then(|| self.packets.try_send(packet)) {
@@ -61,11 +61,11 @@ impl Switch for Outlet {
     }
 }
 
-/// A session's part in the fast path.
+/// Passes a session's packet-ins to the fast path.
 #[derive(Debug)]
 pub(super) struct Inlet {
     path: Arc<FastPath>,
-    /// How packet-ins are read; none yet: they are the inbox's.
+    /// The layout of packet-ins. Until it is set, the inbox handles packet-ins.
     layout: Mutex<Option<Arc<Layout>>>,
 }
 
@@ -77,13 +77,13 @@ impl Inlet {
         }
     }
 
-    /// Lets packets pass from now on, both ways.
+    /// Starts forwarding packets in both directions.
     pub(super) fn open(&self, packet_in: Layout, outlet: Outlet) {
         *lock(&self.layout) = Some(Arc::new(packet_in));
         self.path.attach_switch(Arc::new(outlet));
     }
 
-    /// Deals with a stream message that is a packet-in; false: it is none, or comes too early.
+    /// Handles a stream message. Returns false if it is no packet-in, or the layout is not set yet.
     pub(super) fn receive(&self, message: &Bytes, session: &Shared) -> bool {
         let Some(layout) = lock(&self.layout).clone() else {
             return false;
@@ -150,7 +150,7 @@ mod tests {
             assert!(sent.is_ok());
         }
         assert_eq!(send(), Sent::Full);
-        // What Python has in the queue counts, too: the fast path is the one that waits.
+        // Packets of Python count, too: the fast path must leave half of the queue free.
         for _ in 0..ROOM / 2 {
             drop(queue.try_recv());
         }

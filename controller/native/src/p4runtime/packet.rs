@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet-in and packet-out, written and read straight from the protobuf wire format.
+//! Encodes packet-outs and decodes packet-ins directly in protobuf's wire format.
 //!
-//! A packet has a dozen metadata fields; generated message types would make an object of each.
-//! Here the fields travel as integers in the order of a [`Layout`] that Python gives once. Values
-//! are emitted in the shortest form and accepted with any padding (P4Runtime 1.5, section 8.4).
+//! A packet has a dozen metadata fields, of which generated message types would each make an object. Here the fields
+//! are integers in the order of a [`Layout`] that Python sets once. Values are encoded in the shortest form, and
+//! accepted with any padding (P4Runtime 1.5, section 8.4).
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{
@@ -33,11 +33,11 @@ pub struct Field {
     pub width: u32,
 }
 
-/// The metadata fields of one direction, in the order in which values travel.
+/// The metadata fields of one direction, in the order of their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout(Vec<Field>);
 
-/// Why a layout or a packet-out was refused; nothing of it is used then.
+/// Why a layout or a packet-out was refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A width outside 1..=128.
@@ -51,7 +51,7 @@ pub enum LayoutError {
     /// An id listed twice, or id 0.
     #[error("metadata id {0} is 0 or listed twice")]
     Id(u32),
-    /// A packet with another number of values than the layout has fields.
+    /// A packet whose number of values differs from the layout's number of fields.
     #[error("{given} metadata values, expected {expected} (one for each field of packet_out)")]
     Count {
         /// Values given.
@@ -80,15 +80,15 @@ pub struct PacketIn {
     pub metadata: Box<[u128]>,
 }
 
-/// A packet-in that is no valid message or does not fit the layout.
+/// A packet-in that is invalid or does not fit the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Layout {
-    /// Checks and takes the fields.
+    /// Makes a layout of the fields.
     ///
     /// # Errors
-    /// The first field that cannot be.
+    /// The first invalid field.
     pub fn new(fields: Vec<Field>) -> Result<Self, LayoutError> {
         for (position, &Field { id, width }) in fields.iter().enumerate() {
             if !(1..=MAX_WIDTH).contains(&width) {
@@ -101,15 +101,15 @@ impl Layout {
         Ok(Self(fields))
     }
 
-    /// The fields, in order.
+    /// Returns the fields in order.
     pub fn fields(&self) -> &[Field] {
         &self.0
     }
 
-    /// A serialized StreamMessageRequest with this packet-out.
+    /// Encodes a StreamMessageRequest with this packet-out.
     ///
     /// # Errors
-    /// When the values do not fit the fields.
+    /// Values that do not fit the fields.
     pub fn encode_packet_out(&self, payload: &[u8], values: &[u128]) -> Result<Bytes, LayoutError> {
         self.check(values)?;
         let metadata: usize = self
@@ -135,14 +135,13 @@ impl Layout {
         Ok(message.into())
     }
 
-    /// Reads a serialized PacketIn.
+    /// Decodes a serialized PacketIn.
     ///
     /// # Errors
-    /// [`Malformed`] when it is no PacketIn, lacks a field, or has one twice, an unknown one, or a
-    /// value too wide.
+    /// [`Malformed`] if it is no PacketIn, or if a field is missing, repeated, unknown or too wide.
     pub fn decode_packet_in(&self, message: &Bytes) -> Result<PacketIn, Malformed> {
         let mut metadata = vec![0_u128; self.0.len()].into_boxed_slice();
-        // The widths are at most 128, so a value never uses this one.
+        // Number of fields decoded so far.
         let mut seen = 0_usize;
         let mut payload = Bytes::new();
         let mut cursor: &[u8] = message;
@@ -151,7 +150,7 @@ impl Layout {
                 PAYLOAD => payload = message.slice_ref(value),
                 METADATA => {
                     let (id, value) = decode_metadata(value)?;
-                    // Switches send the fields in P4Info order, so the expected one comes first.
+                    // Fast path: switches usually send the fields in P4Info's order.
                     let position = match self.0.get(seen) {
                         Some(field) if field.id == id => seen,
                         _ => return self.decode_in_any_order(message),
@@ -169,7 +168,7 @@ impl Layout {
         }
     }
 
-    /// The same for a switch that sends metadata in an order of its own.
+    /// Decodes a PacketIn whose metadata are in another order than the layout's.
     fn decode_in_any_order(&self, message: &Bytes) -> Result<PacketIn, Malformed> {
         let mut metadata = vec![None; self.0.len()];
         let mut payload = Bytes::new();
@@ -220,7 +219,7 @@ impl Layout {
     }
 }
 
-/// The PacketIn inside a serialized StreamMessageResponse, if that is what it carries first.
+/// Returns the PacketIn in a serialized StreamMessageResponse, if it is the only field.
 pub(super) fn packet_in_of(message: &Bytes) -> Option<Bytes> {
     let mut cursor: &[u8] = message;
     match next_field(&mut cursor) {
@@ -233,14 +232,14 @@ fn fits(value: u128, width: u32) -> bool {
     u128::BITS - value.leading_zeros() <= width
 }
 
-/// Bytes of the shortest big-endian form; zero is one byte.
+/// Returns the bytes of a value's shortest big-endian form; one for zero.
 fn value_length(value: u128) -> usize {
     ((u128::BITS - value.leading_zeros()).div_ceil(8) as usize).max(1)
 }
 
-/// Bytes of a PacketMetadata message.
+/// Returns the bytes of a PacketMetadata message.
 fn metadata_length(field: Field, value: u128) -> usize {
-    // The key of the id, the id, the key and the length of the value, the value.
+    // Key of the id, id, key and length of the value, value.
     1 + encoded_len_varint(u64::from(field.id)) + 2 + value_length(value)
 }
 
@@ -249,7 +248,7 @@ fn put_header(tag: u32, length: usize, buffer: &mut Vec<u8>) {
     encode_varint(length as u64, buffer);
 }
 
-/// The next length-delimited field, or `None` at the end; fields of other types are skipped.
+/// Returns the next length-delimited field, or `None` at the end; skips fields of other types.
 fn next_field<'m>(cursor: &mut &'m [u8]) -> Result<Option<(u32, &'m [u8])>, Malformed> {
     while !cursor.is_empty() {
         let (tag, wire_type) = decode_key(cursor).map_err(|_| Malformed)?;
@@ -269,7 +268,7 @@ fn take_delimited<'m>(cursor: &mut &'m [u8]) -> Result<&'m [u8], Malformed> {
     Ok(value)
 }
 
-/// Id and value of a PacketMetadata message.
+/// Returns id and value of a PacketMetadata message.
 fn decode_metadata(mut cursor: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     let (mut id, mut value) = (0, &[][..]);
     while !cursor.is_empty() {

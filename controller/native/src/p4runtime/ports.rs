@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ports of a switch, as sluice-switch tells them at the address where it serves P4Runtime.
+//! A switch's ports, as sluice-switch reports them at its P4Runtime address.
 
 use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::ListPortsResponse;
 
-/// The method that tells them; other targets do not have it.
+/// The gRPC method, which other targets lack.
 pub(super) const LIST_PORTS: &str = "/sluice.admin.v1.Admin/ListPorts";
 
-/// What a switch has for ports.
+/// The ports of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPorts {
     /// Numbers of the ports that are attached, and whether the link of each is up.
@@ -17,10 +17,10 @@ pub struct SwitchPorts {
     pub cpu_port: Option<u32>,
 }
 
-/// Reads a serialized `ListPortsResponse`.
+/// Decodes a serialized `ListPortsResponse`.
 ///
 /// # Errors
-/// Bytes that are none.
+/// Invalid bytes.
 pub fn decode(response: &[u8]) -> Result<SwitchPorts, DecodeError> {
     let ListPortsResponse { ports, cpu_port } = ListPortsResponse::decode(response)?;
     Ok(SwitchPorts {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What would happen to a packet, as sluice-switch tells it at the address where it serves P4Runtime.
+//! Simulation of a packet, as sluice-switch offers it at its P4Runtime address.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::{RehearseRequest, TraceResponse};
 
-/// The method that tells it; other targets do not have it.
+/// The gRPC method, which other targets lack.
 pub(super) const REHEARSE: &str = "/sluice.admin.v1.Admin/Rehearse";
 
-/// One step of a packet: its kind, what it is about, and particulars by name.
+/// One step of a packet: kind, name of the object, and details by name.
 pub type Step = (String, String, Vec<(String, String)>);
 
-/// Makes a serialized `RehearseRequest`.
+/// Encodes a `RehearseRequest`.
 pub(super) fn encode(port: u32, packet: &[u8]) -> Bytes {
     let packet = Bytes::copy_from_slice(packet);
     RehearseRequest { port, packet }.encode_to_vec().into()
 }
 
-/// Reads a serialized `TraceResponse`.
+/// Decodes a serialized `TraceResponse`.
 ///
 /// # Errors
-/// Bytes that are none.
+/// Invalid bytes.
 pub fn decode(response: &[u8]) -> Result<Vec<Step>, DecodeError> {
     let trace = TraceResponse::decode(response)?;
     let steps = trace.lines.into_iter().map(|line| {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The role that a session asks for: the default one, a named one, or a named one that may pass
-//! packets and do nothing else (role.config in sluice-switch's scheme,
-//! `switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
+//! The role that a session requests: the default one, a named one, or a named one that is restricted to packets
+//! (role.config in sluice-switch's format, `switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
 
 use prost::Message;
 use prost_types::Any;
 
 use super::proto::p4::v1 as p4;
 
-/// The type that sluice-switch takes as role.config.
+/// The type that sluice-switch accepts as role.config.
 const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 
 /// A role other than the default one.
@@ -16,14 +15,14 @@ const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 pub struct Role {
     /// Its name.
     pub name: String,
-    /// The packets to which it is bounded; none: the switch decides what the role may do.
+    /// The packets to which it is restricted; with `None` the switch decides what the role may do.
     pub bounds: Option<Bounds>,
 }
 
-/// The only packets that a role may get and send. It may write nothing.
+/// The only packets that a role may receive and send. It may write nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Packets that it gets.
+    /// Packets that it receives.
     pub packet_in: Filter,
     /// Packets that it may send.
     pub packet_out: Filter,
@@ -40,7 +39,7 @@ pub struct Filter {
     pub values: Vec<Vec<u8>>,
 }
 
-/// As much of the switch's RoleConfig as is used here: what is absent is not allowed.
+/// The used fields of the switch's RoleConfig. The switch denies what absent fields would allow.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RoleConfig {
     #[prost(message, optional, tag = "4")]

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of a session on the runtime's thread: connect, arbitrate, then at the same time
+//! Runs a session on the runtime's thread: connects, arbitrates, then concurrently
 //!
-//! * receive the stream,
-//! * send writes and pipeline configurations one after another (the controller's order of next
-//!   hop, group, route must be the switch's),
-//! * run reads side by side.
+//! * receives the stream,
+//! * sends writes and pipeline configurations one after another (the switch must apply next hop, group and route in
+//!   the controller's order),
+//! * runs reads concurrently.
 //!
-//! It ends with the stream, whoever ends it; it never reconnects. Reads are held back when Python
-//! does not keep up: parts hold permits, and HTTP/2 flow control does the rest, with a window for
-//! the connection that all held-back reads together cannot fill, so that packet-ins still pass.
+//! The session ends with the stream, whichever side ends it; it never reconnects. If Python does not keep up, reads get
+//! backpressure: parts hold permits, and HTTP/2 flow control stops the switch. All stopped reads together cannot fill
+//! the connection's window, so that packet-ins still pass.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,20 +42,20 @@ const GET_PIPELINE: &str = "/p4.v1.P4Runtime/GetForwardingPipelineConfig";
 const CAPABILITIES: &str = "/p4.v1.P4Runtime/Capabilities";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Finds a peer that vanished; HTTP/2 pings would do it too, but gRPC servers punish them.
+/// Detects a peer that vanished. HTTP/2 pings would do so too, but gRPC servers close connections because of them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
-/// Largest message taken or sent: a pipeline with its P4Info, a read of a large table.
+/// Bytes of the largest message received or sent: a pipeline with its P4Info, a read of a large table.
 const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
-/// The status of a failed Write comes as metadata: 8192 + 100 bytes for each of its updates
-/// (P4Runtime 1.5, section 9.3); this is enough for 100,000 updates with base64 around them.
+/// Bytes of response metadata. The status of a failed Write is metadata: 8192 + 100 bytes for each update (P4Runtime
+/// 1.5, section 9.3). This suffices for 100,000 updates in base64.
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
-/// Reads at a time, and answers of reads held for Python.
+/// Limits of concurrent reads, and of read parts queued for Python.
 const READS: usize = 8;
 const READ_PARTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
-/// A request of Python's, registered in the inbox under `number`.
+/// A request of Python, registered in the inbox under `number`.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) number: u64,
@@ -86,7 +86,7 @@ impl Method {
         }
     }
 
-    /// Whether calls must reach the switch one after another.
+    /// Whether calls must reach the switch in order.
     pub(super) fn is_ordered(self) -> bool {
         matches!(self, Self::Write | Self::SetPipeline)
     }
@@ -104,7 +104,7 @@ impl Method {
     }
 }
 
-/// What the session and the client's handle share.
+/// State that the session shares with the client's handle.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: String,
@@ -113,7 +113,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     pub(super) read_parts: Arc<Semaphore>,
     pub(super) fast_path: Option<Inlet>,
-    /// Set by whoever ends the session, so that the fast path sends nothing for nobody.
+    /// Set when the session ends, so that the fast path stops sending to it.
     ended: AtomicBool,
 }
 
@@ -135,29 +135,29 @@ impl Shared {
         }
     }
 
-    /// Notes that the session is over, or is to be.
+    /// Records that the session has ended or is about to end.
     pub(super) fn end(&self) {
         self.ended.store(true, Relaxed);
     }
 
-    /// Whether the session is over, or is to be.
+    /// Whether the session has ended or is about to end.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
 }
 
-/// Where the session goes, and where it takes its work from.
+/// The session's endpoint and its queues of requests and messages.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) endpoint: Endpoint,
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
     pub(super) outgoing: Outgoing,
-    /// Ends `outgoing` when it goes away.
+    /// Ends `outgoing` when it is dropped.
     pub(super) session_end: oneshot::Sender<Infallible>,
 }
 
-/// Runs the session until it ends or `stop` becomes true (or its sender goes away).
+/// Runs the session until it ends, or until `stop` becomes true or loses its sender.
 pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
     let status = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
@@ -202,7 +202,7 @@ async fn connect(address: &str, endpoint: Endpoint) -> Result<Channel, Status> {
     })
 }
 
-/// The error at the bottom, which is the one that says something ("Connection refused").
+/// Returns the root cause of an error, which is the most specific one ("Connection refused").
 pub(super) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -221,7 +221,7 @@ async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     Ok(grpc)
 }
 
-/// Receives until the stream ends; returns how.
+/// Receives messages until the stream ends; returns the stream's status.
 async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -> Status {
     let path = PathAndQuery::from_static(STREAM_CHANNEL);
     let result = async {
@@ -246,14 +246,14 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
     }
 }
 
-/// Sends calls one after another, each when the one before was answered.
+/// Sends calls one after another, each after the previous one was answered.
 async fn call_in_order(shared: &Shared, channel: Channel, mut calls: UnboundedReceiver<Call>) {
     while let Some(call) = calls.recv().await {
         answer_unary(shared, channel.clone(), call).await;
     }
 }
 
-/// Runs calls side by side, at most [`READS`] at a time.
+/// Runs at most [`READS`] calls concurrently.
 async fn call_concurrently(
     shared: &Arc<Shared>,
     channel: Channel,
@@ -315,7 +315,7 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         .update(|inbox| inbox.answer(call.number, answer));
 }
 
-/// Passes the parts on; time spent waiting for Python does not count as the switch's.
+/// Runs a read and queues its parts. The request timeout excludes the time spent waiting for Python.
 async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
     let path = Method::Read.path();
     let start = async {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two directions of StreamChannel: what waits to be sent, and what a received message is.
+//! The two directions of StreamChannel: the queue of messages to send, and the dispatch of received ones.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,15 +23,15 @@ use super::proto::p4::v1::{
 use super::role::Role;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Serialized StreamMessageRequests on their way out; control messages overtake packets.
+/// Serialized StreamMessageRequests to send; control messages overtake packets.
 ///
-/// It ends with the session: the connection holds it for as long as it may give more, and with it
-/// the stream and the primary's place at the switch.
+/// It must end with the session. Until it ends, the connection keeps the stream open, and the switch keeps this session
+/// as primary.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,
     pub(super) packets: Receiver<PacketOut>,
-    /// Resolves when its sender, which the session holds, goes away.
+    /// Resolves when the session drops the sender.
     pub(super) session_end: oneshot::Receiver<Infallible>,
 }
 
@@ -50,7 +50,7 @@ impl Stream for Outgoing {
     }
 }
 
-/// A serialized arbitration request.
+/// Encodes an arbitration request.
 pub(super) fn arbitration(device_id: u64, election_id: (u64, u64), role: Option<&Role>) -> Bytes {
     let (high, low) = election_id;
     let update = MasterArbitrationUpdate {
@@ -63,7 +63,7 @@ pub(super) fn arbitration(device_id: u64, election_id: (u64, u64), role: Option<
     StreamMessageRequest { update }.encode_to_vec().into()
 }
 
-/// Puts a received, serialized StreamMessageResponse where it belongs.
+/// Decodes a received StreamMessageResponse and queues it in the inbox.
 pub(super) fn receive(message: &Bytes, inbox: &mut Inbox, counters: &Counters) {
     if let Some(packet) = packet_in_of(message) {
         inbox.packet_in(&packet, counters);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a P4Runtime server is and how it is reached: a Unix socket, TCP, or TCP with mutual TLS.
+//! Address and transport of a P4Runtime server: Unix socket, TCP, or TCP with mutual TLS.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// The longest path that the kernel takes for a Unix socket (`sun_path` with its final zero).
+/// Bytes of the longest path of a Unix socket (`sun_path` without its final zero).
 const LONGEST_SOCKET_PATH: usize = 107;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Certificates and key of a session with mutual TLS, each PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities that may have signed the switch's certificate.
+    /// The authorities that may sign the switch's certificate.
     pub authority: Vec<u8>,
     /// The controller's certificate, with its chain.
     pub certificate: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// Shows no key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("server_name", &self.server_name)
@@ -38,7 +38,7 @@ impl fmt::Debug for Tls {
 /// Returns the endpoint at `unix:PATH` or `HOST:PORT`.
 ///
 /// # Errors
-/// Says what is wrong with the address or with which of the certificates and keys.
+/// Describes the problem of the address, or of one of the certificates and keys.
 pub(super) fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, String> {
     if let Some(path) = address.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors of the crate as Python exceptions: ValueError for arguments, OSError with errno from the
-//! kernel, ConnectionError once closed, BlockingIOError when a bounded queue is full.
+//! Converts the crate's errors to Python exceptions: ValueError for arguments, OSError with errno from the kernel,
+//! ConnectionError once closed, BlockingIOError for a full queue.
 
 use std::io;
 
@@ -22,14 +22,14 @@ pub(super) fn client_error(error: ClientError) -> PyErr {
     }
 }
 
-/// An OSError whose errno is the kernel's, or ValueError/ConnectionError where the kernel was not
-/// even asked. `context` says what was being done, for errors that do not know it themselves.
+/// Makes an OSError with the kernel's errno, or a ValueError or ConnectionError if there was no system call. `context`
+/// describes the failed step of errors that lack it.
 pub(super) fn io_error(error: &io::Error, context: &str) -> PyErr {
     let device = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<DeviceError>());
     match (error.kind(), error.raw_os_error(), device) {
-        // Python picks the subclass (PermissionError, FileExistsError, ...) by errno.
+        // Python selects the subclass (PermissionError, FileExistsError, ...) by errno.
         (_, _, Some(device)) => PyOSError::new_err((device.number, device.to_string())),
         (_, Some(number), _) => PyOSError::new_err((number, format!("{context}: {error}"))),
         (io::ErrorKind::NotConnected, ..) => PyConnectionError::new_err(error.to_string()),

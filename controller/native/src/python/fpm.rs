@@ -66,7 +66,7 @@ impl FpmServer {
     }
 }
 
-/// The event as a tuple; its share of the queue's budget is given back with it.
+/// Converts an event to a tuple, and releases its share of the queue's budget.
 fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     let connection = event.connection;
     match &event.kind {

@@ -130,7 +130,7 @@ impl TapSet {
     }
 }
 
-/// A descriptor of Rust's own for a file that Python has open.
+/// Duplicates a descriptor of Python, so that Rust owns the duplicate.
 fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes no pointers, and refuses a descriptor that is not open.
     let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
@@ -138,7 +138,7 @@ fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
         let error = io::Error::last_os_error();
         return Err(io_error(&error, "taking over a queue"));
     }
-    // SAFETY: `own` was just opened, and nobody else owns it.
+    // SAFETY: `own` was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The number of each prefix's record, in the order of prefixes: a B-tree for each VRF and family.
+//! Maps prefixes to record numbers, in order: a B-tree for each VRF and family.
 //!
-//! A search among a million prefixes mostly waits for memory. So a key holds only what differs
-//! within its tree: 8 bytes for an IPv4 prefix, where a [`Slot`] has 24.
+//! A search among a million prefixes mostly waits for memory. So a key has only the parts that differ within its tree:
+//! 8 bytes for an IPv4 prefix, where a [`Slot`] has 24.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,12 +10,12 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use super::slot::{IPV4, Slot};
 
-/// An IPv4 address in the high half, the length below.
+/// An IPv4 address in the high half, the prefix length in the low half.
 type Ipv4 = u64;
 /// The halves of an IPv6 address, and the length.
 type Ipv6 = (u64, u64, u8);
 
-/// Lies behind every IPv4 prefix.
+/// A key behind every IPv4 prefix.
 const IPV4_END: Ipv4 = Ipv4::MAX;
 
 fn ipv4(slot: &Slot) -> Ipv4 {
@@ -41,7 +41,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The number of a prefix's record.
+    /// Returns the number of a prefix's record.
     pub(super) fn get(&self, slot: &Slot) -> Option<u32> {
         let prefixes = self.vrfs.get(&slot.vrf())?;
         let number = match slot.size() {
@@ -51,7 +51,7 @@ impl Index {
         number.copied()
     }
 
-    /// The number of a prefix's record, which `make` makes if there is none.
+    /// Returns the number of a prefix's record; inserts the result of `make` if there is none.
     pub(super) fn get_or_insert_with(&mut self, slot: &Slot, make: impl FnOnce() -> u32) -> u32 {
         let prefixes = self.vrfs.entry(slot.vrf()).or_default();
         *match slot.size() {
@@ -60,7 +60,7 @@ impl Index {
         }
     }
 
-    /// Forgets a prefix.
+    /// Removes a prefix.
     pub(super) fn remove(&mut self, slot: &Slot) {
         let Entry::Occupied(mut vrf) = self.vrfs.entry(slot.vrf()) else {
             return;
@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// The numbers of the prefixes behind one, or of all, in order.
+    /// Yields the numbers of the prefixes behind `slot`, or of all, in order.
     pub(super) fn after(&self, slot: Option<&Slot>) -> impl Iterator<Item = u32> + '_ {
         let (vrf, from_ipv4, from_ipv6) = match slot {
             None => (0, Unbounded, Unbounded),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// It is what one B-tree of whole prefixes is.
+        /// The index behaves like one B-tree of whole prefixes.
         #[test]
         fn it_holds_what_one_tree_holds_in_the_same_order(
             steps in prop::collection::vec((slots(), any::<bool>()), 0..200),

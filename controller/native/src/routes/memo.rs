@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Route messages whose text is known, cut from the payloads of FPM frames.
+//! Decodes route messages of known text from the payloads of FPM frames.
 //!
-//! A full table has a million prefixes and some hundred distinct texts around them: interface,
-//! gateway, metric. A message is cut at RTA_DST and the rest is looked up, so that only the prefix
-//! is decoded. Python decodes each text once, by its general code, and has it learnt; what is not
-//! known or unusual in any way is left to it, with all of its frame.
+//! A full table has a million prefixes, but only some hundred distinct texts around them: interface, gateway, metric.
+//! RTA_DST is cut out of a message and the rest is looked up, so that only the prefix is decoded. Python decodes each
+//! text once, by its general code, and adds it here. A frame with a message that misses, or is unusual in any way, is
+//! left to Python as a whole.
 
 use std::collections::HashMap;
 
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Texts that are kept; then all are learnt anew.
+/// Limit of cached texts. A full cache is cleared.
 pub const LIMIT: usize = 16384;
 
 const NETLINK_HEADER: usize = 16;
 const RTMSG: usize = 12;
-/// The shortest message with an RTA_DST.
+/// Bytes of the shortest message with an RTA_DST.
 const LEAST: usize = NETLINK_HEADER + RTMSG + 8;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -27,16 +27,16 @@ const AF_INET6: u8 = 10;
 /// A message cut at its prefix.
 struct Cut {
     size: u8,
-    /// Where RTA_DST begins.
+    /// Start of RTA_DST.
     at: usize,
-    /// Where it ends.
+    /// End of RTA_DST.
     end: usize,
 }
 
 /// A message of known text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its prefix, in VRF 0: which VRF it is in, the text says.
+    /// Its prefix, in VRF 0, since the VRF depends on the text.
     pub slot: Slot,
     /// The number of its text.
     pub text: u32,
@@ -49,7 +49,7 @@ pub struct Run {
     pub messages: Vec<Message>,
 }
 
-/// The texts that are known, by number.
+/// The numbers of the known texts.
 #[derive(Debug)]
 pub struct Memo {
     texts: HashMap<Box<[u8]>, u32>,
@@ -59,7 +59,7 @@ pub struct Memo {
 }
 
 impl Memo {
-    /// Knows nothing. Prefixes that begin with one of these octets are not for it.
+    /// Makes an empty memo. Prefixes whose first octet is in `unusual_heads` always miss.
     pub fn new(unusual_heads: &[u8]) -> Self {
         let mut unusual = [false; 256];
         for head in unusual_heads {
@@ -72,7 +72,7 @@ impl Memo {
         }
     }
 
-    /// Whether so many texts are known that all are to be forgotten before the next is learnt.
+    /// Whether the memo is full, so that it must be cleared before the next text is learnt.
     pub fn is_full(&self) -> bool {
         self.texts.len() >= LIMIT
     }
@@ -82,8 +82,8 @@ impl Memo {
         self.texts.clear();
     }
 
-    /// Learns that the text of the message at `offset`, of this length, has this number. Returns
-    /// whether it can be cut, and so be known again.
+    /// Learns the number of the text of a message with this offset and length. Returns false if the message cannot be
+    /// cut, so that it would never hit.
     pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
         let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {
             (found == length).then_some((kind, data.get(offset..offset + length)?))
@@ -98,8 +98,7 @@ impl Memo {
         true
     }
 
-    /// The messages of a frame's payload, into `run`; false, and `run` as it was, where one of them
-    /// is not known.
+    /// Appends the messages of a frame's payload to `run`. Returns false, with `run` unchanged, if one of them misses.
     pub fn read(&mut self, data: &[u8], run: &mut Run) -> bool {
         let (before, mut offset) = (run.messages.len(), 0);
         while offset < data.len() {
@@ -118,7 +117,7 @@ impl Memo {
         let message = data.get(offset..offset.checked_add(length)?)?;
         let cut = cut(message, kind)?;
         let key = self.key(message, kind, &cut);
-        // The borrow of `scratch` ends before the texts are looked at.
+        // The key's buffer goes back to `scratch` right after the lookup.
         let text = self.texts.get(key.as_slice()).copied();
         self.scratch = key;
         let text = text?;
@@ -128,7 +127,7 @@ impl Memo {
         usual.then_some((Message { slot, text }, length))
     }
 
-    /// All that a message says beside its prefix, and of which type and family it is.
+    /// Builds the lookup key of a message: type, family, and all bytes except the prefix.
     fn key(&mut self, message: &[u8], kind: u16, cut: &Cut) -> Vec<u8> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
@@ -139,14 +138,14 @@ impl Memo {
     }
 }
 
-/// Length and type of the message at `offset`, if it can have an RTA_DST.
+/// Returns length and type of the message at `offset`, if it can have an RTA_DST.
 fn header(data: &[u8], offset: usize) -> Option<(usize, u16)> {
     let header = data.get(offset..)?.get(..LEAST)?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
     (length >= LEAST).then(|| (length, u16::from_ne_bytes([header[4], header[5]])))
 }
 
-/// Where the prefix is; None unless it stands first, or behind RTA_TABLE as the kernel writes it.
+/// Finds RTA_DST. Returns `None` unless it is the first attribute, or follows RTA_TABLE as in the kernel's messages.
 fn cut(message: &[u8], kind: u16) -> Option<Cut> {
     if kind != RTM_NEWROUTE && kind != RTM_DELROUTE {
         return None;
@@ -168,7 +167,7 @@ fn cut(message: &[u8], kind: u16) -> Option<Cut> {
     (end <= message.len()).then_some(Cut { size, at, end })
 }
 
-/// Length and type of the attribute at `at`.
+/// Returns length and type of the attribute at `at`.
 fn attribute(message: &[u8], at: usize) -> Option<(usize, u16)> {
     let head = message.get(at..at + 4)?;
     Some((
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A message as zebra writes it.
+    /// A message in zebra's form.
     pub(crate) fn route(kind: u16, address: &[u8], length: u8, gateway: u8) -> Vec<u8> {
         let family = if address.len() == 4 {
             AF_INET
@@ -236,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        /// No bytes of the wire make it panic, whatever it knows.
+        /// No input bytes cause a panic, whatever texts are known.
         #[test]
         fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
             let mut memo = Memo::new(&[]);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All routes of one router, in the order of their prefixes, and what happens to many of them alike.
+//! All routes of one router, ordered by prefix, and bulk operations on them.
 //!
 //! * [`slot`]: a prefix of one VRF,
-//! * [`memo`]: route messages of known text, cut from FPM frames: a [`memo::Run`],
-//! * `index`: the records' numbers by prefix, in order,
-//! * [`table`]: for each prefix what is known, wanted and installed, by number,
-//! * [`runs`]: many routes taken in,
-//! * [`read_back`]: routes in what the switch says that it holds,
+//! * [`memo`]: decodes route messages of known text from FPM frames into a [`memo::Run`],
+//! * `index`: the numbers of records by prefix, in order,
+//! * [`table`]: a record for each prefix: the known route, the desired target and the installed target,
+//! * [`runs`]: applies runs of routes to the table,
+//! * [`read_back`]: decodes routes that are read back from the switch,
 //! * [`queue`]: prefixes that wait for a write, the newest first,
-//! * [`writes`]: the next updates of a queue, encoded.
+//! * [`writes`]: encodes the next updates of a queue.
 //!
-//! Where routes lead, and whether they may be written, is decided by Python: once for each text of
-//! messages, and once for each target. Here these decisions are applied to all routes that share
-//! them. Nothing here knows Python, a P4 name or a protocol of routing.
+//! Python decides to which target routes lead, once for each message text, and whether they may be written, once for
+//! each target. This module applies the decisions to all routes that share a text or a target. It does not depend on
+//! Python, P4 names or routing protocols.
 
 mod index;
 pub mod memo;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A set of records with an order, the newest first: what Python's dictionary is to `popitem`.
+//! An ordered set of records, the newest first, like a Python dictionary with `popitem`.
 //!
-//! The place of each record is kept by the caller, as the number that [`Queue::push`] returned: 0 is
-//! none. Taking one out from the middle leaves a gap; gaps are closed when they are the most.
+//! The caller stores each record's place, the number that [`Queue::push`] returned; 0 means none. Removing a record
+//! from the middle leaves a gap. Gaps are closed when they outnumber the records.
 
-/// The mark of a gap.
+/// Marks a gap.
 const GAP: u32 = u32::MAX;
-/// Gaps that are never too many.
+/// Number of gaps that is always acceptable.
 const FEW: usize = 1024;
 
 /// Numbers of records, the newest at the end.
@@ -17,23 +17,23 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// How many there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.items.len() - self.gaps
     }
 
-    /// Whether there is none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds one that is not there; returns its place.
+    /// Adds a record, which must not be in the queue; returns its place.
     pub fn push(&mut self, item: u32) -> u32 {
         self.items.push(item);
         self.items.len() as u32
     }
 
-    /// The newest, without its place.
+    /// Removes and returns the newest record.
     pub fn pop(&mut self) -> Option<u32> {
         while let Some(item) = self.items.pop() {
             if item != GAP {
@@ -44,7 +44,7 @@ impl Queue {
         None
     }
 
-    /// Takes out what is in a place. Afterwards [`Self::close_gaps`] may be due.
+    /// Removes the record at a place. Afterwards [`Self::close_gaps`] may be due.
     pub fn remove(&mut self, place: u32) {
         self.items[place as usize - 1] = GAP;
         self.gaps += 1;
@@ -54,12 +54,12 @@ impl Queue {
         }
     }
 
-    /// Whether gaps are the most.
+    /// Whether gaps outnumber the records.
     pub fn has_many_gaps(&self) -> bool {
         self.gaps > FEW + self.len()
     }
 
-    /// Gives all a new place, and tells it.
+    /// Closes all gaps; calls `moved` with each record and its new place.
     pub fn close_gaps(&mut self, mut moved: impl FnMut(u32, u32)) {
         self.items.retain(|&item| item != GAP);
         self.items.shrink_to(2 * self.items.len());
@@ -69,7 +69,7 @@ impl Queue {
         }
     }
 
-    /// All, the oldest first, from some place on; with the place behind each.
+    /// Yields (place, record) behind a place, the oldest first. To continue, pass the last place.
     pub fn after(&self, place: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         (place + 1..)
             .zip(self.items.iter().skip(place as usize))
@@ -77,7 +77,7 @@ impl Queue {
             .map(|(place, &item)| (place, item))
     }
 
-    /// Takes out all; returns them.
+    /// Removes and returns all records.
     pub fn clear(&mut self) -> impl Iterator<Item = u32> + use<> {
         self.gaps = 0;
         std::mem::take(&mut self.items)

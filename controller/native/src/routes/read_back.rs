@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routes in an encoded ReadResponse: a million entities that differ in little but their prefix.
+//! Decodes routes in an encoded ReadResponse: a million entities that differ mostly in their prefix.
 //!
-//! The TableEntry of a route is a *head* (table and VRF), the LPM match, and a *tail* (the action).
-//! Heads and tails are few. Python has decoded one entity of each. This module reads the entities that
-//! have the same head and tail, and leaves every other to Python.
+//! The TableEntry of a route is a *head* (table and VRF), the LPM match, and a *tail* (the action). There are few heads
+//! and tails. Python decodes one entity of each combination. This module decodes further entities with the same head
+//! and tail, and leaves all others to Python.
 
 use std::collections::HashMap;
 
 use super::slot::Slot;
 
-/// Tails that are kept; then all are learnt anew.
+/// Limit of stored tails. When it is reached, all forms are forgotten.
 const TAILS: usize = 65_536;
 
-// Tags of the fields, in the order in which they come.
+// Tags of the fields, in their usual order.
 const ENTITIES: u8 = 0x0A; // ReadResponse.entities
 const TABLE_ENTRY: u8 = 0x12; // Entity.table_entry
 const MATCH: u8 = 0x12; // TableEntry.match
@@ -20,13 +20,13 @@ const FIELD_ID: u8 = 0x08; // FieldMatch.field_id
 const LPM: u8 = 0x22; // FieldMatch.lpm
 const VALUE: u8 = 0x0A; // FieldMatch.LPM.value
 const LENGTH: u8 = 0x10; // FieldMatch.LPM.prefix_len
-/// A varint of one octet is less.
+/// A varint from here on has several octets.
 const LONG: u8 = 0x80;
 
-/// Where the TableEntry begins in an Entity whose length takes one octet.
+/// Offset of the TableEntry in an Entity whose length fits one octet.
 const ENTRY: usize = 2;
 
-/// The encoding of a table and VRF, and what stands behind it.
+/// The encoding of a table and VRF, and its meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The fields of a TableEntry before the LPM match.
@@ -40,7 +40,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// The prefix of an entity with this head, and its tail; None if it is not written as usual.
+    /// Returns the prefix and the tail of an entity with this head; `None` if the encoding is unusual.
     fn cut<'a>(&self, entity: &'a [u8]) -> Option<(Slot, &'a [u8])> {
         let entry = entity.get(ENTRY..)?;
         let [TABLE_ENTRY, length, ..] = *entity else {
@@ -85,7 +85,7 @@ impl Head {
 /// The target of each tail.
 type Tails = HashMap<Box<[u8]>, u32>;
 
-/// The heads and tails that are known.
+/// The known heads and tails.
 #[derive(Debug, Default)]
 pub struct Forms {
     heads: Vec<(Head, Tails)>,
@@ -93,9 +93,8 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Learns the head and tail of an entity, which is this route to this target. Every entity with
-    /// the same head and tail leads to the same target. One that is not written as usual is passed
-    /// over.
+    /// Learns head and tail of an entity, which is this route to this target. All entities with the same head and tail
+    /// have the same target. Ignores an entity with an unusual encoding.
     pub fn learn(&mut self, head: Head, entity: &[u8], slot: &Slot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;
@@ -112,8 +111,8 @@ impl Forms {
         self.tails += usize::from(before.is_none());
     }
 
-    /// The routes of known heads and tails in a ReadResponse, from an entity's first octet on: up to
-    /// the first that is not, and `limit` at most. And where they end.
+    /// Decodes the routes of a ReadResponse from an entity's first octet on. Stops at the first entity of unknown form,
+    /// or after `limit` routes. Returns the routes and the offset where it stopped.
     pub fn read(&self, response: &[u8], start: usize, limit: usize) -> (Vec<(Slot, u32)>, usize) {
         let (mut found, mut at) = (Vec::new(), start);
         while found.len() < limit {
@@ -138,7 +137,7 @@ impl Forms {
     }
 }
 
-/// The entity at this place of a ReadResponse, if it is a short one.
+/// Returns the entity at this offset of a ReadResponse, if its length fits one octet.
 fn entity_at(response: &[u8], at: usize) -> Option<&[u8]> {
     let [ENTITIES, length, rest @ ..] = response.get(at..)? else {
         return None;

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes runs of routes in: each text has one meaning, which Python has said.
+//! Applies runs of routes to the table. Each text has one meaning, which Python sets.
 
 use super::memo::Run;
 use super::table::{Column, Table, Waiting};
 
-/// What the routes of a text have in common.
+/// The common properties of a text's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// They lead by an entry, to a target.
+    /// The routes exist, with an entry and a target.
     Updated {
-        /// Their VRF.
+        /// VRF of the routes.
         vrf: u32,
-        /// Of which they are one use each.
+        /// Entry of the routes; each route is one use.
         entry: u32,
-        /// Where it leads now.
+        /// Current target of the entry.
         target: u32,
     },
-    /// They are gone from a VRF.
+    /// The routes were deleted.
     Deleted {
-        /// Their VRF.
+        /// VRF of the routes.
         vrf: u32,
     },
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Records and the targets that they are to have; each is pinned.
+    /// Changed records, pinned, with their desired targets.
     pub changes: Vec<(u32, u32)>,
-    /// Entries that no route has any more, and some had before.
+    /// Entries that lost their last route.
     pub unused: Vec<u32>,
     /// Whether one of the prefixes covers a neighbour.
     pub covers_neighbor: bool,
 }
 
 impl Table {
-    /// Says what the routes of a text have in common, until all is forgotten.
+    /// Sets the meaning of a text, until [`Self::forget_meanings`].
     pub fn set_meaning(&mut self, text: u32, meaning: Meaning) {
         self.meanings.insert(text, meaning);
     }
 
-    /// Forgets what texts mean.
+    /// Forgets all meanings.
     pub fn forget_meanings(&mut self) {
         self.meanings.clear();
     }
 
-    /// Texts of a run of which nothing is known, each once.
+    /// Returns the texts of a run that have no meaning yet, each once.
     pub fn unknown_texts(&self, run: &Run) -> Vec<u32> {
         let mut unknown = Vec::new();
         for message in &run.messages {
@@ -56,7 +56,7 @@ impl Table {
         unknown
     }
 
-    /// Takes in the routes of a run; None, and nothing is changed, where a text is not known.
+    /// Applies the routes of a run. Returns `None` without any change if a text has no meaning.
     pub fn apply(&mut self, run: &Run) -> Option<Applied> {
         let meanings: Option<Vec<Meaning>> = run
             .messages
@@ -76,7 +76,7 @@ impl Table {
                     };
                     let before = self.put_entry(number, 0);
                     if before == 0 {
-                        continue; // zebra deletes what it never sent
+                        continue; // zebra also deletes routes that it never sent
                     }
                     (before, number, self.records[number as usize].onlink)
                 }
@@ -94,7 +94,7 @@ impl Table {
         Some(applied)
     }
 
-    /// Has the switch hold what a run changed; queues what it does not hold. Gives the pins back.
+    /// Sets the desired targets of a run's changes; queues those that are not installed. Releases the pins.
     pub fn take_in(&mut self, changes: &[(u32, u32)]) {
         for &(number, target) in changes {
             self.put(number, Column::Desired, target);

@@ -17,7 +17,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The prefix of this length; None where there is none. Bits behind the length are kept.
+    /// Makes a prefix; returns `None` for an invalid length. Bits behind the length are kept.
     pub fn new(vrf: u32, address: &[u8], length: u8) -> Option<Self> {
         let (size, high, low) = match *address {
             [a, b, c, d] => (IPV4, u64::from(u32::from_be_bytes([a, b, c, d])) << 32, 0),
@@ -35,38 +35,38 @@ impl Slot {
         })
     }
 
-    /// The same prefix of another VRF.
+    /// Returns the same prefix of another VRF.
     #[must_use]
     pub fn in_vrf(self, vrf: u32) -> Self {
         Self { vrf, ..self }
     }
 
-    /// The VRF's number.
+    /// Returns the VRF's number.
     pub fn vrf(&self) -> u32 {
         self.vrf
     }
 
-    /// Octets of the address.
+    /// Returns the octets of the address.
     pub fn size(&self) -> u8 {
         self.size
     }
 
-    /// Bits of the prefix.
+    /// Returns the bits of the prefix.
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// The address, in as many octets as `size` says.
+    /// Returns the address in the first `size` octets, and `size`.
     pub fn address(&self) -> ([u8; 16], usize) {
         (self.bits().to_be_bytes(), usize::from(self.size))
     }
 
-    /// The address, from the highest bit on.
+    /// Returns the address, left-aligned.
     pub fn bits(&self) -> u128 {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
-    /// Whether a bit is set behind the length.
+    /// Whether a bit behind the length is set.
     pub fn has_host_bits(&self) -> bool {
         self.bits() & !self.mask() != 0
     }

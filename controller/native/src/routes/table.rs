@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For each prefix: the routing daemon's route, what is known of it on the router's own links, and
-//! what the switch shall hold and holds.
+//! The table of prefixes. A record has the routing daemon's route, the target by the router's own links, and the
+//! desired and the installed target in the switch.
 //!
-//! Values are numbers: of *entries* (where routes lead that say the same) and of *targets* (what
-//! the switch does with packets); 0 is none. Python knows what they stand for. A record goes when
-//! nothing is known of its prefix any more; who holds its number beyond a call pins it.
+//! Values are numbers: of *entries* (the next hops that equal routes share) and of *targets* (the switch's action on
+//! packets); 0 is none. Python maps them to objects. A record is freed when all its values are none. To keep its number
+//! beyond one call, pin it.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,12 @@ use super::queue::Queue;
 use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Records looked at in one step of a walk, most of which may be passed over.
+/// Limit of records visited in one step of a walk, of which most may be skipped.
 const LOOKED_AT: usize = 4096;
-/// The same where two numbers of each record are compared, and as a rule all are passed over: about
-/// 0.2 ms.
+/// The same limit where a visit only compares two numbers, and usually skips the record: about 0.2 ms.
 const COMPARED: usize = 65_536;
 
-/// What is known of a prefix.
+/// The values of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) slot: Slot,
@@ -35,22 +34,22 @@ pub(super) struct Record {
 /// The two values of a prefix that Python reads and writes as dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// What the switch shall hold.
+    /// The desired target in the switch.
     Desired,
-    /// What it holds.
+    /// The installed target in the switch.
     Installed,
 }
 
 /// The two queues of prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// Those to be inserted or modified.
+    /// Prefixes to insert or modify.
     Upserts,
-    /// Those to be deleted.
+    /// Prefixes to delete.
     Deletes,
 }
 
-/// All prefixes of which anything is known.
+/// All prefixes that have a value.
 #[derive(Debug, Default)]
 pub struct Table {
     index: Index,
@@ -59,11 +58,11 @@ pub struct Table {
     counts: [usize; 2],
     queues: [Queue; 2],
     in_flight: usize,
-    /// Counts how often all writes under way were forgotten.
+    /// Number of calls of [`Self::clear_in_flight`].
     era: u64,
     entry_uses: Vec<usize>,
     target_uses: Vec<usize>,
-    /// Routes of the routing daemon by VRF, size of the address and length.
+    /// Number of the routing daemon's routes of each length, by VRF and address size.
     lengths: HashMap<(u32, u8), Vec<usize>>,
     neighbors: [Vec<u128>; 2],
     pub(super) meanings: HashMap<u32, Meaning>,
@@ -76,8 +75,8 @@ impl Table {
         self.index.get(slot)
     }
 
-    /// The record of a prefix, made if there is none. Whoever makes one and leaves it as it is has
-    /// to [`Self::release`] it.
+    /// Returns the record of a prefix; creates it if there is none. If it stays without values, the caller must
+    /// [`Self::release`] it.
     pub(super) fn at(&mut self, slot: Slot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
@@ -100,7 +99,7 @@ impl Table {
         })
     }
 
-    /// Forgets a prefix of which nothing is known.
+    /// Frees a record if it has no values and is not in use.
     fn release(&mut self, number: u32) {
         let record = &self.records[number as usize];
         let known = record.entry | record.onlink | record.desired | record.installed;
@@ -115,20 +114,19 @@ impl Table {
         self.records[number as usize].pins += 1;
     }
 
-    /// Gives a pin back.
+    /// Releases a pin.
     pub fn unpin(&mut self, number: u32) {
         self.records[number as usize].pins -= 1;
         self.release(number);
     }
 
-    /// The prefix of a pinned record.
+    /// Returns the prefix of a pinned record.
     pub fn slot(&self, number: u32) -> Slot {
         self.records[number as usize].slot
     }
 
-    /// Prefixes behind `after`, in order, of which the routing daemon or the router's own links know
-    /// something: `limit` at most, and fewer where many others lie between. The second value is
-    /// where to go on; None at the end.
+    /// Returns prefixes behind `after`, in order, that the routing daemon or the router's own links have: at most
+    /// `limit`, or fewer if many records were skipped. The second value is `after` of the next call; `None` at the end.
     pub fn walk(&self, after: Option<Slot>, limit: usize) -> (Vec<Slot>, Option<Slot>) {
         let mut found = Vec::with_capacity(limit);
         for (looked_at, number) in self.index.after(after.as_ref()).enumerate() {
@@ -168,7 +166,7 @@ impl Table {
         before
     }
 
-    /// A prefix's target; 0 where it has none.
+    /// Returns a prefix's target; 0 if it has none.
     pub fn get(&self, slot: &Slot, column: Column) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.value_of(number, column))
@@ -182,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Sets a prefix's target; 0 takes it away. Returns the one before.
+    /// Sets a prefix's target; 0 removes it. Returns the previous one.
     pub fn set(&mut self, slot: Slot, column: Column, target: u32) -> u32 {
         let number = match target {
             0 => match self.find(&slot) {
@@ -196,12 +194,12 @@ impl Table {
         before
     }
 
-    /// How many prefixes have a target.
+    /// Returns the number of prefixes with a target.
     pub fn count(&self, column: Column) -> usize {
         self.counts[column as usize]
     }
 
-    /// Prefixes with their targets, from a record's number on: `limit` at most, and where to go on.
+    /// Returns at most `limit` prefixes with their targets, from a record's number on, and the number to continue at.
     pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, LOOKED_AT, limit, |record| {
             let target = match column {
@@ -212,8 +210,8 @@ impl Table {
         })
     }
 
-    /// Prefixes of which the switch does not hold what it shall, with that, from a record's number
-    /// on: `limit` at most, and where to go on.
+    /// Returns at most `limit` prefixes whose installed target differs from the desired one, with the desired target,
+    /// from a record's number on, and the number to continue at.
     pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, COMPARED, limit, |record| {
             let differs = record.desired != 0 && record.desired != record.installed;
@@ -221,15 +219,15 @@ impl Table {
         })
     }
 
-    /// The same of prefixes that the switch holds and shall not.
+    /// Returns the same for prefixes that are installed but not desired.
     pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<Slot>, u32) {
         self.select(from, COMPARED, limit, |record| {
             (record.installed != 0 && record.desired == 0).then_some(record.slot)
         })
     }
 
-    /// Returns what `pick` finds in the records from this number on, and where to go on. It looks at
-    /// `looked_at` records at most, and finds `limit` at most.
+    /// Returns the results of `pick` for records from this number on, and the number to continue at. Visits at most
+    /// `looked_at` records and returns at most `limit` results.
     fn select<T>(
         &self,
         from: u32,
@@ -249,12 +247,12 @@ impl Table {
         (found, next)
     }
 
-    /// Whether a walk by record numbers has come to the end.
+    /// Whether a walk by record numbers has reached the end.
     pub fn is_end(&self, next: u32) -> bool {
         next as usize >= self.records.len()
     }
 
-    /// Takes all targets away.
+    /// Removes all targets.
     pub fn clear(&mut self, column: Column) {
         for number in 0..self.records.len() as u32 {
             if self.value_of(number, column) != 0 {
@@ -264,14 +262,14 @@ impl Table {
         }
     }
 
-    /// How many prefixes the switch has with a target.
+    /// Returns the number of installed prefixes with this target.
     pub fn uses_of_target(&self, target: u32) -> usize {
         self.target_uses.get(target as usize).copied().unwrap_or(0)
     }
 
     // -- queues
 
-    /// Has a prefix wait, unless it does.
+    /// Queues a prefix, unless it is queued.
     pub fn wait(&mut self, slot: Slot, waiting: Waiting) {
         let number = self.at(slot);
         self.enqueue(number, waiting);
@@ -284,7 +282,7 @@ impl Table {
         }
     }
 
-    /// Takes a prefix out; returns whether it waited.
+    /// Removes a prefix from a queue; returns whether it was queued.
     pub fn stop_waiting(&mut self, slot: &Slot, waiting: Waiting) -> bool {
         let Some(number) = self.find(slot) else {
             return false;
@@ -310,7 +308,7 @@ impl Table {
         true
     }
 
-    /// The newest that waits, pinned.
+    /// Removes the newest record from a queue and returns it pinned.
     pub(super) fn pop_pinned(&mut self, waiting: Waiting) -> Option<u32> {
         let number = self.queues[waiting as usize].pop()?;
         self.records[number as usize].places[waiting as usize] = 0;
@@ -318,7 +316,7 @@ impl Table {
         Some(number)
     }
 
-    /// The newest that waits.
+    /// Removes and returns the newest prefix of a queue.
     pub fn pop(&mut self, waiting: Waiting) -> Option<Slot> {
         let number = self.pop_pinned(waiting)?;
         let slot = self.slot(number);
@@ -326,18 +324,18 @@ impl Table {
         Some(slot)
     }
 
-    /// Whether a prefix waits.
+    /// Whether a prefix is queued.
     pub fn waits(&self, slot: &Slot, waiting: Waiting) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].places[waiting as usize] != 0)
     }
 
-    /// How many wait.
+    /// Returns the number of queued prefixes.
     pub fn waiting(&self, waiting: Waiting) -> usize {
         self.queues[waiting as usize].len()
     }
 
-    /// Those that wait, the oldest first, behind a place; and where to go on.
+    /// Returns at most `limit` queued prefixes behind a place, the oldest first, and the place to continue behind.
     pub fn waiting_after(&self, place: u32, waiting: Waiting, limit: usize) -> (Vec<Slot>, u32) {
         let mut last = place;
         let found = self.queues[waiting as usize].after(place).take(limit);
@@ -350,7 +348,7 @@ impl Table {
         (slots, last)
     }
 
-    /// Has none wait any more.
+    /// Empties a queue.
     pub fn clear_waiting(&mut self, waiting: Waiting) {
         for number in self.queues[waiting as usize].clear() {
             self.records[number as usize].places[waiting as usize] = 0;
@@ -360,18 +358,18 @@ impl Table {
 
     // -- writes under way
 
-    /// How many prefixes have a write under way.
+    /// Returns the number of prefixes with a write under way.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether a prefix has.
+    /// Whether a prefix has a write under way.
     pub fn is_in_flight(&self, slot: &Slot) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].in_flight)
     }
 
-    /// Says whether a prefix has.
+    /// Sets whether a prefix has a write under way.
     pub fn mark_in_flight(&mut self, slot: Slot, under_way: bool) {
         let number = self.at(slot);
         self.set_in_flight(number, under_way);
@@ -383,7 +381,7 @@ impl Table {
         self.in_flight = self.in_flight + usize::from(under_way) - usize::from(before);
     }
 
-    /// The session has ended: nothing is under way any more.
+    /// Forgets all writes under way, after the end of a session.
     pub fn clear_in_flight(&mut self) {
         self.era += 1;
         if self.in_flight == 0 {
@@ -403,13 +401,13 @@ impl Table {
 
     // -- the routing daemon's routes
 
-    /// The entry of a prefix; 0 where it has none.
+    /// Returns the entry of a prefix; 0 if it has none.
     pub fn entry(&self, slot: &Slot) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.records[number as usize].entry)
     }
 
-    /// Sets a prefix's entry; 0 takes it away. Returns the one before.
+    /// Sets a prefix's entry; 0 removes it. Returns the previous one.
     pub fn set_entry(&mut self, slot: Slot, entry: u32) -> u32 {
         let number = match entry {
             0 => match self.find(&slot) {
@@ -444,12 +442,12 @@ impl Table {
         before
     }
 
-    /// How many routes lead by an entry.
+    /// Returns the number of routes with this entry.
     pub fn uses_of_entry(&self, entry: u32) -> usize {
         self.entry_uses.get(entry as usize).copied().unwrap_or(0)
     }
 
-    /// How many routes a VRF has.
+    /// Returns the number of a VRF's routes.
     pub fn routes(&self, vrf: u32) -> usize {
         [IPV4, IPV6]
             .iter()
@@ -458,7 +456,7 @@ impl Table {
             .sum()
     }
 
-    /// The lengths of a VRF's prefixes, the longest first.
+    /// Returns the lengths of a VRF's prefixes, the longest first.
     pub fn lengths(&self, vrf: u32, size: u8) -> Vec<u8> {
         let counts = self
             .lengths
@@ -472,14 +470,14 @@ impl Table {
             .collect()
     }
 
-    /// What the router's own links want for a prefix; 0: nothing.
+    /// Sets a prefix's target by the router's own links; 0 for none.
     pub fn set_onlink(&mut self, slot: Slot, target: u32) {
         let number = self.at(slot);
         self.records[number as usize].onlink = target;
         self.release(number);
     }
 
-    /// The neighbours' addresses, of both families, each in order.
+    /// Sets the neighbours' addresses of both families, each sorted.
     pub fn set_neighbors(&mut self, neighbors: [Vec<u128>; 2]) {
         self.neighbors = neighbors;
     }
@@ -491,7 +489,7 @@ impl Table {
     }
 }
 
-/// The count of a number, which may be new.
+/// Returns the use count of a number, which may be new.
 fn use_of(uses: &mut Vec<usize>, number: u32) -> &mut usize {
     let number = number as usize;
     if uses.len() <= number {

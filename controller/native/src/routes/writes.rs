@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The next updates of routes, as fields of a P4Runtime WriteRequest.
+//! Encodes the next updates of routes as fields of a P4Runtime WriteRequest.
 //!
-//! Python has encoded what many routes have in common: table and VRF as the *head* of a TableEntry,
-//! the action as its *tail*. Only the LPM match in between is made for each.
+//! Python encodes the parts that many routes share: table and VRF as the *head* of a TableEntry, the action as its
+//! *tail*. Only the LPM match in between is encoded for each route.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,15 +14,15 @@ const INSERT: u8 = 1;
 const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
 
-/// Table and VRF of a TableEntry, and the field number of its LPM match.
+/// Encoded table and VRF of a TableEntry, and encoded field id of its LPM match.
 pub type Head = (Box<[u8]>, Box<[u8]>);
 
-/// How routes are encoded.
+/// The encoded parts that routes share.
 #[derive(Debug, Default)]
 pub struct Encoding {
-    /// By octets of an address and VRF.
+    /// Heads by octets of an address and VRF.
     pub heads: HashMap<(u8, u32), Head>,
-    /// A TableEntry's action, by target.
+    /// Encoded actions by target.
     pub tails: HashMap<u32, Box<[u8]>>,
 }
 
@@ -30,13 +30,13 @@ pub struct Encoding {
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     number: u32,
-    /// The target; 0: the route is deleted.
+    /// The target; 0 deletes the route.
     pub target: u32,
     /// P4Runtime's Update.Type.
     pub operation: u8,
 }
 
-/// Updates that go to the switch together. Their records are pinned until they are `landed`.
+/// Updates that go to the switch together. Their records are pinned until the batch has `landed`.
 #[derive(Debug, Default)]
 pub struct Batch {
     items: Vec<Item>,
@@ -45,36 +45,35 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// All updates.
+    /// Returns all updates.
     pub fn items(&self) -> &[Item] {
         &self.items
     }
 }
 
-/// What is taken from a queue, before it is known whether it may be written. Pinned.
+/// Records taken from a queue, pinned, before Python has decided whether they may be written.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
-    /// Their targets, each once.
+    /// Targets of the records, each once.
     pub targets: Vec<u32>,
-    /// Octets of an address and VRF of their prefixes, each once.
+    /// Address size in octets and VRF of the prefixes, each once.
     pub heads: Vec<(u8, u32)>,
 }
 
-/// What became of what was taken.
+/// The result of sorting taken records.
 #[derive(Debug, Default)]
 pub struct Sorted {
-    /// To be written now.
+    /// Updates to write now.
     pub batch: Batch,
-    /// Wants a target that is not ready.
+    /// Routes whose target is not ready.
     pub unready: Vec<(Slot, u32)>,
-    /// Is not there to be deleted.
+    /// Routes to delete that are not installed.
     pub absent: Vec<Slot>,
 }
 
 impl Table {
-    /// Takes at most `limit` from a queue. Those that have a write under way are passed over, and
-    /// go to `postponed`, pinned.
+    /// Takes at most `limit` records from a queue. Records with a write under way are moved to `postponed`, pinned.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
@@ -110,8 +109,8 @@ impl Table {
         taken
     }
 
-    /// Makes a batch of what was taken, but for what wants a target that is not `ready`. Nothing
-    /// has changed since it was taken.
+    /// Makes a batch of taken records, except those whose target is not `ready`. The table must not have changed since
+    /// [`Self::take`].
     pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
         let mut sorted = Sorted::default();
         sorted.batch.era = self.era();
@@ -144,12 +143,12 @@ impl Table {
         sorted
     }
 
-    /// Gives back what was taken, to its queue.
+    /// Returns taken records to their queue.
     pub fn give_back(&mut self, taken: Taken, waiting: Waiting) {
         self.requeue(taken.numbers, waiting);
     }
 
-    /// Has pinned records wait again, and unpins them.
+    /// Queues pinned records again and unpins them.
     pub fn requeue(&mut self, numbers: Vec<u32>, waiting: Waiting) {
         for number in numbers {
             self.enqueue(number, waiting);
@@ -157,8 +156,8 @@ impl Table {
         }
     }
 
-    /// A batch was answered, or will not be. With `applied` the switch has done all of it; else,
-    /// with `again`, it is to be tried again.
+    /// Ends a batch that was answered, or will not be. With `applied`, the switch has applied all updates. Otherwise,
+    /// with `again`, the records are queued again.
     pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
         if std::mem::replace(&mut batch.landed, true) {
             return;
@@ -177,14 +176,14 @@ impl Table {
         }
     }
 
-    /// The prefix of an update of a batch that has not landed.
+    /// Returns the prefix of an update in a batch that has not landed.
     pub fn slot_of(&self, item: &Item) -> Slot {
         self.slot(item.number)
     }
 }
 
 impl Encoding {
-    /// An update as a field of a WriteRequest; None where head or tail are not known.
+    /// Encodes an update as a field of a WriteRequest; returns `None` if head or tail are missing.
     pub fn update(&self, slot: &Slot, target: u32, operation: u8, out: &mut Vec<u8>) -> Option<()> {
         let (head, field) = self.heads.get(&(slot.size(), slot.vrf()))?;
         let tail: &[u8] = match target {

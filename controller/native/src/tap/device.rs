@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One TAP interface: creation, addresses of the link layer, state, and non-blocking frame I/O
+//! One TAP interface: creation, MAC address, state, and non-blocking frame I/O
 //! (Documentation/networking/tuntap.rst, `man 7 netdevice`).
 
 use std::ffi::c_ulong;
@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
-/// `_IOW('T', 226, int)`; libc does not have it.
+/// `_IOW('T', 226, int)`, which libc lacks.
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
-/// `_IOW('T', 217, int)`; libc does not have it.
+/// `_IOW('T', 217, int)`, which libc lacks.
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 /// linux/sockios.h and linux/ethtool.h.
 const SIOCETHTOOL: c_ulong = 0x8946;
@@ -31,8 +31,8 @@ struct EthtoolValue {
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
 
-/// An open TAP interface. Dropping it removes the interface, unless it is persistent or another
-/// process holds a queue of it.
+/// An open TAP interface. Dropping it removes the interface, unless that is persistent or another process has a queue
+/// of it open.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -43,14 +43,12 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates the TAP `name` in this network namespace, or takes over a persistent one, and sets
-    /// MTU and MAC. It is administratively down if it is new. `queue` is one of its queues that is
-    /// open already.
+    /// Creates the TAP `name` in this network namespace, or opens a persistent one, and sets MTU and MAC. A new TAP is
+    /// administratively down. `queue` is one of its queues, if one is open already.
     ///
     /// # Errors
-    /// `InvalidInput` for an impossible name, or a queue that is of another interface; otherwise
-    /// the kernel's, with what was being done: no `/dev/net/tun`, no CAP_NET_ADMIN, name taken,
-    /// MTU or MAC refused.
+    /// `InvalidInput` for an invalid name, or a queue of another interface. Otherwise the kernel's, with the failed
+    /// step: no `/dev/net/tun`, no CAP_NET_ADMIN, name taken, MTU or MAC refused.
     pub fn create(
         name: &str,
         mtu: u32,
@@ -64,7 +62,7 @@ impl Tap {
         };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
-        // Last, so that a refusal above leaves nothing behind.
+        // Order: last, so that a failure above leaves no interface behind.
         ioctl_int(
             tap.as_raw_fd(),
             libc::TUNSETPERSIST as c_ulong,
@@ -74,11 +72,10 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Takes over a queue of the TAP `name`, which has this index, attaches it and changes nothing
-    /// else of the interface.
+    /// Takes over a queue of the TAP `name` with this ifindex and attaches it. Changes nothing else of the interface.
     ///
     /// # Errors
-    /// `NotFound` when another interface has the name, or none; otherwise the kernel's.
+    /// `NotFound` if the name belongs to another interface or to none; otherwise the kernel's.
     pub fn join(name: &str, index: u32, queue: OwnedFd) -> io::Result<Self> {
         let tap = Self::adopt(name, queue)?;
         if tap.index != index {
@@ -91,7 +88,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// A TAP by one of its queues that is open already.
+    /// Makes a TAP of one of its open queues.
     fn adopt(name: &str, queue: OwnedFd) -> io::Result<Self> {
         let of = queue_request(queue.as_raw_fd())?;
         if of.ifr_name != request(name)?.ifr_name {
@@ -110,9 +107,8 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // Several queues may be open: ours, which a keeper process has open too so that interface
-        // and carrier outlive this process, and those of keepers before it. The kernel's field is
-        // 16 bits wide; these fit into it.
+        // Several queues may be open: this one, and those of earlier keeper processes. A keeper also has this one
+        // open, so that interface and carrier outlive this process. The flags fit the kernel's 16-bit field.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
@@ -131,11 +127,11 @@ impl Tap {
         })
     }
 
-    /// Has the kernel give this queue frames, or not: then the TAP stays, and other queues get
-    /// what the host sends. A detached queue can be neither read nor written.
+    /// Attaches or detaches this queue. If it is detached, the TAP stays, and other queues receive the host's frames. A
+    /// detached queue can be neither read nor written.
     ///
     /// # Errors
-    /// The kernel's: EINVAL when it is attached, or detached, already.
+    /// The kernel's: EINVAL if the queue is in this state already.
     pub fn attach(&self, attached: bool) -> io::Result<()> {
         let mut request = request(&self.name)?;
         let flag = if attached {
@@ -149,7 +145,7 @@ impl Tap {
         }))
     }
 
-    /// Returns whether the kernel gives this queue frames.
+    /// Returns whether this queue is attached.
     ///
     /// # Errors
     /// The kernel's.
@@ -159,12 +155,12 @@ impl Tap {
         Ok(unsafe { request.ifr_ifru.ifru_flags } & IFF_DETACH_QUEUE == 0)
     }
 
-    /// The kernel's interface index.
+    /// Returns the kernel's interface index.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -183,7 +179,7 @@ impl Tap {
         self.ask(libc::SIOCSIFFLAGS, &mut request, "setting the flags")
     }
 
-    /// Sets the carrier, independent of the administrative state.
+    /// Sets the carrier, independently of the administrative state.
     ///
     /// # Errors
     /// The kernel's.
@@ -194,7 +190,7 @@ impl Tap {
         check(result).map_err(doing(|| format!("setting the carrier of {}", self.name)))
     }
 
-    /// Returns whether the interface is up and has a carrier, as `ethtool` tells it.
+    /// Returns whether the interface is up and has a carrier, according to ethtool's ioctl.
     ///
     /// # Errors
     /// The kernel's.
@@ -209,19 +205,19 @@ impl Tap {
         Ok(question.data != 0)
     }
 
-    /// Reads one frame into `buffer`; `WouldBlock` when there is none.
+    /// Reads one frame into `buffer`; returns its length.
     ///
     /// # Errors
-    /// `WouldBlock`, or the kernel's; EBADFD when somebody deleted the interface.
+    /// `WouldBlock` if there is no frame; the kernel's; EBADFD after the interface was deleted.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)
     }
 
-    /// Gives one frame to the host.
+    /// Sends one frame to the host.
     ///
     /// # Errors
-    /// The kernel's: EIO while the interface is down, EAGAIN when its queue is full, EINVAL for a
-    /// frame shorter than an Ethernet header.
+    /// The kernel's: EIO while the interface is down, EAGAIN if its queue is full, EINVAL for a frame shorter than an
+    /// Ethernet header.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
@@ -232,8 +228,7 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
-    /// Sets the MAC if it is another: the kernel forgets an interface's neighbours when its MAC is
-    /// set, even to what it was.
+    /// Sets the MAC only if it differs: the kernel flushes an interface's neighbours whenever its MAC is set.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;
@@ -258,7 +253,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// An ioctl about this interface; `what` is for the error.
+    /// Calls an ioctl of this interface; `what` describes it in errors.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))
@@ -271,10 +266,10 @@ impl AsRawFd for Tap {
     }
 }
 
-/// Parses "02:00:00:00:01:01"; a multicast or all-zero address is no interface's.
+/// Parses a unicast MAC address like "02:00:00:00:01:01".
 ///
 /// # Errors
-/// A sentence that names what is wrong.
+/// A sentence that describes the problem. A multicast or all-zero address is refused.
 pub fn parse_mac(text: &str) -> Result<Mac, String> {
     let octets: Vec<u8> = text
         .split(':')
@@ -298,7 +293,7 @@ pub fn parse_mac(text: &str) -> Result<Mac, String> {
     Ok(mac)
 }
 
-/// An ifreq for interface `name`, all else zero.
+/// Makes an ifreq for interface `name`, with all other fields zero.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     let impossible = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name.is_empty()
@@ -319,7 +314,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// The interface that a queue is of, and the queue's flags.
+/// Returns an ifreq with a queue's interface name and flags.
 fn queue_request(queue: RawFd) -> io::Result<libc::ifreq> {
     // SAFETY: ifreq is plain data for which all zeros is a value.
     let mut found: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -349,12 +344,12 @@ fn interface_index(control: &OwnedFd, name: &str) -> io::Result<u32> {
     u32::try_from(index).map_err(io::Error::other)
 }
 
-/// A socket for interface ioctls, in the network namespace of the calling thread.
+/// Opens a socket for interface ioctls, in the calling thread's network namespace.
 fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers; the result is checked before it is used.
     let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     check(raw)?;
-    // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+    // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
@@ -376,7 +371,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The error with what was being done; it keeps its errno for [`errno`].
+/// Adds the failed step to an error, which keeps its errno for [`errno`].
 fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let number = error.raw_os_error().unwrap_or(libc::EIO);
@@ -390,7 +385,7 @@ fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     }
 }
 
-/// A refused operation on an interface: what was being done, and the kernel's answer.
+/// A refused operation on an interface: the failed step, and the kernel's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}: {}", io::Error::from_raw_os_error(*.number))]
 pub struct DeviceError {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The TAPs of a router, read by one thread and queued for Python.
+//! The TAPs of a router, whose frames one thread reads and queues for Python.
 //!
-//! The thread waits with epoll and reads each ready interface in slices, so that a busy one cannot
-//! starve the others. What the fast path does not take is queued: every interface has its own share
-//! of the queue; what exceeds it is dropped and counted for that interface. Writing is done by the
-//! caller, without waiting.
+//! The thread waits with epoll and reads each ready interface in slices, so that a busy one cannot starve the others.
+//! Frames that the fast path does not handle are queued. Every interface has its own share of the queue; frames beyond
+//! it are dropped and counted for that interface. The caller writes frames itself, without blocking.
 //!
-//! A set that rests has its queues detached until there is a switch: what the host sends meanwhile
-//! goes to the stand-in of the controller before, if there is one, and to nobody otherwise.
+//! A set that rests has its queues detached until there is a switch. Meanwhile the previous controller's stand-in, if
+//! any, receives the host's frames.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -20,20 +19,20 @@ use super::device::{Mac, Tap};
 use crate::fast_path::{FastPath, Host};
 use crate::mailbox::{Contents, Mailbox, lock};
 
-/// Frames read from one interface before the next gets its turn.
+/// Limit of frames read from one interface before the next one.
 const SLICE: usize = 64;
-/// Largest frame a TAP can give: 64 KiB of packet, an Ethernet header and a VLAN tag.
+/// Bytes of the largest frame from a TAP: 64 KiB of packet, an Ethernet header and a VLAN tag.
 const FRAME_MAX: usize = 65536 + 18;
-/// epoll data that stands for the stop event; an ifindex is never 0.
+/// epoll data of the stop event; an ifindex is never 0.
 const STOP: u64 = 0;
 
-/// A frame with the ifindex of the interface it came from.
+/// A frame with the ifindex of its interface.
 pub type Frame = (u32, Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Inbox {
     frames: VecDeque<Frame>,
-    /// Frames of each interface among `frames`.
+    /// Number of each interface's frames in `frames`.
     shares: HashMap<u32, usize>,
 }
 
@@ -46,23 +45,23 @@ impl Contents for Inbox {
 /// Counters of one interface; they only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames the host sent, dropped ones included.
+    /// Frames that the host sent, including dropped ones.
     pub rx_frames: AtomicU64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub rx_bytes: AtomicU64,
-    /// Dropped because Python did not keep up.
+    /// Frames of the host dropped because Python did not keep up.
     pub rx_dropped: AtomicU64,
-    /// Failed reads; the interface is not read any more after one (somebody deleted it).
+    /// Failed reads. After one, the interface is not read any more, since it was deleted.
     pub rx_errors: AtomicU64,
-    /// Frames given to the host.
+    /// Frames sent to the host.
     pub tx_frames: AtomicU64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub tx_bytes: AtomicU64,
-    /// Not given because the interface is down.
+    /// Frames to the host dropped because the interface is down.
     pub tx_dropped_down: AtomicU64,
-    /// Not given because the interface's queue is full.
+    /// Frames to the host dropped because the interface's queue is full.
     pub tx_dropped_full: AtomicU64,
-    /// Refused by the kernel for another reason (size).
+    /// Frames that the kernel refused for another reason (size).
     pub tx_errors: AtomicU64,
 }
 
@@ -80,7 +79,7 @@ struct Shared {
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
     fast_path: Option<Arc<FastPath>>,
-    /// Whether all queues are detached; held while one is attached or detached.
+    /// Whether all queues are detached. Locked while a queue is attached or detached.
     rests: Mutex<bool>,
 }
 
@@ -92,7 +91,7 @@ pub struct TapSet {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Present once the thread is to end.
+/// True once the thread must end.
 #[derive(Debug)]
 struct Stop(bool);
 
@@ -103,11 +102,11 @@ impl Contents for Stop {
 }
 
 impl TapSet {
-    /// An empty set; Python is queued at most `queue_limit` frames of each interface, of those that
-    /// do not pass by `fast_path`. A set that `rests` does so until that has a switch.
+    /// Makes an empty set. It queues for Python at most `queue_limit` frames of each interface, except those that
+    /// `fast_path` handles. A set that `rests` does so until `fast_path` has a switch.
     ///
     /// # Errors
-    /// The kernel's, when it gives no descriptor or thread.
+    /// The kernel's error if it has no descriptor or thread left.
     pub fn new(
         queue_limit: usize,
         fast_path: Option<Arc<FastPath>>,
@@ -118,7 +117,7 @@ impl TapSet {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` is a descriptor that was just opened and that nobody else owns.
+        // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
         let shared = Arc::new(Shared {
             mailbox: Mailbox::new(Inbox::default())?,
@@ -146,12 +145,11 @@ impl TapSet {
         })
     }
 
-    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex plus `base`, by which this set knows
-    /// it: indexes of different network namespaces are the same numbers.
+    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex plus `base`, which is its index in this set: different
+    /// network namespaces use the same ifindexes.
     ///
     /// # Errors
-    /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` where the sum has no
-    /// room.
+    /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` if the sum overflows.
     pub fn add(
         &self,
         name: &str,
@@ -165,7 +163,7 @@ impl TapSet {
         self.insert(Tap::create(name, mtu, mac, persist, queue)?, base)
     }
 
-    /// Adds a TAP that is there by an open queue of it (see [`Tap::join`]).
+    /// Adds an existing TAP by an open queue of it (see [`Tap::join`]).
     ///
     /// # Errors
     /// Those of [`Tap::join`]; `NotConnected` once closed.
@@ -198,7 +196,7 @@ impl TapSet {
             tap,
             counters: Counters::default(),
         };
-        // A member left under this index was deleted behind our back: its descriptor is dead.
+        // An old member under this index was deleted by another program, and its descriptor is dead.
         drop(self.shared.write_members().insert(index, member));
         if !*rests {
             self.shared.watch(descriptor, u64::from(index))?;
@@ -206,21 +204,21 @@ impl TapSet {
         Ok(index)
     }
 
-    /// Sets the carrier of one TAP; `NotFound` when it is not in the set.
+    /// Sets the carrier of one TAP.
     ///
     /// # Errors
-    /// The kernel's.
+    /// `NotFound` if the TAP is not in the set; the kernel's.
     pub fn set_carrier(&self, index: u32, up: bool) -> io::Result<()> {
         let rests = lock(&self.shared.rests);
         self.with(index, |tap| {
             if !*rests {
                 return tap.set_carrier(up);
             }
-            // The kernel looks at its whole IPv6 FIB whenever a queue is attached or detached.
+            // Avoids attaching a queue, for which the kernel walks its whole IPv6 FIB.
             if up && tap.is_running()? {
                 return Ok(());
             }
-            // The kernel takes it from an attached queue only.
+            // The kernel accepts the carrier from an attached queue only.
             tap.attach(true)?;
             let result = tap.set_carrier(up);
             tap.attach(false)?;
@@ -228,7 +226,7 @@ impl TapSet {
         })
     }
 
-    /// Lets a TAP go; false when it is not in the set. Frames already queued stay.
+    /// Removes a TAP; returns false if it is not in the set. Frames that are queued already stay.
     pub fn remove(&self, index: u32) -> bool {
         let rests = lock(&self.shared.rests);
         let Some(member) = self.shared.write_members().remove(&index) else {
@@ -238,10 +236,10 @@ impl TapSet {
         true
     }
 
-    /// Does something with one TAP; `NotFound` when it is not in the set.
+    /// Calls `action` with one TAP.
     ///
     /// # Errors
-    /// What `action` gives.
+    /// `NotFound` if the TAP is not in the set; those of `action`.
     pub fn with(&self, index: u32, action: impl FnOnce(&Tap) -> io::Result<()>) -> io::Result<()> {
         match self.shared.members().get(&index) {
             Some(member) => action(&member.tap),
@@ -252,18 +250,18 @@ impl TapSet {
         }
     }
 
-    /// The descriptor of a TAP's queue, which stays this set's.
+    /// Returns the descriptor of a TAP's queue, which this set still owns.
     pub fn queue(&self, index: u32) -> Option<RawFd> {
         let members = self.shared.members();
         members.get(&index).map(|member| member.tap.as_raw_fd())
     }
 
-    /// Readable while [`Self::read`] has something to give.
+    /// Readable while [`Self::read`] has frames.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
 
-    /// Takes at most `max_frames` frames in order of arrival.
+    /// Removes and returns at most `max_frames` frames in order of arrival.
     pub fn read(&self, max_frames: usize) -> Vec<Frame> {
         self.shared.mailbox.update(|inbox| {
             let count = max_frames.min(inbox.frames.len());
@@ -277,7 +275,7 @@ impl TapSet {
         })
     }
 
-    /// Gives frames to the host; returns how many it took.
+    /// Sends frames to the host; returns how many it accepted.
     pub fn write<'f>(&self, frames: impl IntoIterator<Item = (u32, &'f [u8])>) -> usize {
         frames
             .into_iter()
@@ -292,7 +290,7 @@ impl TapSet {
         }
     }
 
-    /// Frames written to interfaces that are not in the set.
+    /// Returns the number of frames written to interfaces that are not in the set.
     pub fn tx_unknown_interface(&self) -> u64 {
         self.shared.tx_unknown_interface.load(Relaxed)
     }
@@ -301,7 +299,7 @@ impl TapSet {
     pub fn close(&self) {
         self.stop.update(|stop| stop.0 = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // The thread has nothing to report; had it panicked, its interfaces go all the same.
+            // The result is irrelevant: the interfaces are removed even if the thread panicked.
             drop(thread.join());
         }
         let rests = lock(&self.shared.rests);
@@ -336,7 +334,7 @@ impl Host for Shared {
             let watched =
                 attached.and_then(|()| self.watch(member.tap.as_raw_fd(), u64::from(*index)));
             if watched.is_err() {
-                // Somebody deleted the interface: nothing can be read from it.
+                // The interface was deleted by another program.
                 member.counters.rx_errors.fetch_add(1, Relaxed);
             }
         }
@@ -344,7 +342,7 @@ impl Host for Shared {
 }
 
 impl Member {
-    /// Whether the host took the frame.
+    /// Writes a frame; returns whether the host accepted it.
     fn write(&self, frame: &[u8]) -> bool {
         let counters = &self.counters;
         match self.tap.write(frame) {
@@ -394,11 +392,11 @@ impl Shared {
         }
     }
 
-    /// Gets no more frames of a TAP, whose queue another process may have open, too.
+    /// Stops receiving frames of a TAP. Its queue must be detached, since another process may have it open, too.
     fn let_go(&self, member: &Member, is_attached: bool) {
         if is_attached {
             self.unwatch(member.tap.as_raw_fd());
-            // It fails for an interface that somebody deleted, which sends nothing more.
+            // Fails for a deleted interface, which sends no more frames.
             let _ = member.tap.attach(false);
         }
     }
@@ -415,7 +413,7 @@ impl Shared {
         };
     }
 
-    /// The reading thread, until the stop event.
+    /// Runs the reading thread until the stop event.
     fn run(&self) {
         let mut buffer = vec![0; FRAME_MAX];
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
@@ -429,7 +427,7 @@ impl Shared {
                     -1,
                 )
             };
-            // Negative is EINTR: nothing is ready.
+            // A negative result is EINTR: nothing is ready.
             let ready = usize::try_from(ready).unwrap_or(0);
             for event in &events[..ready] {
                 let data = event.u64;
@@ -441,8 +439,8 @@ impl Shared {
         }
     }
 
-    /// Reads up to [`SLICE`] frames of one interface. The read lock is held meanwhile, so that an
-    /// interface is gone from the kernel when `remove` returns.
+    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock meanwhile, for which `remove` waits, so that
+    /// the interface is gone from the kernel when `remove` returns.
     fn read_slice(&self, index: u32, buffer: &mut [u8]) {
         let members = self.members();
         let Some(member) = members.get(&index) else {
@@ -478,13 +476,13 @@ impl Shared {
         counters.rx_dropped.fetch_add(dropped, Relaxed);
     }
 
-    /// Whether the fast path took the frame.
+    /// Offers a frame to the fast path; returns whether it was handled.
     fn passes(&self, index: u32, frame: &[u8]) -> bool {
         let fast_path = self.fast_path.as_ref();
         fast_path.is_some_and(|fast_path| fast_path.from_host(index, frame))
     }
 
-    /// Queues frames up to the interface's share; returns how many had no room.
+    /// Queues frames up to the interface's share; returns how many were dropped.
     fn queue(&self, index: u32, frames: Vec<Box<[u8]>>) -> u64 {
         self.mailbox.update(|inbox| {
             let share = inbox.shares.entry(index).or_default();

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts from 0 again, for people: what `sluice clear counters` does to `show`.
+"""Resets the counts that `show` displays, for `sluice clear counters`.
 
-Counts themselves go on, in the switch and here, so that metrics stay what they are: totals that
-only rise. What was counted at the last clearing is taken off what is shown. Pure.
+The counters themselves, in the switch and here, are not reset, so that metrics stay totals that
+only rise. Instead, the values at the last clearing are subtracted from the views. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ COUNTED = {
     "reason": ("to_cpu", "metered_away", "queue_full", "handled"),
     "interface": ("received", "sent"),
 }
-"""The keys of a view that are counts, or hold counts alone."""
+"""The keys of a view that are counts or contain only counts."""
 
 
 class Cleared:
-    """What the views had at the last clearing, nothing before the first."""
+    """The views' values at the last clearing; empty before the first."""
 
     def __init__(self) -> None:
         self.at: float | None = None
@@ -33,17 +33,17 @@ class Cleared:
         punts: dict[str, Any],
         interfaces: list[dict[str, Any]],
     ) -> None:
-        """Counts from what these views say."""
+        """Records the current values of these views as the new zero."""
         self.at = now
         by_name = {one["name"]: one for one in interfaces}
         self._before = {"counters": counters, "punts": punts, "interfaces": by_name}
 
     def counters(self, view: dict[str, Any]) -> dict[str, Any]:
-        """Returns the view `counters` since then."""
+        """Returns the view `counters` with counts since the last clearing."""
         return _since(view, self._before.get("counters"), COUNTED["counters"])
 
     def punts(self, view: dict[str, Any]) -> dict[str, Any]:
-        """Returns the view `punts` since then."""
+        """Returns the view `punts` with counts since the last clearing."""
         before = self._before.get("punts") or {"reasons": {}}
         reasons = {
             name: _since(reason, before["reasons"].get(name), COUNTED["reason"])
@@ -52,7 +52,7 @@ class Cleared:
         return _since(view, before, COUNTED["punts"]) | {"reasons": reasons}
 
     def interfaces(self, view: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Returns the view `interfaces` since then."""
+        """Returns the view `interfaces` with counts since the last clearing."""
         before = self._before.get("interfaces", {})
         return [_since(one, before.get(one["name"]), COUNTED["interface"]) for one in view]
 
@@ -65,7 +65,7 @@ def _since(
 
 
 def _less(now: Any, before: Any) -> Any:
-    """Counts without those of before. One that is lower by now began anew: its switch did."""
+    """Subtracts earlier counts. A lower count is returned as it is: its switch has restarted."""
     if isinstance(now, dict) and isinstance(before, dict):
         return {name: _less(count, before.get(name)) for name, count in now.items()}
     if isinstance(now, int) and isinstance(before, int) and now >= before:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the daemon, from another process: what the `sluice` command and programs use.
+"""Client of the daemon's API, for the `sluice` command and other programs.
 
 Depends on the standard library and on limits.
 """
@@ -16,26 +16,26 @@ from sluice.api.limits import REQUEST_BYTES
 
 TIMEOUT = 30.0
 BYTES_A_SECOND = 100_000
-"""Adds to the timeout: the controller reads and checks rules before it commits them."""
+"""Prolongs the timeout of large requests, since the controller checks rules before a commit."""
 
 
 class DaemonAbsentError(Exception):
-    """Nobody answers on the socket."""
+    """No daemon listens on the socket."""
 
 
 class RequestError(Exception):
-    """The daemon refused the request, or answered something that is no answer."""
+    """The daemon refused the request, or its answer is invalid."""
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
-    """The answer's data. Raises as `answer` does."""
+    """Returns the answer's data. Raises like `answer`."""
     return answer(path, request).get("data")
 
 
 def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer, with `next` where it is a page and more is to be had.
+    """Returns the answer, with `next` if it is a page and another one follows.
 
-    Raises DaemonAbsentError or RequestError, in sentences for people.
+    Raises DaemonAbsentError or RequestError with a sentence for people.
     """
     line = json.dumps(request).encode() + b"\n"
     if len(line) - 1 > REQUEST_BYTES:
@@ -48,7 +48,7 @@ def answer(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout)
             connection.connect(str(path))
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused: the answer says why
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused: read the reason
                 connection.sendall(line)
             found = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError) as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a router from doing all that its configuration says, now, as sentences for people.
+"""Lists the router's current problems as sentences for people.
 
-What once happened and is over (events without effect, repairs) is no problem: it is counted.
-Depends on controller and what it holds.
+A problem keeps the router from fulfilling its configuration now. Past events (events without
+effect, repairs) are only counted. Depends on controller and its parts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sluice.namespaces import HOME
 from sluice.progress import Phase
 
 SHOWN = 3
-"""Refused updates that are named."""
+"""Limit of refused updates that are listed one by one."""
 
 
 def problems(controller: Controller, phase: Phase) -> Iterator[str]:
-    """Yields one sentence for each problem, those first that others follow from."""
+    """Yields one sentence for each problem, causes before their consequences."""
     yield from _switch(controller, phase)
     yield from _host(controller)
     yield from _daemons(controller)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the local API: the server enforces them, the client tells of them.
+"""Limits of the local API. The server enforces them, the client mentions them in errors.
 
 Standard library only: `sluice show` imports it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 REQUEST_BYTES = 32 << 20
-"""Of one request: 65,535 rules with several selectors each take 10 to 25 MB."""
+"""Size limit of one request. 65,535 rules with several selectors each take 10 to 25 MB."""
 
 
 class Limits(NamedTuple):
@@ -25,4 +25,4 @@ class Limits(NamedTuple):
     connections: int = 64
     answered_at_once: int = 8
     patience: float = 30.0
-    """Seconds that a client has for the rest of a large request, or to take an answer."""
+    """Seconds for a client to send the rest of a large request, or to receive an answer."""

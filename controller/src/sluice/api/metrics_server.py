@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`GET /metrics` over HTTP/1.1, for Prometheus, on a Unix socket or a loopback address.
+"""Serves `GET /metrics` over HTTP/1.1, for Prometheus, on a Unix socket or a loopback address.
 
-Enough of HTTP (RFC 9112) for a scraper and no more: one request for each connection, GET and HEAD
-of one path. What is asked for is bounded in size and time, so are the connections; texts are made
-one at a time. Whoever reaches the address may read: only the Unix socket has permissions.
+It supports just enough of HTTP (RFC 9112) for a scraper: one request for each connection, GET and
+HEAD of one path. Requests are bounded in size and time, connections in number, and texts are made
+one at a time. Every client that can connect may read; only the Unix socket has permissions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HEAD_BYTES = 8192
 PATIENCE = 10.0
-"""Seconds that a client has to send its request, and to take the answer."""
+"""Seconds for a client to send its request, and again to receive the answer."""
 LINGERING = 1.0
 CONNECTIONS = 8
 CHUNK = 1 << 16
@@ -31,14 +31,14 @@ Text = Callable[[], Awaitable[str]]
 
 
 class MetricsServer:
-    """Serves `text` while it is entered. Raises OSError in a sentence where it cannot listen."""
+    """Serves `text` within its context. Raises OSError with a sentence if it cannot listen."""
 
     def __init__(self, address: SwitchAddress, text: Text) -> None:
         self._address = address
         self._text = text
         self._server: asyncio.Server | None = None
         self.port: int | None = None
-        """The TCP port that it serves at."""
+        """The server's TCP port; None on a Unix socket."""
         self._connections: set[asyncio.Task[None]] = set()
         self._making = asyncio.Lock()
 
@@ -134,7 +134,7 @@ class MetricsServer:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Takes what else comes, for a moment: a reset would take the answer from the client."""
+    """Reads and drops further input for a moment, since a reset could discard the answer."""
     writer.write_eof()
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(LINGERING):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API tells of IPsec policy: SPDs with their rules and counts, flows, flow caches.
+"""Views of IPsec policy: SPDs with their rules and counts, flows, flow caches.
 
-A part of `views`. Depends on controller.
+Part of `views`. Depends on controller.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DEFAULT_FLOW_LIMIT = 1000
 
 View: TypeAlias = Callable[[dict[str, Any]], Awaitable[Any]]
 Reader: TypeAlias = Callable[[list[Request], Callable[..., Any]], Awaitable[Any]]
-"""Reads counters from the switch and decodes them; None without a switch."""
+"""Reads counters from the switch and decodes them; returns None without a switch."""
 
 
 class PolicyViews:
-    """The answers to `show spd`, `show flows` and `show flow-cache`, and `spd diff`'s flows."""
+    """Answers `show spd`, `show flows` and `show flow-cache`, and computes `spd diff`'s flows."""
 
     def __init__(self, controller: Controller, read: Reader) -> None:
         self._controller = controller
@@ -47,7 +47,7 @@ class PolicyViews:
         self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
-        """A view that says so while the SPDs are not in force yet, rather than shows none."""
+        """Wraps a view so that it raises an error, not an empty view, until the SPDs are active."""
 
         async def answer(request: dict[str, Any]) -> Any:
             policy = self._controller.policy
@@ -62,7 +62,7 @@ class PolicyViews:
         return answer
 
     def lists(self, request: dict[str, Any]) -> list[ListState]:
-        """The lists of the SPD that a request names, or all."""
+        """Returns the lists of the SPD that a request names, or all."""
         policy = self._controller.policy
         wanted = request.get("spd")
         if wanted is not None:
@@ -79,11 +79,11 @@ class PolicyViews:
         return [state for state in states if state is not None]
 
     async def spd(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """One item for each list."""
+        """Returns one item for each list."""
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
-        """The same for all lists, with no more of the rules than their names and counts."""
+        """Returns the same for all lists, with only the names and counts of rules."""
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(
@@ -118,7 +118,7 @@ class PolicyViews:
     async def _hits(
         self, state: ListState, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
-        """What the switch has served by these rules."""
+        """Returns the switch's counts of these rules; None without a switch."""
         codec = self._controller.flow_codec
         requests = codec.rule_requests(state.direction, rule_ids)
         read: dict[int, tuple[int, int]] | None = await self._read(
@@ -145,11 +145,11 @@ class PolicyViews:
         }
 
     async def flow_cache(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """One item for each list, without its rules."""
+        """Returns one item for each list, without its rules."""
         return [self._summary(state) for state in self.lists(request)]
 
     async def flows(self, request: dict[str, Any]) -> Rows:
-        """The flows in the switch, list by list, those first that have to go first."""
+        """Returns the flows in the switch, list by list, in the order of eviction."""
         limit = request.get("limit") or DEFAULT_FLOW_LIMIT
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("limit is a whole number")
@@ -158,7 +158,7 @@ class PolicyViews:
     async def _flow_slices(
         self, states: list[ListState], limit: int
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Each flow as it is when its turn has come; the order is that of the beginning."""
+        """Yields flows in the order at the start, each with its state when its slice is made."""
         codec = self._controller.flow_codec
         for state in states:
             known = self._controller.policy.flows.caches.get(state.list_id)
@@ -185,8 +185,8 @@ class PolicyViews:
     async def flow_changes(
         self, spd: str, direction: Direction, rules: Sequence[Rule], limit: int
     ) -> dict[str, Any]:
-        """How many cached flows of a list these rules of the operator would treat otherwise, and
-        `limit` of them. Raises PolicyError, TooManyRulesError."""
+        """Returns the number of a list's cached flows that change with these operator's rules, and
+        the first `limit` of these flows. Raises PolicyError, TooManyRulesError."""
         policy = self._controller.policy
         before = policy.table.list_of(spd, direction)
         known = None if before is None else policy.flows.caches.get(before.list_id)
@@ -227,13 +227,13 @@ class PolicyViews:
             "fragment": key.fragment.name.lower(),
             "local": key.is_local,
             "carried_by": self._bundle_names().get(key.bundle),
-            # Of an earlier epoch: the rule may be gone, its number another's.
+            # In a stale flow, the rule may be gone and its number reused.
             **self._outcome(verdict, {} if stale else rules),
             "stale": stale,
         }
 
     def _outcome(self, verdict: FlowVerdict, rules: Mapping[int, str]) -> dict[str, Any]:
-        """Returns the action on a flow, and the rule that says so."""
+        """Returns the action on a flow, and the rule that decides it."""
         protects = verdict.action is Action.PROTECT
         return {
             "action": verdict.action.name.lower(),
@@ -253,7 +253,7 @@ def _names(state: ListState) -> dict[int, str]:
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
-    """Yields each rule's place among the operator's, as in their file; None for generated ones."""
+    """Returns each rule's position in the operator's file; None for generated rules."""
     operators = count(1)
     return (None if rule.generated else next(operators) for rule in rules)
 

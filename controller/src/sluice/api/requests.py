@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All requests of the API: `show`, and those that check and change policy.
+"""Handles all requests of the API: `show`, and requests that check and change policy.
 
-`Requests(controller).answer(request)` is the handler of the server. Rules come as the text of a
-file, so that it is the asking program's right to read it that counts. Depends on views and
-controller.
+`Requests(controller).answer(request)` is the server's handler. Requests contain the text of rule
+files, so that the client needs the permission to read them, not the controller. Depends on views
+and controller.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sluice.state.rule_ids import TooManyRulesError
 from sluice.yamlreader import ConfigError
 
 DEFAULT_CHANGED_FLOWS = 10
-"""Flows of each list that `spd diff` tells one by one."""
+"""Number of flows of each list that `spd diff` lists one by one."""
 
 
 class Requests:
-    """The answers to everything."""
+    """Dispatches and answers all requests."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -52,7 +52,7 @@ class Requests:
         }
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Raises BadRequestError."""
+        """Returns the answer to a request. Raises BadRequestError."""
         command = self._commands.get(str(request.get("command")))
         if command is None:
             known = ", ".join(self._commands)
@@ -65,7 +65,7 @@ class Requests:
     # -- rules
 
     async def _texts(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """The SPDs that a request is about, each once. Tells every problem of every file."""
+        """Returns the request's SPDs, each once. Errors list every problem of every file."""
         if request.get("configured") is not None:
             return await self._configured(request)
         files = request.get("files")
@@ -73,24 +73,24 @@ class Requests:
             raise BadRequestError(
                 "files: a list of {name, text}, one for each SPD; or configured: names of SPDs"
             )
-        # A long list takes its time to be read, and packets are not to wait for it.
+        # Parsing a long list takes long, and must not delay packets.
         return await asyncio.to_thread(self._checker(request).read, [*map(_file, files)])
 
     def _checker(self, request: dict[str, Any]) -> Checker:
-        """Also against FRR's configuration, where the request brings it along."""
+        """Returns a checker, which also uses FRR's configuration if the request contains it."""
         routing = None
         if isinstance(frr := request.get("frr"), list):
             routing = Routing()
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
-        # Asked now: the answer is used by another thread.
+        # Evaluated now, since another thread uses the result.
         own = self._policy.book.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
-        """The SPDs that a request names, as the files that the configuration names say now.
+        """Reads the SPDs that a request names from the files that the configuration names.
 
-        Rules that stand in the configuration itself are those of the controller's start.
+        Rules in the configuration itself are those of the controller's start.
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
@@ -118,7 +118,7 @@ class Requests:
         return texts
 
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        # Looking at a long list takes its time too.
+        # Checking a long list takes long, too.
         return await asyncio.to_thread(self._checker(request).report, await self._texts(request))
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ class Requests:
                 lists.setdefault(name, {})[direction.value] = changes
             return [{"spd": name, "lists": changes} for name, changes in lists.items()]
 
-        found = await asyncio.to_thread(compared)  # long lists take their time
+        found = await asyncio.to_thread(compared)  # comparing long lists takes long
         limit = request.get("flows", DEFAULT_CHANGED_FLOWS)
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("flows is a whole number")
@@ -173,7 +173,7 @@ class Requests:
         }
 
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The rules in force, as a file that `spd commit` takes."""
+        """Returns the active rules as a document for `spd commit`."""
         name = self._policy.known(str(request.get("spd"))).name
         rules = {direction: self._policy.book.rules[name, direction] for direction in Direction}
         return spd_document(name, rules)
@@ -181,7 +181,7 @@ class Requests:
     # -- flow caches
 
     def _named(self, request: dict[str, Any]) -> list[str]:
-        """The SPD that a request names, or all."""
+        """Returns the SPD that a request names, or all."""
         name = request.get("spd")
         return list(self._policy.spds) if name is None else [str(name)]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view `route`: which route the packets to one address take in the switch, and why that one.
+"""The view `route`: looks up the route of packets to one address in the switch, with reasons.
 
-A part of `views`. The longest prefix that the switch holds decides, as in the switch; longer ones
-that the router knows and that are not in the switch are told, with the reason. Of a flow, the
-switch itself is asked which way its packets take. Depends on controller, rehearsal and route_view.
+Part of `views`. As in the switch, the longest installed prefix decides. Longer prefixes that the
+router knows but that are not installed are listed with the reason. For a flow, the switch itself is
+queried for the flow's path. Depends on controller, rehearsal and route_view.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sluice.state.nexthops import Path
 
 
 class RouteLookup:
-    """The answer to `show route ADDRESS`."""
+    """Answers `show route ADDRESS`."""
 
     def __init__(self, controller: Controller, routes: RouteView) -> None:
         self._controller = controller
         self._routes = routes
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Returns the look-up of `address` in `vrf`, a name. Raises BadRequestError."""
+        """Looks up `address` in the VRF named `vrf`. Raises BadRequestError."""
         address = _address(request.get("address"))
         vrf, name = self._vrf(request.get("vrf"))
         flow = _flow(request, address)
@@ -55,7 +55,7 @@ class RouteLookup:
         }
 
     async def _way(self, vrf: int, flow: Flow) -> Way:
-        """What the switch says of a flow. Raises BadRequestError."""
+        """Queries the switch for a flow's path. Raises BadRequestError."""
         controller = self._controller
         session = controller.connection.primary
         if session is None:
@@ -84,7 +84,7 @@ class RouteLookup:
         )
 
     def _legs(self, target: Any) -> Iterator[dict[str, Any]]:
-        """The ways out of what the switch holds, each with all that it takes."""
+        """Yields the next hops of a target, each with all objects that it needs."""
         if not isinstance(target, Target):
             return
         nexthops = self._controller.fib.nexthops
@@ -135,7 +135,7 @@ def _address(text: Any) -> Address:
 
 
 def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
-    """The flow that the request names; None if it names none. Raises BadRequestError."""
+    """Returns the request's flow, or None. Raises BadRequestError."""
     found = request.get("flow")
     if found is None:
         return None
@@ -157,7 +157,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
 
 
 def _number(flow: dict[str, Any], name: str) -> int:
-    """A number of a flow; a label that is not there is 0. Raises BadRequestError."""
+    """Returns a number of a flow; 0 for a missing label. Raises BadRequestError."""
     value = flow.get(name, 0 if name == "flow_label" else None)
     if isinstance(value, int) and _is_number(value):
         return value

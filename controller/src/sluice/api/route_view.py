@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prefixes that the switch forwards by, in order, a slice at a time, page by page.
+"""The view `routes`: the prefixes by which the switch forwards, in order, in slices and pages.
 
-A part of `views`. Each route is looked up when its turn comes: it is shown as it was then, if it
-was there then, and once. Depends on controller.
+Part of `views`. Each route is looked up when its slice is made. It is shown once, with its state at
+that time, if it exists then. Depends on controller.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PROTOCOLS = {  # RTPROT_*: the kernel's, and those that FRR adds
 
 
 class _Filter(NamedTuple):
-    """What routes are to be shown: of which VRF and protocol, None for all."""
+    """Selects routes by VRF and protocol; None for all."""
 
     vrf: int | None
     protocol: str | None
 
 
 class RouteView:
-    """The answer to `show routes`."""
+    """Answers `show routes`."""
 
     def __init__(self, controller: Controller, turn: Turn) -> None:
         self._controller = controller
@@ -56,8 +56,8 @@ class RouteView:
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns the routes, behind `after` and `limit` at most, of a VRF (by name) or protocol
-        alone where the request names one. Raises BadRequestError."""
+        """Returns the routes behind `after`, at most `limit`. If the request names a VRF or a
+        protocol, returns only its routes. Raises BadRequestError."""
         wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
         limit, vrf = _number(request, "limit"), _number(request, "after_vrf")
         start = None if after is None else RouteSlot(vrf or 0, after)
@@ -73,7 +73,7 @@ class RouteView:
         return Rows(self._slices(slots, limit or None, more, only), more)
 
     def _vrf(self, name: Any) -> int | None:
-        """The number of the VRF of this name; None where none is asked for."""
+        """Returns the number of the VRF of this name; None without a name."""
         if name is None:
             return None
         for number, known in self._vrf_names.items():
@@ -83,7 +83,7 @@ class RouteView:
         raise BadRequestError(f"there is no VRF {name!r}; this router has: {names}")
 
     def row(self, slot: RouteSlot) -> dict[str, Any]:
-        """Returns one route, as `show routes` does."""
+        """Returns one route in the form of `show routes`."""
         entry = self._entry(slot)
         target = self._target(slot, entry)
         legs = self.legs(target) if isinstance(target, Target) else []
@@ -110,7 +110,7 @@ class RouteView:
                     target = self._target(slot, entry)
                     if target is None and slot not in self._controller.fib.unrouted:
                         continue
-                    if shown == limit and last is not None:  # there is something behind the page
+                    if shown == limit and last is not None:  # another page follows
                         more["next"] = {"after": str(last.prefix), "after_vrf": last.vrf}
                         break
                     if target not in legs:
@@ -123,11 +123,12 @@ class RouteView:
                 await self._turn()
 
     def _entry(self, slot: RouteSlot) -> RibEntry | None:
-        """The routing daemon's route."""
+        """Returns the routing daemon's route."""
         return self._controller.fib.rib.get(RouteKey(self._tables.get(slot.vrf, 0), slot.prefix))
 
     def _target(self, slot: RouteSlot, entry: RibEntry | None) -> Value | None:
-        """What is desired, or for a prefix that is never routed by, where its route would lead."""
+        """Returns the desired target. For a prefix that is never installed, returns the target that
+        its route would have."""
         desired = self._controller.reconciler.desired[Kind.ROUTE].get(slot)
         if desired is not None or slot not in self._controller.fib.unrouted:
             return desired
@@ -172,7 +173,7 @@ class RouteView:
         return []
 
     def path(self, path: Path) -> dict[str, Any]:
-        """Returns one way out."""
+        """Returns one next hop with its state."""
         interface = self._controller.fib.interfaces.by_l3_if.get(path.l3_if)
         mac = self._controller.fib.neighbors.mac_of(path)
         return {
@@ -185,7 +186,7 @@ class RouteView:
 
 
 def is_alive(leg: dict[str, Any]) -> bool:
-    """Returns whether a next hop's link is up and its neighbour not known to be silent."""
+    """Whether a next hop's link is up and its neighbour is not known to be silent."""
     return bool(leg["up"]) and not leg["silent"]
 
 
@@ -197,7 +198,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
 
 
 def _place(slot: RouteSlot) -> tuple[int, int, Prefix]:
-    """The order of `RouteOrder`."""
+    """Returns a sort key for the order of `RouteOrder`."""
     return slot.vrf, len(slot.prefix.address), slot.prefix
 
 

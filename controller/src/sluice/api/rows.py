@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long answers in slices: made, encoded and sent a bounded piece at a time.
+"""Makes, encodes and sends long answers in slices of bounded size.
 
-`Rows` is the answer of a view whose length grows with the network: its slices are made while it is
-sent. `pieces` cuts the JSON text of any other answer. Pure but for the turns that are awaited:
-whoever makes a long answer awaits `turn` between two slices. Standard library only.
+`Rows` is the answer of a view whose length grows with the network; its slices are made while it is
+sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer awaits `turn`
+between two slices, to yield to the loop. Otherwise pure. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 SLICE = 64
-"""Items that are made, or encoded, before the loop is let go: about a millisecond."""
+"""Items that are made or encoded before a yield to the loop: about a millisecond."""
 TEXT = 1 << 14
-"""Characters of one string that are encoded in one go."""
+"""Characters of one string that are encoded at once."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -25,8 +25,8 @@ Turn: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Rows:
-    """A list that is made slice by slice; `more` are the answer's other fields, complete when the
-    last slice has been taken. To be read once."""
+    """A list that is made slice by slice, and can be read once. `more` has the answer's other
+    fields; it is complete after the last slice."""
 
     def __init__(self, slices: AsyncGenerator[list[Any], None], more: dict[str, Any]) -> None:
         self.slices = slices
@@ -45,7 +45,7 @@ def sliced(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
 
 
 async def made(items: Iterable[T], make: Callable[[T], U], turn: Turn) -> list[U]:
-    """Returns what `make` makes of each item, with a turn for the loop after each slice."""
+    """Applies `make` to each item and returns the results; yields to the loop after each slice."""
     result: list[U] = []
     for part in sliced(items):
         result += map(make, part)
@@ -54,7 +54,7 @@ async def made(items: Iterable[T], make: Callable[[T], U], turn: Turn) -> list[U
 
 
 def pieces(data: Any) -> Iterator[str]:
-    """Yields the JSON text of `data` in pieces that each take a bounded time to encode."""
+    """Yields the JSON text of `data` in pieces, each of bounded encoding time."""
     if isinstance(data, dict) and any(map(_is_long, data.values())):
         before = "{"
         for key, value in data.items():
@@ -84,7 +84,7 @@ def pieces(data: Any) -> Iterator[str]:
 
 
 def _is_long(data: Any) -> bool:
-    """Whether the text is better made in pieces."""
+    """Whether the data's JSON text should be made in pieces."""
     if isinstance(data, str):
         return len(data) > TEXT
     if isinstance(data, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's requests about security associations. No answer has a key, or shows what a file holds.
+"""The API's requests about security associations. No answer contains a key or a file's contents.
 
 Depends on the controller's associations.
 """
@@ -24,7 +24,7 @@ from sluice.yamlreader import ConfigError
 
 
 class SaRequests:
-    """`sa add`, `sa del` and `sa rekey`, and the view of all SAs."""
+    """Handles `sa add`, `sa del` and `sa rekey`, and shows all SAs."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -48,7 +48,7 @@ class SaRequests:
         return answer
 
     async def show(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """All SAs, or those of a bundle, and how they stand."""
+        """Returns all SAs, or those of a bundle, with their state."""
         bundle = request.get("bundle")
         names = self._controller.policy.numbers.by_name
         if bundle is not None and bundle not in names:
@@ -108,7 +108,7 @@ class SaRequests:
         }
 
     def _path_mtu(self, sa: SecurityAssociation) -> dict[str, Any] | None:
-        """The path MTU of an outbound SA, and what bounds it."""
+        """Returns the path MTU of an outbound SA and what limits it; else None."""
         found = self._associations.path_mtu_of(sa)
         if found is None:
             return None

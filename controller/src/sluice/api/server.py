@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local API's server: requests in, answers out, no policy of its own.
+"""The local API's server, which reads requests and sends the handler's answers.
 
-Long answers are encoded and sent in slices, with a `turn` for the loop after each, and wait for
-their client between two slices.
+Long answers are encoded and sent in slices. After each slice the server yields to the loop by
+`turn`, and waits until the client has received it.
 
-`ApiServer` listens while it is entered (``async with``). A socket file that a dead daemon left is
-replaced; one on which somebody answers is not, and starting fails with a sentence. Connections,
-requests under way and their bytes are bounded by `limits`; a refused client is told the reason.
+`ApiServer` listens within its context (``async with``). It replaces the socket file of a dead
+daemon. If another daemon answers there, the start fails with a sentence. `limits` bounds
+connections, concurrent requests and their bytes; a refused client gets the reason.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ async def _yield() -> None:
 
 
 class BadRequestError(Exception):
-    """What the request asks for is not to be had; the text says why and what is."""
+    """The request cannot be answered. The text has the reason and the alternatives."""
 
 
 class _TooLongError(Exception):
-    """A request that is over the limit; the connection cannot go on."""
+    """A request exceeds the size limit, so that the connection must be closed."""
 
 
 class ApiServer:
-    """A Unix socket on which `handler` answers, with plain data or with `Rows`.
+    """A Unix socket whose requests `handler` answers, with plain data or with `Rows`.
 
     `turn` is awaited between two slices of an answer; `measured` times the work on each request.
     """
@@ -125,7 +125,7 @@ class ApiServer:
                     await self._measured("API", self._answer(line, writer))
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
-        """Returns when the client has taken nearly all. Raises TimeoutError."""
+        """Sends an answer; returns when the client has received nearly all. Raises TimeoutError."""
         text: list[str] = []
         size = 0
         for piece in pieces(answer):
@@ -138,7 +138,7 @@ class ApiServer:
         await self._write(writer, "".join(text) + "\n")
 
     async def _send_rows(self, writer: asyncio.StreamWriter, rows: Rows, line: bytes) -> None:
-        """Sends a list as it is made. Whether that goes well is known, and said, last."""
+        """Sends a list while it is made. `ok` or an error follows the list."""
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}
@@ -174,7 +174,7 @@ class ApiServer:
 
 
 async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
-    """The slices; where making one fails, the end of the answer that says so comes last."""
+    """Yields the slices. If making one fails, yields the error's answer as the last item."""
     async with aclosing(rows.slices) as slices:
         try:
             async for part in slices:
@@ -184,7 +184,7 @@ async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[s
 
 
 def _failure(error: Exception, line: bytes) -> dict[str, Any]:
-    """What the client is told of an exception."""
+    """Returns the answer for an exception."""
     if isinstance(error, (BadRequestError, EndedError)):
         return _refusal(str(error))
     if isinstance(error, RecursionError):
@@ -194,7 +194,7 @@ def _failure(error: Exception, line: bytes) -> dict[str, Any]:
 
 
 class _Lines:
-    """The requests of one connection, one a line; the last may lack its line feed."""
+    """The requests of one connection, one per line. The last may lack its line feed."""
 
     def __init__(
         self, reader: asyncio.StreamReader, limits: Limits, large: asyncio.Semaphore
@@ -205,8 +205,8 @@ class _Lines:
         self._buffer = bytearray()
 
     async def next(self, permits: AsyncExitStack) -> bytes:
-        """The next request, empty at the end. A large one is read with a permit, which `permits`
-        keeps. Raises _TooLongError, TimeoutError."""
+        """Returns the next request; empty at the end. A large one needs a permit, which `permits`
+        then holds. Raises _TooLongError, TimeoutError."""
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
             deadline = await reading.enter_async_context(asyncio.timeout(None))
@@ -230,7 +230,7 @@ class _Lines:
         return line
 
     async def discard(self) -> None:
-        """Takes what else comes, so that the client can read why it was refused."""
+        """Reads and drops further input, so that the client can read the refusal."""
         self._buffer.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.patience):
@@ -243,7 +243,7 @@ def _refusal(error: str) -> dict[str, Any]:
 
 
 def _asker(writer: asyncio.StreamWriter) -> Asker:
-    """Returns the process that connected, as the kernel knows it (SO_PEERCRED)."""
+    """Returns the process that connected (SO_PEERCRED)."""
     connection = writer.get_extra_info("socket")
     size = _CREDENTIALS.size
     pid, uid, _ = _CREDENTIALS.unpack(
@@ -253,7 +253,7 @@ def _asker(writer: asyncio.StreamWriter) -> Asker:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket of mode 0660. Raises OSError in a sentence."""
+    """Returns a listening socket of mode 0660. Raises OSError with a sentence."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_socket() and _answers(path):
         raise OSError(f"{path}: another controller answers here; stop it or set api.socket")

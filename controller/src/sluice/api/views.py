@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API tells: the controller's state as plain data, or as `Rows` of it.
+"""Views of the API: the controller's state as plain data or `Rows`.
 
-`Views(controller).answer(request)` is the handler of the server. Whatever grows with the network is
-made in slices, with a turn for everything else after each. Counters are read from the switch
-when they are asked for; without a switch they are null. Depends on controller and what it holds.
+`Views(controller).answer(request)` answers `show`. Data that grows with the network is made in
+slices, with a yield to the loop after each. Counters are read from the switch on request; without a
+switch they are null. Depends on controller and its parts.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from sluice.state.nexthops import Path
 
 SHOWN_FAILURES = 20
 LINES = 512
-"""Lines of metrics that are made before the loop is let go."""
+"""Lines of metrics that are made before a yield to the loop."""
 
 
 class Views:
-    """The answers to `show`."""
+    """Answers `show`."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -70,7 +70,7 @@ class Views:
         }
 
     async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Has the views count from 0; the metrics go on."""
+        """Resets the views' counts to 0, but not the metrics."""
         self._cleared.clear(
             asyncio.get_running_loop().time(),
             counters=await self._counters({}),
@@ -89,7 +89,7 @@ class Views:
         return self._cleared.interfaces(await self._interfaces(request))
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Raises BadRequestError."""
+        """Returns the view that a request names. Raises BadRequestError."""
         if request.get("command") != "show":
             raise BadRequestError(f"unknown command {request.get('command')!r}; there is: show")
         view = self._views.get(str(request.get("what")))
@@ -175,13 +175,13 @@ class Views:
         return STANDBY if session is not None and session.is_standby else WAITING
 
     def _remarks(self) -> dict[str, int]:
-        """What had no effect, or was put right, by what it is, and how often."""
+        """Returns counts of events without effect, and of repairs, by description."""
         fib, devices = self._controller.fib, self._controller.sources.vrf_devices
         repairs = {} if devices is None else dict(devices.repairs)
         return {**fib.problems, **fib.path_sets.problems(), **repairs}
 
     def _progress(self) -> dict[str, Any]:
-        """How far a table has come."""
+        """Returns the progress of reading and writing the table."""
         controller = self._controller
         reading = controller.reconciler.reading
         now = asyncio.get_running_loop().time()
@@ -203,7 +203,7 @@ class Views:
         return phase_of(facts)
 
     def _auditor(self) -> dict[str, Any]:
-        """What the auditor found, by the part of the switch that it looked at."""
+        """Returns the auditor's results by the audited part of the switch."""
         now = asyncio.get_running_loop().time()
         reports = self._controller.auditor.reports
         return {
@@ -225,7 +225,7 @@ class Views:
         schema = self._controller.counter_schema
         states = self._asked_for(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
-        # A target refuses the whole read when one of the entries is not there.
+        # A target refuses the whole read if one of the entries does not exist.
         admitted = self._controller.reconciler.installed.by_kind[Kind.L3_INTERFACE]
         wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
         attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
@@ -242,7 +242,7 @@ class Views:
         ]
 
     def _asked_for(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
-        """The interfaces of a `name` or a `vrf`, by number; all where neither is given."""
+        """Returns the interfaces of a `name` or a `vrf`, by number; all if neither is given."""
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
         if name is not None:
@@ -325,7 +325,8 @@ class Views:
         return Rows(self._neighbor_slices(), {})
 
     async def _neighbor_slices(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """In order by interface and address, each as it is when its turn has come."""
+        """Yields neighbours in order by interface and address, each with its state when its slice
+        is made."""
         controller = self._controller
         runs = []
         for part in sliced(controller.fib.neighbors.paths()):
@@ -410,7 +411,7 @@ class Views:
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
-        if sources.fast_path is not None:  # what passed there belongs to these groups, too
+        if sources.fast_path is not None:  # its packets count in these groups, too
             for name, passed in sources.fast_path.counters().items():
                 group = counts.setdefault(name, {})
                 for what, count in passed.items():
@@ -418,7 +419,7 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """One text, made a slice of its lines at a time: each rule has some."""
+        """Returns the metrics text, made in slices of lines, since each rule has some."""
         text: list[str] = []
         made_of = lines(
             router=self._controller.config.router,
@@ -436,7 +437,7 @@ class Views:
         return "\n".join(text) + "\n"
 
     async def _read(self, requests: list[Request], decode: Callable[..., Any]) -> Any:
-        """What the switch counts; None without a switch."""
+        """Reads and decodes counters of the switch; returns None without a switch."""
         session = self._controller.connection.primary
         if session is None:
             return None
@@ -452,7 +453,7 @@ class Views:
 
 
 def _sum_of_feeds(controller: Controller) -> Counter[str]:
-    """What the sources of all routing daemons have counted."""
+    """Returns the summed counters of all routing daemons' sources."""
     counts: Counter[str] = Counter()
     for feed in controller.sources.feeds:
         counts.update(feed.routes.counters)
@@ -460,7 +461,7 @@ def _sum_of_feeds(controller: Controller) -> Counter[str]:
 
 
 def describe(key: object) -> str:
-    """An entity's key, for people."""
+    """Returns an entity's key as text for people."""
     if isinstance(key, RouteSlot):
         return f"{key.prefix} vrf {key.vrf}"
     return str(key)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `sluice` command: runs the daemon, and asks it.
+"""The `sluice` command: runs the daemon and sends requests to it.
 
 Exit codes: 0 done; 1 failed, with a sentence on standard error; 2 wrong usage; 3 no daemon answers.
-`main` has the commands, `tables` makes the API's data readable for people.
+`main` has the commands, `tables` prints the API's data for people.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands that ask a controller share: finding it, failures, exit codes, options."""
+"""Shared parts of commands that use the API: the socket, errors, exit codes, options."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
 RUN_DIRECTORY = Path("/run/sluice")
 SWITCH_SOCKET_END = "-p4rt.sock"
-"""P4Runtime sockets of switches lie there too; see connection_config."""
+"""Suffix of switches' P4Runtime sockets, which are in the same directory; see connection_config."""
 
 PAGE = 1000
-"""Rows that are asked for at a time."""
+"""Rows in one request."""
 EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no controller answers."
 
 
 class CommandFailedError(click.ClickException):
-    """A failure; the message goes to standard error."""
+    """A failure, whose message is printed on standard error."""
 
     exit_code = FAILED
 
     def show(self, file: Any = None) -> None:
-        """One line for people."""
+        """Prints one line for people."""
         click.echo(f"sluice: {self.format_message()}", err=True)
 
 
 class WrongUsageError(CommandFailedError):
-    """What was asked for is not clear."""
+    """The command line is ambiguous."""
 
     exit_code = USAGE
 
 
 class NoDaemonError(CommandFailedError):
-    """Nobody answers."""
+    """No controller answers."""
 
     exit_code = NO_DAEMON
 
 
 def _find_socket(socket: Path | None) -> Path:
-    """The socket given, or the only one under /run/sluice."""
+    """Returns the given socket, or the only one in /run/sluice."""
     if socket is not None:
         return socket
     found = sorted(
@@ -62,16 +62,16 @@ def _find_socket(socket: Path | None) -> Path:
 
 
 def request(socket: Path | None, asked: dict[str, Any]) -> Any:
-    """The data of the controller's answer. Raises CommandFailedError."""
+    """Sends a request and returns the answer's data. Raises CommandFailedError."""
     return _answer(socket, asked).get("data")
 
 
 def pages(
     socket: Path | None, asked: dict[str, Any], limit: int | None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yields the rows of a view, at most `limit`, in pages that are asked for one by one.
+    """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
 
-    So the controller makes no more than is read, and neither side keeps it. Raises
+    So the controller makes only rows that are read, and neither side stores all of them. Raises
     CommandFailedError.
     """
     path = _find_socket(socket)
@@ -98,7 +98,7 @@ def _answer(socket: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def common(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of everything that asks a controller."""
+    """Adds the options of commands that use the API."""
     socket = click.option(
         "--socket",
         type=click.Path(path_type=Path),

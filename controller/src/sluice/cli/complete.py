@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for the completion of shells: of SPDs, SAs, interfaces and VRFs, as the running controller
-knows them. Where none answers there is nothing to complete, and nothing is said."""
+"""Names for shell completion: SPDs, SAs, interfaces and VRFs of the running controller. If none
+answers, there are no completions and no message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice spd check` without a controller: against a configuration, or against nothing."""
+"""`sluice spd check` without a controller, with or without a configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Files = list[dict[str, str]]
 def check_files(
     path: Path | None, configured: list[str], files: Files | None, frr: Files | None
 ) -> list[dict[str, Any]]:
-    """The answer of `spd check`. Raises CommandFailedError with every problem of every file."""
+    """Returns the report of `spd check`. Raises CommandFailedError with every problem of every
+    file."""
     problems: list[str] = []
     config = None
     if path is not None:

@@ -173,7 +173,7 @@ def show_route(
 def _flow(
     source: str | None, protocol: str | None, ports: str | None, label: int | None
 ) -> dict[str, Any] | None:
-    """The flow of these options; None without any."""
+    """Returns the flow of these options; None without any."""
     if source is None and protocol is None and ports is None and label is None:
         return None
     if source is None or protocol is None:
@@ -234,7 +234,7 @@ def show_routes(
 
 
 def _print_pages(found: Iterable[list[Any]]) -> None:
-    """Prints a JSON list, one row a line, page by page."""
+    """Prints a JSON list page by page, one row per line."""
     before = "[\n"
     for page in filter(None, found):
         click.echo(before + ",\n".join(f"  {json.dumps(row)}" for row in page), nl=False)
@@ -325,7 +325,7 @@ def completion(shell: str) -> None:
 
 
 def main() -> None:
-    """The entry point; the process's exit code says how it went."""
+    """Runs the command line; exits with one of the exit codes."""
     try:
         cli.main(prog_name="sluice", standalone_mode=True)
     except BrokenPipeError:  # `sluice show routes | head`

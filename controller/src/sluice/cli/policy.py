@@ -45,7 +45,7 @@ def _add_spd(name: str, text: str) -> None:
 
 
 def _rules(files: tuple[Path, ...], configured: tuple[str, ...]) -> dict[str, Any]:
-    """The part of a request that says which rules it is about. Raises CommandFailedError."""
+    """Returns the part of a request that selects its rules. Raises CommandFailedError."""
     if bool(files) == bool(configured):
         raise click.UsageError("give either FILE... or --configured SPD")
     if configured:

@@ -48,7 +48,7 @@ def _all_rules(console: Console, data: list[dict[str, Any]]) -> None:
 
 
 def _folded(generated: list[dict[str, Any]]) -> list[Row]:
-    """One row for all generated rules."""
+    """Returns one row for all generated rules; none without any."""
     if not generated:
         return []
     hits = [rule["hits"] for rule in generated]
@@ -160,7 +160,7 @@ _SERVED_BY = {
 
 
 def _fragments(group: dict[str, Any]) -> str:
-    """One line about the fragments of some rules."""
+    """Returns one line about the fragments of some rules."""
     served_by = _SERVED_BY[group["served_by"]].format(name_some(group["because"] or ["(no rule)"]))
     families = " and ".join(group["families"])
     return f"{group['direction']}, {families} fragments of {name_some(group['rules'])}: {served_by}"
@@ -182,7 +182,7 @@ def _spd_diff(console: Console, data: list[dict[str, Any]]) -> None:
 
 
 def _changed_flows(console: Console, flows: dict[str, Any]) -> None:
-    """Prints the cached flows of a list that other rules would treat otherwise."""
+    """Prints a list's cached flows whose verdict would change."""
     if flows["live"] is None:
         console.print("  flows: not known: the switch is not connected, or is being read")
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes for people, printed as they come: no row waits for those behind it.
+"""Prints routes for people as they arrive.
 
-Columns are as wide as what was printed so far, so that a table of any length takes no more memory
-than a page. On a terminal a row that is wider is folded: a long prefix gets a line of its own, and
-what does not fit its column goes on below. Depends on click.
+A column is as wide as its widest cell so far, so that a table of any length needs the memory of one
+page. On a terminal, a row that is too wide is folded: a long prefix gets its own line, and text
+that does not fit its column continues below. Depends on click.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import click
 COLUMNS = ("prefix", "vrf", "protocol", "next hop", "state")
 GAP = "  "
 LONGEST = (16, 15, 10, 0, 18)
-"""Columns of a folded row are this wide at most; next hop, then state, take what is left."""
+"""Width limits of a folded row's columns; next hop, then state, get the remaining width."""
 NEXT_HOP, STATE = 3, 4
 NARROWEST = 12
 
@@ -47,7 +47,7 @@ def show(pages: Iterable[list[dict[str, Any]]]) -> None:
 
 
 def nexthop(leg: dict[str, Any]) -> str:
-    """Returns one way out, as `ip route` would write it."""
+    """Returns one next hop in the notation of `ip route`."""
     via = f"via {leg['gateway']} " if leg["gateway"] else ""
     weight = f" weight {leg['weight']}" if leg.get("weight", 1) != 1 else ""
     silent = " (no answer)" if leg["silent"] else ""
@@ -56,7 +56,7 @@ def nexthop(leg: dict[str, Any]) -> str:
 
 
 def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """The cells of a route's rows, one for each next hop, and the colour of its state."""
+    """Returns the cells of a route's rows, one row for each next hop, and the state's colour."""
     legs = [*map(nexthop, route["nexthops"] + route["dead_nexthops"])] or [route["action"] or "-"]
     state, colour = ("installed", "") if route["installed"] else ("pending", "yellow")
     if route["unrouted"]:
@@ -78,7 +78,7 @@ def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
 
 
 def _fitting(widths: list[int], columns: int | None) -> list[int]:
-    """The widths, made narrower where a terminal has not so many columns."""
+    """Returns the widths, reduced to fit the terminal's columns."""
     gaps = len(GAP) * (len(widths) - 1)
     if columns is None or sum(widths) + gaps <= columns:
         return widths
@@ -95,7 +95,7 @@ def _head(widths: list[int]) -> Iterator[str]:
 
 
 def _lines(cells: list[str], colour: str, widths: list[int]) -> Iterator[str]:
-    """One row, in as many lines as its cells take."""
+    """Yields the lines of one row."""
     prefix, *others = cells
     if len(prefix) > widths[0]:
         yield prefix

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How every table of the command line looks. Depends on rich."""
+"""The common layout of the command line's tables. Depends on rich."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Row = list[str | Text]
 
 
 def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
-    """Prints a table; `empty` where it has no rows."""
+    """Prints a table; prints `empty` if it has no rows."""
     if not rows:
         if empty:
             console.print(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:  # `>`: numbers, to the right; `=`: text that is never folded
+    for column in columns:  # `>`: right-aligned numbers; `=`: text that is never folded
         is_number = column.startswith(">")
         table.add_column(
             column.lstrip(">="),
@@ -37,10 +37,10 @@ def good_or_bad(good: bool, yes: str, no: str) -> Text:
 
 
 def number_text(value: int | None) -> str:
-    """Returns a count; a dash where it is not known."""
+    """Returns a count; a dash if it is unknown."""
     return "-" if value is None else f"{value:,}"
 
 
 def counted(number: int, what: str) -> str:
-    """Returns `1 rule`, `2 rules`."""
+    """Returns a number with its noun, as `1 rule` or `2 rules`."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")

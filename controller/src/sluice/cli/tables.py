@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's data as tables for people. Depends on rich; colours only on a terminal.
+"""Prints the API's data as tables for people. Depends on rich; colours only on a terminal.
 
-All of them fit 100 columns: text is folded where it must be, and never cut.
+All tables fit 100 columns. Text is folded where needed, and never truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluice.cli.table import Row, good_or_bad, number_text, print_table
 
 PRIMARY, STANDBY = "primary", "standby"
 WIDE = 240
-"""Columns when the output is no terminal: lines are not to be broken then."""
+"""Columns when the output is no terminal, wide enough that no line is broken."""
 
 
 def show(what: str, data: Any) -> None:
@@ -83,7 +83,7 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 
 
 def _role(role: str, arbitration: str) -> Text:
-    """Whether the switch takes writes from this controller, and from whom else."""
+    """Returns whether this controller is primary; if not, which one is."""
     if role == PRIMARY:
         return Text("primary, connected", style="green")
     return Text(f"{role}: {arbitration}", style="yellow" if role == STANDBY else "red")
@@ -102,7 +102,7 @@ def _orphans(entries: int) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """As `2 d 3 h`, `3 h 4 min`, `4 min 5 s` or `5 s`."""
+    """Returns a duration as `2 d 3 h`, `3 h 4 min`, `4 min 5 s` or `5 s`."""
     left, parts = int(seconds), []
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         count, left = divmod(left, length)
@@ -112,7 +112,7 @@ def _duration(seconds: float) -> str:
 
 
 def _host_stack(vrf: dict[str, Any]) -> str | Text:
-    """Whose host stack a VRF other than the default one has."""
+    """Describes how the host stack isolates a VRF other than the default one."""
     if vrf["device"] is not None:
         return f"table {vrf['table']}, VRF device {vrf['device']} in the kernel"
     if vrf["namespace"] is not None:
@@ -123,7 +123,7 @@ def _host_stack(vrf: dict[str, Any]) -> str | Text:
 
 
 def _progress(progress: dict[str, Any], ready: bool) -> str:
-    """What is under way, with what can be counted of it."""
+    """Returns the current phase, with its counts."""
     text = str(progress["phase"])
     if progress["routes_read_back"] is not None:
         text += f": {progress['routes_read_back']:,} routes so far"
@@ -133,7 +133,7 @@ def _progress(progress: dict[str, Any], ready: bool) -> str:
 
 
 def _stalls(loop: dict[str, dict[str, float]]) -> str:
-    """How long the controller's loop kept all else waiting, and which part of it the longest."""
+    """Returns the longest stalls of the controller's loop, and the part that stalled longest."""
     whole = loop["loop"]
     text = (
         f"{whole['last_minute'] * 1000:.0f} ms in the last minute,"
@@ -147,7 +147,7 @@ def _stalls(loop: dict[str, dict[str, float]]) -> str:
 
 
 def _auditor(report: dict[str, Any]) -> str | Text:
-    """What the switch was found to hold, against what it should."""
+    """Summarizes an audit: how far the switch's state differed from the desired state."""
     repaired = sum(report["repaired"].values())
     if report["seconds_ago"] is None:
         text = "no round complete yet"
@@ -188,7 +188,7 @@ def _interface_state(item: dict[str, Any]) -> str | Text:
 
 
 def _interface(console: Console, data: list[dict[str, Any]]) -> None:
-    """All of one interface, a line for each thing."""
+    """Prints all details of interfaces, one line for each."""
     for item in data:
         grid = Table.grid(padding=(0, 2))
         lines: list[tuple[str, str | Text]] = [
@@ -216,7 +216,7 @@ def _traffic(count: dict[str, int] | None) -> str:
 
 
 def _route(console: Console, data: dict[str, Any]) -> None:
-    """One look-up: the route, its ways out, and what would have matched before it."""
+    """Prints a lookup: the route, its next hops, and longer prefixes that are not installed."""
     console.print(f"{data['address']} in VRF {data['vrf']}:", highlight=False)
     route = data["route"]
     if data["own"]:
@@ -249,14 +249,14 @@ def _route(console: Console, data: dict[str, Any]) -> None:
 
 
 def _share(leg: dict[str, Any]) -> str | Text:
-    """How many flows take a leg, or whether the flow does that was asked about."""
+    """Returns the share of flows that use a leg, or whether the requested flow does."""
     if leg.get("taken") is None:
         return f"{leg['share']:.0%}"
     return Text("this one", style="green") if leg["taken"] else "-"
 
 
 def _astray(way: dict[str, Any]) -> str:
-    """What the switch does with a flow that takes none of the ways out that are shown."""
+    """Describes the path of a flow that uses none of the next hops shown."""
     if way["nexthop"] is not None:
         return f"the flow takes next hop {way['nexthop']}, which has changed meanwhile: ask again"
     if way["group"] is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline as the controller sees it: the only package that spells P4 names.
+"""The controller's view of the pipeline. This is the only package that contains P4 names.
 
-`schema` reads the numbers from P4Info, `codec` turns entities into P4Runtime updates and back,
+`schema` reads ids from P4Info, `codec` encodes entities as P4Runtime updates and decodes them,
 `packets` builds the metadata of packet-outs. Depends on entities, model and p4runtime.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities to P4Runtime and back: the encoder and the decoder of one pipeline."""
+"""Encodes entities for P4Runtime and decodes them, for one pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sluice.p4runtime.messages import Operation
 
 
 class Codec:
-    """The updates of one pipeline. Raises SchemaError when the pipeline is another."""
+    """Encoder and decoder of one pipeline. Raises SchemaError if the pipeline is another one."""
 
     def __init__(self, schema: Schema) -> None:
         tables = PipelineTables(schema)
@@ -27,7 +27,7 @@ class Codec:
         self.route_head = self._encoder.route_head
         self.route_tail = self._encoder.route_tail
         self.group_size = tables.group_size
-        """The largest sum of a next-hop group's weights that the pipeline takes."""
+        """The largest sum of a next-hop group's weights that the pipeline accepts."""
         self._routes = frozenset(table.id for table in tables.fibs.values())
         self._reader = RouteReader(
             self._decoder.decode,
@@ -36,23 +36,23 @@ class Codec:
         )
 
     def read_requests(self) -> list[p4r.Entity]:
-        """What to read to know all that is installed."""
+        """Returns the entities to read to learn everything that is installed."""
         return self._decoder.read_requests()
 
     def is_route(self, request: p4r.Entity) -> bool:
-        """Whether one of `read_requests` asks for routes, of which there may be very many."""
+        """Whether one of `read_requests` reads routes, of which there may be very many."""
         return request.table_entry.table_id in self._routes
 
     def request(self, kind: Kind, key: Key) -> p4r.Entity:
-        """What to read to know one entity."""
+        """Returns the entity to read to learn the value of one key."""
         asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
         return asked.updates[0].entity
 
     def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
-        """Puts the routes of an encoded ReadResponse, of which there may be very many, into
-        `table`, and yields what `decode` says of the others slice by slice. Raises DecodeError."""
+        """Stores the routes of an encoded ReadResponse, of which there may be very many, in
+        `table`. Decodes all other entities and yields them slice by slice. Raises DecodeError."""
         return self._reader.read(part, table)
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
-        """The entity's (kind, key, value); None for what is none of the controller's business."""
+        """Returns the entity's (kind, key, value); None if the controller does not manage it."""
         return self._decoder.decode(entity)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's counters: what to read, and what was read, by name.
+"""Requests for the pipeline's counters, and their values by name.
 
-Counters are read one by one where a target cannot read all at once (BMv2), so every request here
-names its indices or entries.
+A target that cannot read all counters at once (BMv2) needs one request for each, so every request
+here has a single index or entry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sluice.p4.schema import Schema
 from sluice.p4messages import p4r
 
 Request: TypeAlias = p4r.Entity
-"""What to read, and what was read."""
+"""An entity to read, or one that was read."""
 
 
 class Count(NamedTuple):
@@ -49,7 +49,7 @@ class CounterSchema:
         ]
 
     def by_reason(self, entities: Iterable[Request]) -> dict[str, dict[str, Count]]:
-        """What `reason_requests` brought: counter name -> reason name -> count."""
+        """Returns the results of `reason_requests`: counter name -> reason name -> count."""
         read = {
             (entity.counter_entry.counter_id, entity.counter_entry.index.index): _count(
                 entity.counter_entry.data
@@ -67,27 +67,27 @@ class CounterSchema:
         }
 
     def egress_requests(self, l3_ifs: Iterable[int]) -> list[Request]:
-        """Requests for what left by each interface."""
+        """Returns requests for the packets sent on each interface."""
         return [_indexed(self._egress, l3_if) for l3_if in l3_ifs]
 
     def egress(self, entities: Iterable[Request]) -> dict[int, Count]:
-        """What `egress_requests` brought, by l3_if."""
+        """Returns the results of `egress_requests` by l3_if."""
         return {
             entity.counter_entry.index.index: _count(entity.counter_entry.data)
             for entity in entities
         }
 
     def admission_request(self, port: int, vlan: int) -> Request:
-        """The request for what came in by an attachment."""
+        """Returns the request for the packets received on an attachment."""
         fields = self._admission.fields
         return _direct(self._admission.id, {fields["ingress_port"]: port, fields["vlan_id"]: vlan})
 
     def nexthop_request(self, identifier: int) -> Request:
-        """The request for what went by a next hop."""
+        """Returns the request for the packets sent to a next hop."""
         return _direct(self._nexthop.id, {self._nexthop.fields["nexthop_id"]: identifier})
 
     def direct(self, entities: Iterable[Request]) -> dict[tuple[int, ...], Count]:
-        """What direct requests brought, by the values of the entry's match fields."""
+        """Returns the results of direct requests by the values of the entry's match fields."""
         found = {}
         for entity in entities:
             entry = entity.direct_counter_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to read from the switch to know all that is installed, and what was read, as entities.
+"""Lists what to read from the switch, and decodes it to entities.
 
-What does not say anything that the controller could have written decodes to the value `UNKNOWN`
-under its key, so that the reconciler corrects or removes it.
+An entry that the controller could not have written decodes to the value `UNKNOWN` under its key, so
+that the reconciler corrects or removes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Decoded = tuple[Kind, Key, Value]
 
 
 class Decoder:
-    """Reads the entities of one pipeline."""
+    """Decodes the entities of one pipeline."""
 
     def __init__(self, tables: PipelineTables) -> None:
         self._tables = tables
@@ -64,10 +64,10 @@ class Decoder:
         }
 
     def read_requests(self) -> list[p4r.Entity]:
-        """What to read to know all that is installed; every entity in it is understood by decode.
+        """Returns the entities to read to learn everything that is installed; `decode` knows all.
 
-        Meters and the hash seed are not read: they are written at every start, which disturbs
-        nothing.
+        Meters and the hash seed are not read, since they are written at every start, without side
+        effects.
         """
         tables = [
             self._tables.egress,
@@ -93,9 +93,9 @@ class Decoder:
         ]
 
     def decode(self, entity: p4r.Entity) -> Decoded | None:
-        """The entity's (kind, key, value); None for what is none of the controller's business.
+        """Returns the entity's (kind, key, value); None if the controller does not manage it.
 
-        Raises DecodeError where a field is too wide for the pipeline, or a prefix for its field."""
+        Raises DecodeError if a field is too wide for the pipeline, or a prefix for its field."""
         try:
             return self._decode(entity)
         except OverflowError as error:
@@ -201,7 +201,7 @@ class Decoder:
         return Kind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
 
     def _decode_group(self, group: p4r.ActionProfileGroup) -> Decoded:
-        """A group of another size is not understood: P4Runtime lets nobody change the size."""
+        """Decodes a group. A group of another size is UNKNOWN: P4Runtime cannot change sizes."""
         members = sorted((member.member_id, member.weight) for member in group.members)
         same = group.max_size == self._tables.group_size
         return Kind.GROUP, group.group_id, Group(tuple(members)) if same else UNKNOWN

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities as P4Runtime updates.
+"""Encodes entities as P4Runtime updates.
 
-Routes are encoded by hand: table and VRF are a constant prefix, the action a constant suffix shared
-by all routes of a target, and only value and length of the LPM field in between are made for each
-(about 0.6 µs instead of 10). tests/p4/test_codec.py holds it against protobuf's own encoding. Where
-many are written, `sluice._native.RouteTable` does the same with `route_head` and `route_tail`.
+Routes are encoded by hand. Table and VRF are a constant head, the action is a constant tail of all
+routes to a target, and only value and length of the LPM field in between differ (about 0.6 µs for a
+route instead of 10). tests/p4/test_codec.py compares the result with protobuf's own encoding. For
+many routes, `sluice._native.RouteTable` does the same with `route_head` and `route_tail`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CACHED_TARGETS = 100_000
 
 
 class Encoder:
-    """Makes the updates of one pipeline."""
+    """Encodes the updates of one pipeline."""
 
     def __init__(self, tables: PipelineTables) -> None:
         self._tables = tables
@@ -54,7 +54,7 @@ class Encoder:
         }
 
     def update(self, operation: Operation, kind: Kind, key: Key, value: Value | None) -> bytes:
-        """The update as a field of a write request; `value` is not looked at for DELETE."""
+        """Encodes an update as a field of a write request. `value` is ignored for DELETE."""
         if kind is Kind.ROUTE and isinstance(key, RouteSlot):
             target = value if isinstance(value, Target) else None
             return self._route_update(operation, key, target)
@@ -62,17 +62,17 @@ class Encoder:
         return update(operation, entity.SerializeToString())
 
     def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]:
-        """What the TableEntry of a route of this size of address and VRF begins with, and the field
-        number of its LPM match."""
+        """Returns the encoded start of a route's TableEntry for this address size and VRF, and the
+        field number of its LPM match."""
         return self._route_head(size, vrf), self._lpm_ids[size]
 
     def route_tail(self, target: Target) -> bytes:
-        """What the TableEntry of a route to a target ends with."""
+        """Returns the encoded end of a route's TableEntry for this target."""
         return self._route_tail(target)
 
     def _route_update(self, operation: Operation, slot: RouteSlot, target: Target | None) -> bytes:
-        """Routes that have all but their prefix in common differ in two places of their update:
-        the rest is kept, by the size of the prefix's value."""
+        """Encodes a route. Updates that differ in their prefix only differ in two places; the rest
+        is cached by the size of the prefix's value."""
         vrf, (address, length) = slot
         if not 0 < length < 0x80:
             return update(operation, self._route(slot, target))
@@ -85,26 +85,26 @@ class Encoder:
     def _route_frame(
         self, operation: Operation, slot: RouteSlot, target: Target | None, value: bytes
     ) -> tuple[bytes, bytes]:
-        """What is in front of the value, and behind the length."""
+        """Encodes and caches the parts before the prefix's value and behind its length."""
         vrf, (address, length) = slot
         tail = b"" if target is None else self._route_tail(target)
         whole = update(operation, self._route(slot, target))
         middle = b"%b\x10%c" % (value, length)
         front = whole[: len(whole) - len(tail) - len(middle)]
-        if len(self._route_frames) > _CACHED_TARGETS:  # targets that no route uses any more
+        if len(self._route_frames) > _CACHED_TARGETS:  # most are of unused targets
             self._route_frames.clear()
         kept = self._route_frames[operation, vrf, target, len(address), len(value)] = (front, tail)
         return kept
 
     def _route(self, slot: RouteSlot, target: Target | None) -> bytes:
-        """The serialized Entity of a route."""
+        """Returns the serialized Entity of a route."""
         vrf, (address, length) = slot
         size = len(address)
         head = self._route_heads.get((size, vrf)) or self._route_head(size, vrf)
         tail = b"" if target is None else self._route_tail(target)
         if length:
             value = address.lstrip(b"\0") or b"\0"
-            # FieldMatch { field_id, lpm { value, prefix_len } }: every length here fits one octet
+            # FieldMatch { field_id, lpm { value, prefix_len } }. Each length fits one octet.
             width = len(value)
             lpm = b"\x0a%c%b\x10%b" % (
                 width,
@@ -211,7 +211,7 @@ class Encoder:
         return _entry(table, [_exact(table, "l3_if", l3_if)], action)
 
     def _nexthop_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
-        """The neighbour's address travels as the entry's metadata, for who reads it back."""
+        """Encodes a next hop, with interface and address as metadata for reading it back."""
         table = self._tables.nexthop
         action, metadata = None, b""
         if isinstance(value, Nexthop):
@@ -233,7 +233,7 @@ class Encoder:
         return self._group_entry_entity(key, value)
 
     def _member_entity(self, nexthop: int) -> p4r.Entity:
-        """A member has the number of its next hop."""
+        """Encodes a member, whose id is the id of its next hop."""
         action = _action(self._tables.group.actions["set_group_nexthop"], nexthop_id=nexthop)
         member = p4r.ActionProfileMember(
             action_profile_id=self._tables.selector, member_id=nexthop, action=action.action
@@ -264,7 +264,7 @@ class Encoder:
             meter_id=self._tables.punt_meter, index=p4r.Index(index=self._tables.reasons[reason])
         )
         if isinstance(value, PuntLimit):
-            # Two rates, one limit: what exceeds the committed rate also exceeds the peak.
+            # Both rates are equal: packets above the committed rate also exceed the peak rate.
             meter.config.CopyFrom(
                 p4r.MeterConfig(
                     cir=value.rate, cburst=value.burst, pir=value.rate, pburst=value.burst

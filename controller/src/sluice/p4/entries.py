@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of P4Runtime table entries: made, and taken apart. Depends on schema."""
+"""Builds and decodes P4Runtime table entries. Depends on schema."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from sluice.p4messages import p4r
 
 
 def canonical(number: int) -> bytes:
-    """P4Runtime's shortest byte string of a number."""
+    """Encodes a number as P4Runtime's canonical (shortest) byte string."""
     return number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")
 
 
 def exact(table: Table, name: str, value: int) -> p4r.FieldMatch:
-    """An exact match."""
+    """Builds an exact match."""
     match = p4r.FieldMatch.Exact(value=canonical(value))
     return p4r.FieldMatch(field_id=table.fields[name], exact=match)
 
 
 def action_of(action: Action, **values: int) -> p4r.TableAction:
-    """An action with its parameters."""
+    """Builds an action with its parameters."""
     params = [
         p4r.Action.Param(param_id=action.params[name], value=canonical(value))
         for name, value in values.items()
@@ -33,18 +33,18 @@ def entry(
     action: p4r.TableAction | None,
     metadata: bytes = b"",
 ) -> p4r.Entity:
-    """A table entry; without an action, what is enough to delete or read it."""
+    """Builds a table entry. Without an action, it suffices to delete or read the entry."""
     made = p4r.TableEntry(table_id=table.id, match=matches, action=action, metadata=metadata)
     return p4r.Entity(table_entry=made)
 
 
 def read_fields(found: p4r.TableEntry) -> dict[int, int]:
-    """An entry's exact matches by field id."""
+    """Returns an entry's exact matches by field id."""
     return {match.field_id: int.from_bytes(match.exact.value, "big") for match in found.match}
 
 
 def read_action(found: p4r.TableEntry) -> tuple[int, list[int]]:
-    """The action's id and its parameters in the order of their ids."""
+    """Returns the action's id, and its parameters in the order of their ids."""
     action = found.action.action
     params = sorted(action.params, key=lambda param: param.param_id)
     return action.action_id, [int.from_bytes(param.value, "big") for param in params]

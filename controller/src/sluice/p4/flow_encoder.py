@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flow as a P4Runtime update, encoded by hand: what a new flow costs is mostly this.
+"""Encodes a flow as a P4Runtime update by hand, since this is most of the cost of a new flow.
 
-What most flows of a list share, its number and its verdicts, is encoded once and kept. A protobuf
-message may have its fields in any order and any number of pieces, so the parts are simply put
-together. tests/p4/test_flows.py holds it against protobuf's own encoding. Depends on entries,
-schema and state.flow_cache.
+The parts that most flows of a list share, its number and its verdicts, are encoded once and cached.
+A protobuf message may have its fields in any order, so the parts are concatenated.
+tests/p4/test_flows.py compares the result with protobuf's own encoding. Depends on entries, schema
+and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sluice.state.flow_cache import FlowVerdict, FlowWrite
 LIST_FIELDS = ("list_id", "fragment", "is_local", "bundle")
 FLOW_FIELDS = ("src_addr", "dst_addr", "protocol", "src_port", "dst_port")
 PARAMS = ("epoch", "rule", "verdict", "sa_bundle")
-"""The order of FlowVerdict."""
+"""The action's parameters, in the order of FlowVerdict's fields."""
 ENTITY_TABLE_ENTRY: Final = 2
 KEPT = 4096
-"""Encoded heads, or verdicts, that are kept; a list's numbers change with every commit."""
+"""Limit of cached heads, and of cached verdicts. A list's numbers change with every commit."""
 
 _OPERATIONS = {
     flow_cache.Operation.INSERT: Operation.INSERT,
@@ -34,7 +34,7 @@ _OPERATIONS = {
 
 
 class FlowEncoder:
-    """The updates of one flow table."""
+    """Encodes the updates of one flow table."""
 
     def __init__(self, table: Table, action: Action) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class FlowEncoder:
         source, destination, protocol, source_port, destination_port = (
             table.fields[name] for name in FLOW_FIELDS
         )
-        # TableEntry.match { field_id, exact { value } } five times; lengths fit one octet.
+        # TableEntry.match { field_id, exact { value } }, five times. Each length fits one octet.
         self._flow = b"".join(
             b"\x12%%c\x08%c\x12%%c\x0a%%c%%b" % number
             for number in (source, destination, protocol, source_port, destination_port)
@@ -51,7 +51,7 @@ class FlowEncoder:
         self._actions: dict[FlowVerdict, bytes] = {}
 
     def encode(self, list_id: int, write: FlowWrite) -> bytes:
-        """One write, as a field of a write request."""
+        """Encodes one write as a field of a write request."""
         key, verdict = write.key, write.verdict
         of_list = (list_id, key.fragment, key.is_local, key.bundle)
         head = self._heads.get(of_list) or self._keep_head(of_list)
@@ -74,7 +74,7 @@ class FlowEncoder:
         return update(_OPERATIONS[write.operation], field(ENTITY_TABLE_ENTRY, flow))
 
     def _keep_head(self, of_list: tuple[int, FragmentClass, bool, int]) -> bytes:
-        """TableEntry.table_id, and the matches of what a list's flows share."""
+        """Encodes TableEntry.table_id and the matches that a list's flows share; caches both."""
         head = b"\x08" + varint(self._table.id)
         for name, number in zip(LIST_FIELDS, of_list, strict=True):
             value = canonical(int(number))
@@ -87,7 +87,8 @@ class FlowEncoder:
         return head
 
     def _keep_action(self, verdict: FlowVerdict) -> bytes:
-        """TableEntry.action { action { action_id, params { param_id, value } ... } }."""
+        """Encodes TableEntry.action { action { action_id, params { param_id, value } ... } } and
+        caches it."""
         encoded = b"\x08" + varint(self._action.id)
         for name, number in zip(PARAMS, verdict, strict=True):
             value = canonical(number)

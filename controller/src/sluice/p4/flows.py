@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows and rule counters as P4Runtime entities and back.
+"""Encodes and decodes flows and rule counters as P4Runtime entities.
 
-Flows are no desired state: they are written as `state.flow_cache` asks, read back at the start of a
-session, and their counters tell which of them are idle. Depends on entries, schema, policy_model
-and state.flow_cache.
+Flows are not part of the desired state. `state.flow_cache` requests their writes, the start of a
+session reads them back, and their counters show which flows are idle. Depends on entries, schema,
+policy_model and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)
 
 
 class FlowSlot(NamedTuple):
-    """A flow and the list whose answer it is."""
+    """A flow's key and the list that decided it."""
 
     direction: Direction
     list_id: int
@@ -63,12 +63,12 @@ class FlowCodec:
             for what in ("hit", "claim")
         )
         self.rules = min(counted) - 1
-        """The highest number that a rule can have."""
+        """The highest possible rule number."""
         self.flows = {
             direction: min(self._tables[direction, size].table.size for size in (4, 16))
             for direction in Direction
         }
-        """How many flows of either family there is room for."""
+        """Capacity of flows for each family, by direction."""
         self.lists = (
             min(
                 schema.table(f"{direction.value}.list_state", ("list_id",), {}).size
@@ -76,7 +76,7 @@ class FlowCodec:
             )
             - 1
         )
-        """The highest number that a list can have."""
+        """The highest possible list number."""
         verdicts = {verdict: schema.member("verdict_t", verdict.name) for verdict in Verdict}
         if any(int(verdict) != number for verdict, number in verdicts.items()):
             schema.lack("verdict_t with the numbers of policy_model.Action")
@@ -88,11 +88,11 @@ class FlowCodec:
     # -- writing
 
     def update(self, direction: Direction, list_id: int, write: FlowWrite) -> bytes:
-        """One write, as a field of a write request."""
+        """Encodes one write as a field of a write request."""
         return self._tables[direction, len(write.key.source)].encoder.encode(list_id, write)
 
     def delete(self, slot: FlowSlot) -> bytes:
-        """The update that removes a flow."""
+        """Returns the update that removes a flow."""
         return update(Operation.DELETE, self._entry(slot, None).SerializeToString())
 
     def _entry(self, slot: FlowSlot, verdict: FlowVerdict | None) -> p4r.Entity:
@@ -108,18 +108,18 @@ class FlowCodec:
     # -- reading
 
     def read_requests(self) -> list[p4r.Entity]:
-        """What to read to know all flows."""
+        """Returns the entities to read to learn all flows."""
         return [
             p4r.Entity(table_entry=p4r.TableEntry(table_id=one.table.id))
             for one in self._tables.values()
         ]
 
     def request(self, slot: FlowSlot) -> p4r.Entity:
-        """What to read to know one flow."""
+        """Returns the entity to read to learn one flow."""
         return self._entry(slot, None)
 
     def decode(self, entity: p4r.Entity) -> tuple[FlowSlot, FlowVerdict] | None:
-        """A flow that was read; None for anything else, a table's default action too."""
+        """Decodes a flow; returns None for anything else, including a table's default action."""
         found = entity.table_entry
         known = self._by_id.get(found.table_id)
         if known is None or found.is_default_action:
@@ -131,7 +131,7 @@ class FlowCodec:
         try:
             kind = Verdict(verdict)
         except ValueError:
-            kind = Verdict.DISCARD  # as good as any: its epoch is not looked at by mistake
+            kind = Verdict.DISCARD  # any verdict will do: epoch 0 makes the flow stale
             epoch = 0
         return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
 
@@ -156,12 +156,12 @@ class FlowCodec:
     # -- counters
 
     def count_request(self, slot: FlowSlot) -> p4r.Entity:
-        """The request for a flow's packets."""
+        """Returns the request for a flow's packet counter."""
         flow = self._entry(slot, None).table_entry
         return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
 
     def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, int]:
-        """What `count_request`s brought: packets by flow."""
+        """Returns the results of `count_request`s: packets by flow."""
         counts = {}
         for entity in entities:
             counter = entity.direct_counter_entry
@@ -172,7 +172,7 @@ class FlowCodec:
         return counts
 
     def rule_requests(self, direction: Direction, rules: Iterable[int]) -> list[p4r.Entity]:
-        """Requests for rules' verdicts served from the cache, and found by the CPU."""
+        """Returns requests for rules' counters: of cache hits, and of verdicts of the CPU."""
         return [
             _rule(self._rule_counters[direction, what], rule)
             for rule in rules
@@ -182,7 +182,7 @@ class FlowCodec:
     def rule_counts(
         self, direction: Direction, entities: Iterable[p4r.Entity]
     ) -> dict[int, tuple[int, int]]:
-        """What `rule_requests` brought: rule -> (hits, claims) in packets."""
+        """Returns the results of `rule_requests`: rule -> (hits, claims) in packets."""
         hits, claims = (self._rule_counters[direction, what] for what in ("hit", "claim"))
         counts = {
             (one.counter_entry.counter_id, one.counter_entry.index.index): (
@@ -196,7 +196,7 @@ class FlowCodec:
         }
 
     def reset_rules(self, direction: Direction, rules: Iterable[int]) -> list[bytes]:
-        """The updates that start rules' counters anew."""
+        """Returns the updates that reset rules' counters to 0."""
         requests = self.rule_requests(direction, rules)
         for request in requests:
             request.counter_entry.data.CopyFrom(p4r.CounterData())

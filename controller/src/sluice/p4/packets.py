@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet-in and packet-out: the metadata that travel with packets, in P4Info's order.
+"""Metadata of packet-ins and packet-outs, in P4Info's order.
 
-`PacketSchema` reads the layouts and enums once; its methods give the metadata of each kind of
-packet-out (DESIGN.md's three kinds). Values a kind does not use are 0.
+`PacketSchema` reads the layouts and enums once. Its methods return the metadata of the three kinds
+of packet-out (DESIGN.md). Fields that a kind does not use are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACKET_OUT = (
 
 
 class PuntReason(Enum):
-    """Why the pipeline sent a packet to the CPU (punt_reason_t, by name)."""
+    """The pipeline's reason to punt a packet (punt_reason_t, by name)."""
 
     ARP = "ARP"
     LINK_PROTOCOL = "LINK_PROTOCOL"
@@ -60,7 +60,7 @@ class PuntReason(Enum):
 
 
 class PolicyAnswer(NamedTuple):
-    """What a list says of a packet, and the generation that this is true in."""
+    """A list's verdict on a packet, and the list's generation for which it is valid."""
 
     list_id: int
     generation: int
@@ -95,13 +95,14 @@ class PacketSchema:
         schema.check()
 
     def to_port(self, egress_l3_if: int) -> Metadata:
-        """A listed non-IP frame, out of an interface as it is."""
+        """Returns metadata that send a listed non-IP frame unchanged out of an interface."""
         return _metadata(kind=self._to_port, egress_l3_if=egress_l3_if)
 
     def local_origin(self, egress_l3_if: int, vrf: int, bundle: int = 0) -> Metadata:
-        """IP of this router: out of an interface with the MAC addresses it has, or (0) routed.
+        """Returns metadata for an IP packet of this router. It leaves by the given interface with
+        its MAC addresses unchanged, or is routed if the interface is 0.
 
-        `bundle`: an ICMP error about a packet that this bundle carried.
+        `bundle` is set for an ICMP error about a packet that this bundle carried.
         """
         return _metadata(
             kind=self._local_origin,
@@ -112,23 +113,23 @@ class PacketSchema:
         )
 
     def to_bytes(self, metadata: Metadata) -> bytes:
-        """Returns the header that carries these metadata of a packet-out on the CPU port: the
-        fields one behind the other, without gaps."""
+        """Returns the packet-out header for the CPU port: these metadata without padding."""
         value, bits = 0, 0
         for (_, width), field in zip(self.packet_out, metadata, strict=True):
             value, bits = value << width | field, bits + width
         return value.to_bytes(bits // 8, "big")
 
     def reinject_at_routing(self, packet: PuntedPacket) -> Metadata:
-        """A punted packet, to be routed as if it had not been punted."""
+        """Returns metadata that route a punted packet as if it had not been punted."""
         return self._again(packet, self._routing, 0)
 
     def reinject_at_rewrite(self, packet: PuntedPacket, nexthop_id: int) -> Metadata:
-        """A punted packet whose next hop is known, to be rewritten and sent."""
+        """Returns metadata that rewrite and send a punted packet with a known next hop."""
         return self._again(packet, self._rewrite, nexthop_id)
 
     def reinject_with(self, packet: PuntedPacket, answer: PolicyAnswer) -> Metadata:
-        """A packet that missed a list, with what the list says, at the stage that punted it."""
+        """Returns metadata that give the list's verdict to a packet that missed, and continue at
+        the stage that punted it."""
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def _again(
@@ -138,11 +139,11 @@ class PacketSchema:
         nexthop_id: int,
         answer: PolicyAnswer | None = None,
     ) -> Metadata:
-        """All kinds of re-injection carry back what the punt carried, the verdict too.
+        """Returns metadata of a re-injection, which repeats the punt's metadata with its verdict.
 
-        The pipeline routes anew where it has to; an interface without a next hop is the one that
-        this router's host had chosen, and stays. In the order of PACKET_OUT: by name it would cost
-        a first packet as much as its search.
+        The pipeline looks up the route again where needed. An egress interface without a next hop
+        was chosen by this router's host, and stays. The tuple is built in the order of PACKET_OUT:
+        by name it would take as long as the policy lookup of a first packet.
         """
         verdict = answer or packet
         return (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPsec policy's entities as table entries and back, but for the flows (`p4.flows`).
+"""Encodes and decodes the entities of IPsec policy, except flows (`p4.flows`).
 
-A part of encoder and decoder. Depends on entries and tables.
+Part of encoder and decoder. Depends on entries and tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Decoded = tuple[Kind, Key, Value]
 def policy_entity(
     tables: PolicyTables, kind: Kind, key: Key, value: Value | None
 ) -> p4r.Entity | None:
-    """The entry of one entity; None where kind and key are none of policy's."""
+    """Encodes one entity; returns None if kind and key do not belong to policy."""
     match kind, key:
         case ((Kind.INBOUND_LIST | Kind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)
@@ -66,7 +66,7 @@ def policy_entity(
 
 
 def _single(written: SingleAction, key: dict[str, int], value: Value | None) -> p4r.Entity:
-    """The action's parameters are the value's fields, by name."""
+    """Encodes an entry whose action parameters are the value's fields, by name."""
     table, action = written
     matches = [exact(table, name, number) for name, number in key.items()]
     if value is None:
@@ -95,7 +95,7 @@ def _binding(written: BindingTable, key: dict[str, int], value: Value | None) ->
 
 
 class PolicyDecoder:
-    """Entries as entities; `tables` is what to read."""
+    """Decodes entries to entities. `tables` lists the tables to read."""
 
     def __init__(self, tables: PolicyTables) -> None:
         names = {number: name for name, number in tables.drop_reasons.items()}
@@ -134,7 +134,7 @@ class PolicyDecoder:
 
 
 _ReadKey = Callable[..., Key]
-"""Makes a key of its match fields' values, in the order of the table's fields."""
+"""Makes a key of match field values in the order of the table's fields."""
 
 
 def _number(value: int) -> Key:
@@ -146,7 +146,7 @@ def _esp_source(size: int, vrf: int, bundle: int, address: int) -> Key:
 
 
 def _values(table: Table, found: p4r.TableEntry) -> list[int]:
-    """An entry's match fields in the order of the table's; those that are 0 may be left out."""
+    """Returns an entry's match field values in the table's order; 0 for an omitted field."""
     fields = read_fields(found)
     return [fields.get(identifier, 0) for identifier in table.fields.values()]
 

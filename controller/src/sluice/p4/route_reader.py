@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes a read-back full table: a million entries that differ in little but their prefix.
+"""Decodes a full table that is read back: a million entries that differ mostly in their prefix.
 
-An entry of a route is encoded as a head (table, VRF), the LPM match, and a tail (the action). Heads
-and tails are few: one entry of each is decoded by protobuf and `Decoder`, and the native table
-reads the others from then on. What looks different in any way it leaves to them, so the result is
-always theirs.
+A route's entry is encoded as a head (table, VRF), the LPM match, and a tail (the action). There are
+few heads and tails. protobuf and `Decoder` decode the first entry of each combination, and the
+native table decodes the others like it. Entries that differ in any way are left to protobuf and
+`Decoder`, so the result is always the same as theirs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sluice.p4messages import p4r
 Decoded = tuple[Kind, Key, Value]
 
 STEP = 4096
-"""Routes that the native table reads in one go, about 2 ms."""
+"""Routes in one slice of the native table, about 2 ms."""
 SLICE = 2000
-"""Entities that are decoded in one go."""
+"""Entities in one slice of `Decoder`."""
 _ENTITIES = 0x0A  # ReadResponse.entities
-_LONG = 0x80  # a varint of one octet is less
+_LONG = 0x80  # a varint from here on has several octets
 
 
 class RouteReader:
-    """Decodes encoded ReadResponses. `decode` is the slow way, `families` table ids of routes and
-    their address sizes, `fields` the ids of their LPM fields."""
+    """Decodes encoded ReadResponses. `decode` is the slow path. By the table ids of routes,
+    `families` has the address sizes and `fields` the ids of the LPM fields."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class RouteReader:
         self._fields = fields
 
     def read(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
-        """Puts the routes of a response into `table`, as installed, and yields the others slice by
-        slice, without what is none of the controller's business. Raises DecodeError."""
+        """Stores the routes of a response in `table` as installed. Yields the other entities that
+        the controller manages, slice by slice. Raises DecodeError."""
         at, end = 0, len(part)
         found: list[Decoded] = []
         while at < end:
@@ -70,7 +70,7 @@ class RouteReader:
     def _one(
         self, entity: p4r.Entity, table: RouteTable, others: list[Decoded]
     ) -> tuple[RouteSlot, Value] | None:
-        """Decodes one entity: a route, which is returned, or another, or none."""
+        """Decodes one entity. Stores and returns a route; appends another entity to `others`."""
         found = self._decode(entity)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class RouteReader:
         return key, value
 
     def _learn(self, encoded: bytes, table: RouteTable, others: list[Decoded]) -> None:
-        """Decodes one entity, from which the table can read others like it."""
+        """Decodes one entity, and teaches its form to the table, which then reads similar ones."""
         entity = p4r.Entity.FromString(encoded)
         route = self._one(entity, table, others)
         entry = entity.table_entry

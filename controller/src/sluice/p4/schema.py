@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's P4Info, by the names its P4 source gives.
+"""The pipeline's P4Info by the names of the P4 source.
 
-`Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no number
-is written by hand. A pipeline that lacks a name the controller needs is refused as a whole
-(`SchemaError` lists every missing name).
+`Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no id is
+written by hand. A pipeline that lacks a name the controller needs is refused as a whole;
+`SchemaError` lists every missing name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ P4INFO_FILE = "router.p4info.txtpb"
 
 
 class SchemaError(Exception):
-    """The pipeline's files are absent, unreadable, or not the pipeline this controller drives."""
+    """The pipeline's files are missing, unreadable, or of another pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Action:
 
 
 NO_ACTION = Action(0, {})
-"""Stands for an action that the pipeline lacks, until `Schema.check` refuses it."""
+"""Placeholder for an action that the pipeline lacks, until `Schema.check` raises SchemaError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Table:
 
 
 class Schema:
-    """What P4Info says, by name."""
+    """The contents of P4Info by name. Methods record missing names; `check` reports them."""
 
     def __init__(self, p4info: p4i.P4Info) -> None:
         self.p4info = p4info
@@ -93,7 +93,7 @@ class Schema:
     def table(
         self, alias: str, fields: tuple[str, ...], actions: dict[str, tuple[str, ...]]
     ) -> Table:
-        """A table that must have these match fields and these actions with these parameters."""
+        """Returns a table, which must have these match fields and actions with these parameters."""
         table = self._tables.get(alias)
         if table is None:
             self._missing.append(f"table {alias}")
@@ -112,28 +112,28 @@ class Schema:
         return table
 
     def meter(self, alias: str) -> int:
-        """A meter's id."""
+        """Returns a meter's id."""
         return self._need(self._meters, alias, "meter", 0)
 
     def counter(self, alias: str) -> tuple[int, int]:
-        """An indexed counter's id and size."""
+        """Returns an indexed counter's id and size."""
         return self._need(self._counters, alias, "counter", (0, 0))
 
     def action_profile(self, alias: str) -> tuple[int, int, int]:
-        """An action profile's id, its size, and the largest sum of a group's weights. A size of 0
-        is no limit."""
+        """Returns an action profile's id, its size, and the largest sum of a group's weights. 0
+        means no limit."""
         return self._need(self._profiles, alias, "action profile", (0, 0, 0))
 
     def enum(self, name: str) -> dict[str, int]:
-        """A serializable enum: member values by name."""
+        """Returns a serializable enum's member values by name."""
         return self._need(self._enums, name, "enum", {})
 
     def member(self, enum: str, name: str) -> int:
-        """One member's value."""
+        """Returns one member's value."""
         return self._need(self.enum(enum), name, f"member of {enum}", 0)
 
     def metadata(self, alias: str, names: tuple[str, ...]) -> list[tuple[int, int]]:
-        """(id, width) of a packet header's fields, which must be exactly `names` in this order."""
+        """Returns (id, width) of a packet header's fields, which must be `names` in this order."""
         fields = self._metadata.get(alias, [])
         found = tuple(name for _, name, _ in fields)
         if found != names:
@@ -143,11 +143,11 @@ class Schema:
         return [(identifier, width) for identifier, _, width in fields]
 
     def lack(self, what: str) -> None:
-        """Something else that was needed is not there."""
+        """Records that the pipeline lacks something else that is needed."""
         self._missing.append(what)
 
     def check(self) -> None:
-        """Raises SchemaError when something asked for was missing."""
+        """Raises SchemaError if anything that was requested is missing."""
         if self._missing:
             raise SchemaError(
                 "the pipeline is not one this controller drives; its P4Info lacks: "
@@ -167,7 +167,7 @@ def _blank_actions(actions: dict[str, tuple[str, ...]]) -> dict[str, Action]:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A compiled pipeline: P4Info and what the target loads."""
+    """A compiled pipeline: P4Info and the target's device config."""
 
     p4info: p4i.P4Info
     device_config: bytes
@@ -176,7 +176,7 @@ class Pipeline:
 def load_pipeline(directory: Path | None) -> Pipeline:
     """Reads a compiled pipeline; by default the one built from this project's p4src.
 
-    Raises SchemaError when it is not there or not readable.
+    Raises SchemaError if it is missing or unreadable.
     """
     directory = directory or default_pipeline()
     p4info = p4i.P4Info()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a switch holds beside entries: meters, a default action, groups of copies; for the auditor.
+"""Decodes a switch's state other than entries, for the auditor: meters, a default action, and
+replication groups.
 
-The controller sets the first two without asking what they were; it never asks for copies. Depends
-on schema and tables.
+The controller sets the first two without reading them first. It never creates replication groups.
+Depends on schema and tables.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class SettingsCodec:
         self._seed_action = tables.hash_seed.actions["set_hash_seed"].id
 
     def read_requests(self) -> list[p4r.Entity]:
-        """What to read to know all settings; to be read one by one: not every target can all."""
+        """Returns the entities to read to learn all settings. Read them one by one, since a target
+        may not support all."""
         seed = p4r.TableEntry(table_id=self._seed_table, is_default_action=True)
         copies = p4r.PacketReplicationEngineEntry
         return [
@@ -47,7 +49,7 @@ class SettingsCodec:
         ]
 
     def decode(self, entity: p4r.Entity) -> Setting | None:
-        """A meter's limit or the hash seed; None for anything else."""
+        """Decodes a meter's limit or the hash seed; returns None for anything else."""
         if entity.HasField("meter_entry"):
             meter = entity.meter_entry
             reason = self._reasons.get(meter.index.index)
@@ -65,7 +67,7 @@ class SettingsCodec:
         return Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(params[0]) if known else UNKNOWN
 
     def copies(self, entities: Sequence[p4r.Entity]) -> list[tuple[str, bytes]]:
-        """Groups of copies, which nobody asked for: a name, and the update that removes it."""
+        """Returns the foreign replication groups: the name of each, and the update to remove it."""
         found = []
         for entity in entities:
             copy = entity.packet_replication_engine_entry

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, actions and enums of the pipeline that the controller writes, by their P4 names.
+"""The tables, actions and enums that the controller writes, by their P4 names.
 
-The only list of those names; `encoder` and `decoder` work with what it finds. A pipeline that lacks
-one is refused (SchemaError names all that are missing).
+This is the only list of those names; `encoder` and `decoder` use its results. A pipeline that lacks
+one is refused; SchemaError lists all missing names.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
 
 
 class SingleAction(NamedTuple):
-    """A table that the controller writes one action to."""
+    """A table for which the controller uses one action."""
 
     table: Table
     action: Action
 
 
 class BindingTable(NamedTuple):
-    """What a list is bound by: to `check` it, or to say that there is none (where that can be)."""
+    """A table that binds a list by `check`, or binds no list by `none` where that is possible."""
 
     table: Table
     check: Action
@@ -37,7 +37,7 @@ class BindingTable(NamedTuple):
 
 
 class EngineTable(NamedTuple):
-    """Where an engine is: on a port that is up, or on one that is down."""
+    """The table of engines: `up` for an engine on a port that is up, else `down`."""
 
     table: Table
     up: Action
@@ -45,7 +45,7 @@ class EngineTable(NamedTuple):
 
 
 class PolicyTables:
-    """What the controller writes of IPsec policy, but for the flows."""
+    """The tables of IPsec policy that the controller writes, except flows."""
 
     def __init__(self, schema: Schema) -> None:
         sa = ("engine", "sa", "path_mtu", "overhead")
@@ -108,7 +108,8 @@ def _binding(
 
 
 class PipelineTables:
-    """What the controller writes to. `fibs` and `locals` are by octets of an address, 4 or 16."""
+    """All tables that the controller writes. `fibs`, `locals` and `own_sources` are by address size
+    in octets, 4 or 16."""
 
     def __init__(self, schema: Schema) -> None:
         self.fibs = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A P4Runtime session: arbitration, pipeline, batched writes with per-update errors, reads.
 
-`messages` builds and takes apart the protobuf messages, `session` runs the exchange over
-`sluice._native`. Knows P4Runtime, not this pipeline's names.
+`messages` encodes requests, `session` exchanges messages through `sluice._native`. The package is
+independent of the pipeline's names.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session needs of its client: the part of `sluice._native.P4RuntimeClient` that it uses.
+"""The methods of `sluice._native.P4RuntimeClient` that a session uses, as a protocol.
 
-Documented in `_native.pyi`; tests put their own client here.
+They are documented in `_native.pyi`. Tests substitute their own client.
 """
 
 from __future__ import annotations

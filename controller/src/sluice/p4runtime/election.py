@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Election ids: which one to ask for, so that nobody can guess it and no live primary is displaced.
+"""Chooses election ids that cannot be guessed and that do not displace a live primary.
 
-Some switches compare only the id of a Write with the primary's. So the low half is random. The high
-half says how a session came by it:
+Some switches authorize a Write only by comparing its id with the primary's. So the low half is
+random. The high half depends on how the session got the id:
 
-- 0: a question. It wins where nobody has been primary yet, and loses to every primary.
-- 1: the next id of a question's winner. Others' questions stay below it.
-- more: one above the highest that the switch has seen without an owner (`above`), so that a
-  restarted controller takes over from its own last life.
+- 0: a question. It wins if there has been no primary yet, and loses to every primary.
+- 1: the next id of a session whose question has won. Questions of other sessions stay below it.
+- more: one above the highest id that the switch has seen and that no session has now (`above`), so
+  that a restarted controller takes over from its previous process.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LARGEST: ElectionId = (HALF, HALF)
 
 
 def question() -> ElectionId:
-    """The first id that a session asks with."""
+    """Returns a session's first id."""
     return (0, _random_after(0))
 
 
 def is_question(election_id: ElectionId) -> bool:
-    """Whether an id only asks, and is to be replaced by its winner."""
+    """Whether an id is a question. A session whose question wins replaces the id."""
     return election_id[0] == 0
 
 
 def above(seen: ElectionId) -> ElectionId | None:
-    """An id above one that was seen; None above the largest."""
+    """Returns an id above `seen`; None if `seen` is the largest."""
     high, low = seen
     if high < HALF:
         return (high + 1, _random_after(0))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4Runtime requests as bytes.
+"""Encodes P4Runtime requests.
 
-Write requests are put together from updates that are bytes already: protobuf's fields can simply be
-concatenated, so a batch is its header followed by its updates, and an update that was encoded by
-hand (the FIB's, see `sluice.p4.codec`) travels like any other.
+Write requests are assembled from encoded updates. Since protobuf's fields can be concatenated, a
+batch is its header followed by its updates. This allows updates that were encoded by hand (the
+FIB's, see `sluice.p4.codec`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UPDATE_ENTITY = bytes([2 << 3 | _LENGTH_DELIMITED])
 
 
 class Operation(IntEnum):
-    """What an update does (p4.v1.Update.Type)."""
+    """Type of an update (p4.v1.Update.Type)."""
 
     INSERT = 1
     MODIFY = 2
@@ -33,7 +33,7 @@ _OPERATION_BYTES = {operation: _UPDATE_TYPE + bytes([operation]) for operation i
 
 
 def varint(number: int) -> bytes:
-    """Protobuf's variable-length encoding of a number that is not negative."""
+    """Encodes a non-negative number as protobuf's varint."""
     if number < 0x80:
         return bytes((number,))
     encoded = bytearray()
@@ -45,14 +45,14 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited protobuf field."""
+    """Encodes a length-delimited protobuf field."""
     return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(payload)) + payload
 
 
 def update(operation: Operation, entity: bytes) -> bytes:
-    """An update, as a field of a write request, from a serialized Entity."""
+    """Encodes an update of a serialized Entity as a field of a write request."""
     size = len(entity)
-    if size < 0x7B:  # both lengths fit one octet: every route's update
+    if size < 0x7B:  # both lengths fit one octet, as for every route
         return b"%b%c%b%b%c%b" % (
             _WRITE_REQUEST_UPDATES,
             size + 4,
@@ -66,7 +66,7 @@ def update(operation: Operation, entity: bytes) -> bytes:
 
 
 class RequestFactory:
-    """Requests of one session."""
+    """Encodes the requests of one session."""
 
     def __init__(self, device_id: int, election_id: tuple[int, int], role: str | None) -> None:
         self._device_id = device_id
@@ -77,17 +77,17 @@ class RequestFactory:
         ).SerializeToString()
 
     def write(self, updates: list[bytes], *, atomic: bool = False) -> bytes:
-        """A WriteRequest with atomicity CONTINUE_ON_ERROR, or DATAPLANE_ATOMIC."""
+        """Encodes a WriteRequest with atomicity CONTINUE_ON_ERROR or DATAPLANE_ATOMIC."""
         header = self._write_header + _DATAPLANE_ATOMIC if atomic else self._write_header
         return header + b"".join(updates)
 
     def read(self, entities: list[p4r.Entity]) -> bytes:
-        """A ReadRequest."""
+        """Encodes a ReadRequest."""
         request = p4r.ReadRequest(device_id=self._device_id, role=self._role, entities=entities)
         return request.SerializeToString()
 
     def get_pipeline(self, cookie_only: bool) -> bytes:
-        """A GetForwardingPipelineConfigRequest."""
+        """Encodes a GetForwardingPipelineConfigRequest."""
         kinds = p4r.GetForwardingPipelineConfigRequest.ResponseType
         return p4r.GetForwardingPipelineConfigRequest(
             device_id=self._device_id,
@@ -95,7 +95,7 @@ class RequestFactory:
         ).SerializeToString()
 
     def set_pipeline(self, config: p4r.ForwardingPipelineConfig) -> bytes:
-        """A SetForwardingPipelineConfigRequest that verifies and commits."""
+        """Encodes a SetForwardingPipelineConfigRequest that verifies and commits."""
         return p4r.SetForwardingPipelineConfigRequest(
             device_id=self._device_id,
             election_id=self._election_id,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One P4Runtime session: becoming primary, giving the switch its pipeline, writing and reading.
+"""One P4Runtime session: becomes primary, sets the switch's pipeline, writes and reads.
 
-`Session` turns the native client's polled events into awaitable answers, packet-ins into a
-callback, and the end into the future `closed`. It never reconnects: who owns it makes a new one.
+`Session` maps the native client's polled events to awaitable answers, a callback for packet-ins,
+and the future `closed` for its end. It never reconnects; its owner makes a new session.
 Depends on messages, client and election.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sluice._native import P4RuntimeEvent
 
 POLL_SLICE = 512
-"""Events taken from the client in one turn of the loop."""
+"""Limit of events taken from the client in one iteration of the loop."""
 
 OK, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 0, 3, 5, 6, 7
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
@@ -50,9 +50,8 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses everything from the moment its session has ended; that it has is told by an
-# event which may still wait in its queue. Whoever waits for an answer gets it from that event, so
-# a refusal needs no treatment of its own.
+# The client refuses every request once its session has ended, while the event of the end may still
+# be queued. That event also fails all pending answers, so the refusal itself is ignored.
 ended = suppress(ConnectionError)
 
 PacketInHandler = Callable[[list[tuple[bytes, Metadata]]], None]
@@ -73,15 +72,15 @@ class Status(tuple[int, str]):
 
 
 class SwitchPorts(NamedTuple):
-    """The ports that a switch has: by number whether the link is up; and its CPU port, if any."""
+    """A switch's ports: whether the link is up, by number of the port; and its CPU port, if any."""
 
     links: dict[int, bool]
     cpu_port: int | None
 
 
 class Step(NamedTuple):
-    """One step of a packet in the switch: of what kind ("table", "fate", ...), the name of the
-    table or the like, and particulars by name. Numbers of the program are hexadecimal."""
+    """One step of a packet in the switch: kind ("table", "fate", ...), name of the table or other
+    object, and details by name. Numbers of the P4 program are hexadecimal."""
 
     kind: str
     name: str
@@ -89,7 +88,7 @@ class Step(NamedTuple):
 
 
 class P4RuntimeError(Exception):
-    """The switch refused a request, or the session is over."""
+    """The switch refused a request, or the session has ended."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code_name(code)}: {message}" if message else code_name(code))
@@ -97,18 +96,18 @@ class P4RuntimeError(Exception):
 
 
 WriteOutcome: TypeAlias = list[Status] | P4RuntimeError
-"""[] when all updates were applied, else a status for each; or the batch got no answer."""
+"""[] if all updates were applied, else one status for each. An error if the batch got no answer."""
 
 
 def code_name(code: int) -> str:
-    """The name of a canonical gRPC code."""
+    """Returns the name of a canonical gRPC code."""
     return CODE_NAMES[code] if 0 <= code < len(CODE_NAMES) else f"code {code}"
 
 
 class Session:
-    """A session over one connection. All methods belong to the event loop's thread.
+    """A session over one connection. Call all methods from the event loop's thread.
 
-    `election_id` is the one that the client has asked with."""
+    `election_id` is the id of the client's first arbitration."""
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class Session:
     # -- life
 
     async def become_primary(self) -> None:
-        """Waits until this session may write. Raises P4RuntimeError when the session ends first."""
+        """Waits until this session may write. Raises P4RuntimeError if the session ends first."""
         await self._or_closed(self._primary.wait())
 
     def close(self) -> None:
@@ -150,16 +149,16 @@ class Session:
 
     @property
     def election_id(self) -> ElectionId:
-        """The last that was asked with."""
+        """The id of the last arbitration."""
         return self._election_id
 
     @property
     def is_primary(self) -> bool:
-        """Whether the switch takes writes from this session."""
+        """Whether the switch accepts writes from this session."""
         return self._primary.is_set() and not self.closed.done()
 
     async def ensure_pipeline(self, p4info: p4i.P4Info, device_config: bytes) -> bool:
-        """Gives the switch this pipeline unless it runs it already; returns whether it had to.
+        """Sets this pipeline unless the switch runs it already. Returns whether it was set.
 
         Raises P4RuntimeError.
         """
@@ -186,19 +185,19 @@ class Session:
                 response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
             except P4RuntimeError as error:
                 if error.code in (NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED):
-                    return False  # no pipeline yet, or it cannot be asked: give it ours
+                    return False  # no pipeline yet, or unknown: set this one
                 raise
             if response.config.cookie.cookie == cookie:
                 return True
             if response.config.cookie.cookie:
                 return False
-        # Started with its pipeline by hand, so without a cookie: look at the pipeline itself.
+        # A switch that was started with its pipeline has no cookie: compare the pipeline itself.
         return (
             response.config.p4_device_config == device_config and response.config.p4info == p4info
         )
 
     async def pipeline_cookie(self) -> int | None:
-        """What names the switch's pipeline now; None without one. Raises P4RuntimeError."""
+        """Returns the cookie of the switch's pipeline; None without one. Raises P4RuntimeError."""
         token, answer = self._expect()
         with ended:
             self._client.get_pipeline(token, self._requests.get_pipeline(True))
@@ -211,7 +210,7 @@ class Session:
         return response.config.cookie.cookie
 
     async def ports(self) -> SwitchPorts | None:
-        """Asks which ports the switch has; None if it is of a kind that does not tell. Raises
+        """Reads the switch's ports; returns None if the switch does not support this. Raises
         P4RuntimeError."""
         token, answer = self._expect()
         with ended:
@@ -225,9 +224,8 @@ class Session:
         return SwitchPorts(links, cpu_port)
 
     async def rehearse(self, port: int, packet: bytes) -> list[Step] | None:
-        """Asks what would happen to a packet that came in by `port`, step by step; None if the
-        switch is of a kind that does not tell. Nothing is sent or counted. Raises
-        P4RuntimeError."""
+        """Simulates a packet that arrives on `port`. Returns its steps, or None if the switch does
+        not support this. No packet is sent or counted. Raises P4RuntimeError."""
         token, answer = self._expect()
         with ended:
             self._client.rehearse(token, port, packet)
@@ -241,10 +239,10 @@ class Session:
     # -- requests
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Sends one batch (fields made by `messages.update`); [] when all were applied, else one
-        status per update. Raises P4RuntimeError when the batch as a whole got no answer.
+        """Sends one batch (fields made by `messages.update`). Returns [] if all were applied, else
+        one status for each update. Raises P4RuntimeError if the batch as a whole got no answer.
 
-        `atomic` asks for all or nothing, between two packets; not every target can.
+        `atomic` requests all or nothing, between two packets; not every target supports it.
         """
         token, answer = self._expect()
         with ended:
@@ -255,10 +253,10 @@ class Session:
         return outcome
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """The same, on its way when this returns; `done` hears of it as soon as the loop does.
+        """Sends one batch like `write`, and returns at once. The loop calls `done` with the result.
 
-        For writes by the packet, which a task for each would cost more than they do. Raises
-        P4RuntimeError when the session is over; one that ends later is told to `done`.
+        For writes triggered by packets, for which a task would cost more than the write itself.
+        Raises P4RuntimeError if the session has ended. If it ends later, `done` gets the error.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -279,12 +277,12 @@ class Session:
         return [Status((code, message))] * number
 
     async def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """All entities that match, in the parts in which they come. Raises P4RuntimeError."""
+        """Yields all matching entities, in the switch's parts. Raises P4RuntimeError."""
         async for part in self.read_parts(entities):
             yield _entities_of(part)
 
     async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
-        """The same as encoded ReadResponses."""
+        """Yields the same as encoded ReadResponses."""
         token, answer = self._expect()
         parts = self._parts[token] = asyncio.Queue()
         answer.add_done_callback(lambda _: parts.put_nowait(None))
@@ -300,14 +298,14 @@ class Session:
     def set_packet_metadata(
         self, packet_in: list[tuple[int, int]], packet_out: list[tuple[int, int]]
     ) -> None:
-        """Says which metadata travel with packets; packet-ins arrive from then on."""
+        """Sets the layout of packet metadata; packet-ins arrive from then on."""
         self._client.set_packet_metadata(packet_in, packet_out)
         self._takes_packets = True
 
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
-        """Sends packets; returns how many the bounded queue took, in order.
+        """Sends packets in order. Returns how many the bounded queue accepted.
 
-        None before `set_packet_metadata`, and none after the end.
+        It accepts none before `set_packet_metadata` and after the session's end.
         """
         if not self._takes_packets or self.closed.done():
             return 0
@@ -364,7 +362,7 @@ class Session:
             case ("closed", code, message):
                 self._closed(P4RuntimeError(code, message))
             case _:
-                pass  # connected; capabilities, digests, idle timeouts: nobody asked for them
+                pass  # "connected"; capabilities, digests and idle timeouts were not requested
 
     def _answer(self, token: int, result: object) -> None:
         answer = self._answers.pop(token, None)
@@ -390,7 +388,7 @@ class Session:
         highest = election or self._election_id
         if is_primary:
             if highest != self._election_id:
-                return  # about the id that was asked for before
+                return  # an answer to the previous id
             if is_question(self._election_id):
                 self._ask_above(self._election_id)
                 return
@@ -403,7 +401,7 @@ class Session:
                 )
             )
         elif code == NOT_FOUND and highest >= self._election_id:
-            self._ask_above(highest)  # of a controller that is gone
+            self._ask_above(highest)  # the highest id's controller is gone
         elif highest == LARGEST:
             self.is_standby = True
             self.arbitration = (
@@ -415,7 +413,8 @@ class Session:
             self.arbitration = f"another controller is primary (election id {highest})"
 
     def _ask_above(self, seen: ElectionId) -> None:
-        """Asks again on the same stream; ends the session where there is no higher id."""
+        """Arbitrates again on the same stream with a higher id; ends the session if there is
+        none."""
         wanted = above(seen)
         if wanted is None:
             self._end(
@@ -454,7 +453,7 @@ class Session:
 
 
 def pipeline_cookie(p4info: p4i.P4Info, device_config: bytes) -> int:
-    """A number that names a pipeline: the digest of its two files."""
+    """Returns a number that identifies a pipeline: the digest of its two files."""
     digest = hashlib.sha256(p4info.SerializeToString(deterministic=True))
     digest.update(device_config)
     return int.from_bytes(digest.digest()[:8], "big") or 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys for a connection to the switch, and a check that its socket is not another user's.
+"""Reads the keys for a connection to the switch, and checks the owner of the switch's socket.
 
-Files are read anew for every connection, so that renewed certificates need no restart. A bad file
-is an error of that connection, which is tried again like any other. Depends on connection_config.
+Files are read for every connection, so that renewed certificates need no restart. A bad file fails
+that connection, which is retried like any other. Depends on connection_config.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sluice.p4runtime.session import FAILED_PRECONDITION, PERMISSION_DENIED, P4R
 MAXIMUM_PEM = 1 << 20
 
 Keys = tuple[bytes, bytes, bytes]
-"""CA certificate, own certificate with its chain, own key: PEM each."""
+"""CA certificate, own certificate with its chain, own key; all PEM."""
 
 
 def prepare(switch: SwitchConfig) -> Keys | None:
-    """The keys for the next connection, None without TLS. Raises P4RuntimeError."""
+    """Returns the keys for the next connection; None without TLS. Raises P4RuntimeError."""
     if isinstance(switch.address, UnixAddress):
         _check_owner(switch.address.path)
     return None if switch.tls is None else _read_keys(switch.tls)
 
 
 def _check_owner(path: Path) -> None:
-    """Refuses a socket of another user's. The client reports a socket that is absent."""
+    """Raises P4RuntimeError for another user's socket. The client reports a missing socket."""
     try:
         found = path.stat()
     except OSError:

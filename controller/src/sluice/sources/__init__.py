@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where events come from: FPM, the kernel, the host's interfaces, punted packets.
+"""Sources of events: FPM, the kernel, the host's interfaces, punted packets.
 
-All sources have one shape. `fileno()` is readable while there may be something to read;
-`poll(limit)` gives about `limit` events and never blocks, an empty list meaning that nothing is
-left for now. So the controller drains each in bounded slices, and what waits, waits in the kernel's
-or the native module's bounded queue. `counters` names what was refused or went wrong.
+All sources have the same interface. `fileno()` is readable while events may wait. `poll(limit)`
+returns about `limit` events and never blocks; an empty list means that none is left for now. So the
+controller drains each source in bounded slices, while further events wait in a bounded queue of the
+kernel or the native module. `counters` counts refusals and errors by name.
 """

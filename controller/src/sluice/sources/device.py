@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network devices, asked about directly (netdevice(7)), and which controller has which.
+"""Network devices by name (netdevice(7)), and the controllers' claims on them.
 
-A claim is a locked file in a directory that only its owner may enter: an abstract socket's name,
-which was used before, could be taken by any local user, and then no controller started.
+A claim is a locked file in a directory that only its owner may enter. The name of an abstract
+socket is no alternative: any local user could bind it and so keep a controller from starting.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
-"""How often a TAP is made again because somebody else had opened it at once."""
+"""Attempts to create a TAP that another user opens before it has an owner."""
 CLOSING_SECONDS = 5.0
-"""How long TAPs are waited for, until the last controller's queues are the keeper's alone."""
+"""Time limit until only the keeper has queues of TAPs that the last controller left."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 
 
 class Devices:
-    """The network devices of the namespace that the process is in, by name."""
+    """The network devices of the process's namespace, by name."""
 
     def __init__(self, claims: Path = CLAIMS) -> None:
         self._directory = claims
@@ -42,10 +42,10 @@ class Devices:
         self._claims: dict[str, tuple[Path, int]] = {}
 
     def claim(self, name: str) -> None:
-        """Claims a device for this process, until `release`, `close`, or the process ends.
+        """Claims a device for this process until `release`, `close` or the end of the process.
 
-        Several processes may open one TAP; two controllers must not. Raises OSError: EBUSY when
-        another controller has claimed it, EPERM when other users could.
+        Several processes may open one TAP, but two controllers must not. Raises OSError: EBUSY if
+        another controller has claimed it, EPERM if the directory would let other users claim it.
         """
         _make_private(self._directory)
         path = self._directory / f"{_namespace()}-{name}"
@@ -60,30 +60,31 @@ class Devices:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
                     break
-            os.close(file)  # its owner removed it meanwhile
+            os.close(file)  # the previous owner removed the file meanwhile
         self._claims[name] = path, file
 
     def release(self, name: str) -> None:
-        """Gives up a claim."""
+        """Releases a claim."""
         path, file = self._claims.pop(name)
         path.unlink(missing_ok=True)
         os.close(file)
 
     def close(self) -> None:
-        """Gives up all claims."""
+        """Releases all claims."""
         for name in list(self._claims):
             self.release(name)
 
     @contextmanager
     def reserved(self, name: str) -> Iterator[int]:
-        """Makes the TAP, or opens one that is there, and lets this user alone open it from now on.
-        Gives the descriptor of a queue of it, which is closed in the end.
+        """Creates the TAP or opens an existing one, and makes this user its owner, who alone may
+        open it. Yields the descriptor of one of its queues and closes it at the end. The TAP exists
+        at least until then. Raises OSError.
 
-        Without an owner every local user may, where /dev/net/tun is open to all: a queue of it
-        reads what the host sends, and speaks to the host in the switch's place, for as long as the
-        TAP lives. One system call makes a TAP and the next gives it its owner; the number of queues
-        tells whether somebody opened one in between, and then the TAP is removed and made again.
-        Inside, the TAP stays; raises OSError.
+        A TAP without an owner can be opened by every local user where /dev/net/tun is open to all.
+        A foreign queue reads what the host sends, and can send to the host in the switch's place,
+        for the TAP's lifetime. One system call creates the TAP and the next sets its owner. The
+        number of queues shows whether another user opened one in between; then the TAP is removed
+        and created again.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)
@@ -103,7 +104,7 @@ class Devices:
         silence(name)
 
     def has_carrier(self, name: str) -> bool:
-        """Whether a device of this name is there, up, and has a carrier."""
+        """Whether a device of this name exists, is up, and has a carrier."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
             try:
                 answer = fcntl.ioctl(control, SIOCGIFFLAGS, IFREQ.pack(name.encode(), 0))
@@ -114,12 +115,12 @@ class Devices:
 
 
 def _open_queue(name: str) -> int:
-    """A queue of the TAP, which belongs to this user from then on. Raises OSError."""
+    """Opens a queue of the TAP and makes this user the TAP's owner. Raises OSError."""
     queue = os.open(CLONE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
         fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-        # The kernel looks at its whole IPv6 FIB when it is told, even of the same owner.
+        # Only if needed: the kernel walks its whole IPv6 FIB on every TUNSETOWNER.
         if owner_of(name) != os.geteuid():
             fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
     except OSError:
@@ -129,12 +130,11 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
-    """Whether nobody has a queue but this process and, of a TAP that was there, its keepers: one
-    of each controller that ended within the grace. That of the one that stands in, by its lock, is
-    attached, all others are not.
+    """Whether only this process and, if the TAP existed, its keepers have queues of it.
 
-    The keeper of a controller that was killed may take a moment to do either, which it has until
-    `until` (monotonic).
+    There is one keeper for each controller that ended within the grace. Only the keeper that stands
+    in, which holds the stand-in lock, may have an attached queue. A killed controller's keeper has
+    until `until` (monotonic) to detach its queue or to take the lock.
     """
     while True:
         attached, detached = queues_of(name)
@@ -156,12 +156,14 @@ def _exists(name: str) -> bool:
 
 
 def _namespace() -> int:
-    """The number of the calling thread's network namespace, unique while it exists."""
+    """Returns the inode number of the calling thread's network namespace, unique while the
+    namespace exists."""
     return Path("/proc/thread-self/ns/net").stat().st_ino
 
 
 def _make_private(directory: Path) -> None:
-    """A directory of mode 0700 that is ours. Raises OSError."""
+    """Creates the directory, or checks that this user or root owns it; sets mode 0700. Raises
+    OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid not in (0, os.geteuid()):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin socket of an ESP engine: a line asks, a line answers (`wire.esp_admin`).
+"""Client of an ESP engine's admin socket: one line per request and per answer (`wire.esp_admin`).
 
-One request at a time. Whoever listens on the socket gets keys, so it must be of this user or root.
-A line with keys is sent from its own buffer and overwritten. Everything is bounded: the time for an
-answer, and its size. Depends on wire.
+There is one request at a time. The listener receives keys, so it must run as this user or root. A
+line with keys is sent from its own buffer, which is overwritten afterwards. Time and size of an
+answer are bounded. Depends on wire.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sluice.wire.esp_admin import (
 )
 
 PATIENCE = 5.0
-"""Seconds for an answer."""
+"""Seconds until an answer is overdue."""
 LONGEST_ANSWER = 64 << 20
 """Bytes; an SA takes about 600."""
 CHUNK = 1 << 16
@@ -40,7 +40,7 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class EspEngine:
-    """A connection to one engine, opened where it is needed.
+    """A connection to one engine, opened on demand.
 
     All calls raise EngineUnreachableError.
     """
@@ -67,7 +67,7 @@ class EspEngine:
     async def add(
         self, settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool
     ) -> None:
-        """Gives the engine an SA. Raises EngineRefusalError."""
+        """Adds an SA to the engine. Raises EngineRefusalError."""
         line = add_request(settings, number, keys, resume=resume)
         try:
             await self._ask(line)
@@ -75,7 +75,7 @@ class EspEngine:
             line[:] = bytes(len(line))
 
     async def delete(self, settings: SaSettings, number: int) -> None:
-        """Has the engine end an SA. Raises EngineRefusalError."""
+        """Deletes an SA from the engine. Raises EngineRefusalError."""
         await self._ask(delete_request(settings, number))
 
     async def _ask(self, line: bytes | bytearray) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class EspEngine:
         except EngineAnswerError as error:
             raise self._lost(str(error)) from error
         except asyncio.CancelledError:
-            self.close()  # an answer that comes later is no answer to the next request
+            self.close()  # a late answer must not be taken for the answer to the next request
             raise
         if "error" in found:
             raise EngineRefusalError(str(found["error"]))

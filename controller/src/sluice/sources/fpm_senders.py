@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose routes an FPM session brings: those of other network namespaces are told from home's.
+"""Tells routes of the session's network namespace from routes of other namespaces.
 
-A zebra with `-n` has a network namespace for each VRF, and sends the routes of all of them as the
-main table's, with interface numbers that are another namespace's. Taken for the default VRF's, they
-would lead its packets into another VRF. But zebra writes the port of the netlink socket by which it
-writes a route to the kernel into each message (nlmsg_pid), and has one in each namespace. The
-kernel tells the ports of a namespace's sockets (/proc/net/netlink).
+A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
+routes of the main table, with interface indexes of their own namespace. If these were taken for the
+default VRF's, they would send its packets into another VRF. zebra uses one netlink socket for each
+namespace, and writes the port of that socket into each FPM message (nlmsg_pid). The kernel lists
+the ports of a namespace's sockets in /proc/net/netlink.
 
-Senders are believed until one of them is found to have a socket of the session's namespace: whoever
-is no zebra writes what it likes there. Depends on nothing.
+All senders are accepted until one of them is found to have a socket in the session's namespace: a
+peer other than zebra may write any value to nlmsg_pid. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from enum import Enum
 from pathlib import Path
 
 SENDER = slice(12, 16)
-"""Of a payload: nlmsg_pid of its first message. All messages of a payload are of one route."""
+"""Position of the first message's nlmsg_pid in a payload, whose messages all are of one route."""
 SOCKETS = Path("/proc/thread-self/net/netlink")
 NETLINK_ROUTE = "0"
 REMEMBERED = 64
 
 
 class Verdict(Enum):
-    """What a message is worth."""
+    """Whether a message is accepted."""
 
     TAKEN = 0
     FOREIGN = 1
     MISLED = 2
-    """It is home's, and what was taken before it was not: that has to be forgotten."""
+    """It is of the session's namespace, but earlier accepted ones were not. The caller must forget
+    the routes of the latter."""
 
 
 def is_port_here(port: int) -> bool:
-    """Whether a program's netlink socket for routes has this port, in the calling thread's
-    namespace. Port 0 is the kernel's. Nothing is known where the kernel does not tell."""
+    """Whether a program's NETLINK_ROUTE socket in the calling thread's namespace has this port.
+    False for port 0, the kernel's, and where /proc/net/netlink cannot be read."""
     try:
         lines = SOCKETS.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -56,17 +57,17 @@ class Senders:
         self._taken: set[bytes] = set()
         self._foreign: set[bytes] = set()
         self._here = False
-        """Whether one that was taken has a socket here."""
+        """Whether an accepted sender has a socket in this namespace."""
         self.left_out = 0
-        """Payloads of this session that were not taken."""
+        """Payloads of this session that were not accepted."""
 
     def begin(self) -> None:
-        """A session opens. Who was found to be foreign stays so."""
+        """Starts a session. Senders that were found to be foreign stay foreign."""
         self._taken, self._here = set(), False
         self.left_out = 0
 
     def judge(self, payload: bytes) -> Verdict:
-        """What the messages of a payload are worth."""
+        """Returns the verdict on a payload's messages, and counts a payload that is left out."""
         verdict = self._judge(payload[SENDER])
         self.left_out += verdict is not Verdict.TAKEN
         return verdict

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A defect of zebra (8.4.4): next-hop groups that it replays short of a leg, and never completes.
+"""Works around a defect of zebra 8.4.4: replayed next-hop groups that stay incomplete.
 
-A group that is replayed to a new FPM session while the link of one of its next hops is down comes
-without that leg. When the link is back, zebra announces the next hop and the route again, but not
-the group: its RIB has both legs, its FPM peer one, for ever. Seen in tests/goldens/fpm/link.fpm.
-(`no fpm use-next-hop-groups` in zebra's configuration avoids groups altogether.)
+If the link of a group's next hop is down during the replay to a new FPM session, zebra sends the
+group without that leg. When the link is up again, zebra announces the next hop and the route again,
+but not the group. Then its RIB has both legs, but its FPM peer only one, for ever. Recorded in
+tests/goldens/fpm/link.fpm. (`no fpm use-next-hop-groups` in zebra's configuration avoids groups.)
 
-`GroupDoubt` sees the pattern and says when a new replay is due. Pure.
+`GroupDoubt` detects this pattern and reports that a new replay is due. Pure.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from sluice.model import (
 
 
 class GroupDoubt:
-    """Follows links and one FPM session after another."""
+    """Tracks links, and the next hops of the current FPM session."""
 
     def __init__(self) -> None:
         self._running: dict[int, bool] = {}
-        # Of the present session: links that were down when it opened, single next hops, groups.
+        # State of the current session: links that were down when it opened, single next hops, and
+        # whether it has groups.
         self._down_at_open: set[int] = set()
         self._singles: dict[int, NexthopObjectUpdated] = {}
         self._has_groups = False
 
     def note_link(self, event: LinkChanged) -> None:
-        """Takes notice of a link of the host."""
+        """Records the state of a link of the host."""
         self._running[event.ifindex] = event.up and event.carrier
 
     def note(self, event: RouteEvent) -> bool:
-        """Takes notice of an event of the session; True when its groups cannot be trusted."""
+        """Records an event of the session. Returns True if a group may lack a leg."""
         if isinstance(event, FpmSessionOpened):
             self._down_at_open = {link for link, running in self._running.items() if not running}
             self._singles = {}
@@ -52,7 +53,7 @@ class GroupDoubt:
         return False
 
     def _has_recovered(self, event: NexthopObjectUpdated) -> bool:
-        """Whether a next hop's link is up that was down when the session opened."""
+        """Whether a next hop's link was down when the session opened and is up now."""
         link = event.nexthop.ifindex if event.nexthop is not None else None
         gateway = event.nexthop.address if event.nexthop is not None else None
         if link is None or gateway is None or link not in self._down_at_open:

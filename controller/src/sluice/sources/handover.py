@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller leaves to its stand-in, and which process stands in for whom.
+"""Hands the fast path's tables to a stand-in, and finds the process that stands in at a TAP.
 
-`Handover` is memory that the keeper of the TAPs shares (`sources.tap_keeper`). The controller keeps
-in it the tables of the fast path for as long as packets pass between switch and host. A controller
-that is killed leaves them there; one that ends by itself, or that has no session with the switch,
-leaves nothing. What was being written at the moment of death does not count.
+`Handover` is memory that the controller shares with the keeper of the TAPs (`sources.tap_keeper`).
+While packets pass between switch and host, it contains the tables of the fast path. A controller
+that is killed leaves them there. A controller that ends by itself, or has no session with the
+switch, leaves nothing. A checksum rejects tables that were only partly written when it was killed.
 
-A process that stands in holds a lock for each TAP, beside the claims of `sources.device`. By the
-lock it is found, and ended, by who takes its place. Linux only; the standard library alone, so that
-the keeper stays small.
+A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. Its
+successor finds the process by this lock, and ends it. Linux only. Uses the standard library alone,
+so that the keeper stays small.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 CLAIMS = Path("/run/sluice/interfaces")
-"""One for the host: a claim's file is named after the network namespace and the interface."""
+"""One directory for the host. A claim's file name contains network namespace and interface."""
 ENDING_SECONDS = 5.0
-# Length and checksum of what follows.
+# Length and checksum of the tables behind it.
 HEADER = Struct("=QI")
 # struct flock: type, whence, start, length, process
 FLOCK = Struct("@hhqqi0q")
 
 Tables: TypeAlias = dict[str, Any]
-"""See `sluice.fast_path`, which makes them, and `sources.stand_in`, which uses them."""
+"""Made by `sluice.fast_path`, used by `sources.stand_in`."""
 
 
 class Handover:
@@ -45,23 +45,24 @@ class Handover:
         self.file = os.memfd_create("sluice-handover", os.MFD_CLOEXEC)
 
     def give(self, tables: Tables) -> None:
-        """Leaves these tables to the stand-in, in the place of those before."""
+        """Replaces the tables for the stand-in."""
         self.withdraw()
         body = marshal.dumps(tables)
         os.pwrite(self.file, HEADER.pack(len(body), zlib.crc32(body)) + body, 0)
 
     def withdraw(self) -> None:
-        """Leaves nothing, keys neither: nobody is to stand in."""
+        """Removes the tables with their keys, so that no process stands in."""
         os.ftruncate(self.file, 0)
 
     def close(self) -> None:
-        """Leaves nothing, for good."""
+        """Removes the tables and closes the memory."""
         self.withdraw()
         os.close(self.file)
 
 
 def left_in(file: int) -> Tables | None:
-    """What the controller has left; None where that is nothing, or not whole."""
+    """Returns the tables that the controller has left; None if there are none or they are
+    incomplete."""
     header = os.pread(file, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
@@ -69,20 +70,20 @@ def left_in(file: int) -> Tables | None:
     body = os.pread(file, length, HEADER.size)
     if not length or len(body) != length or zlib.crc32(body) != checksum:
         return None
-    # This program wrote it, into memory that only it and its keeper have open.
+    # marshal is safe here: only this program and its keeper have the memory open.
     tables: Tables = marshal.loads(body)  # noqa: S302
     return tables
 
 
 class StandInLocks:
-    """The locks of one stand-in, for the TAPs in the network namespace of the calling thread."""
+    """The locks of one stand-in for TAPs in the calling thread's network namespace."""
 
     def __init__(self, names: Sequence[str], claims: Path = CLAIMS) -> None:
         self._paths = [_path(name, claims) for name in names]
         self._files: list[int] = []
 
     def take(self) -> None:
-        """Takes all locks for this process. Raises BlockingIOError where another has one."""
+        """Takes all locks for this process. Raises BlockingIOError if another process has one."""
         try:
             for path in self._paths:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -93,14 +94,15 @@ class StandInLocks:
             raise
 
     def release(self) -> None:
-        """Gives up all locks. The files stay: who removed one could remove another's."""
+        """Releases all locks. The files stay, since removing one could remove the file that another
+        process has locked."""
         for file in self._files:
             os.close(file)
         self._files.clear()
 
 
 def holder(name: str, claims: Path = CLAIMS) -> int | None:
-    """The process that stands in at this TAP; None: nobody does."""
+    """Returns the process that stands in at this TAP, or None."""
     try:
         file = os.open(_path(name, claims), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -114,8 +116,8 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 
 
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
-    """Ends whoever stands in at one of these TAPs; returns when it is gone, with its queues and its
-    sessions. Raises OSError when it cannot be ended."""
+    """Kills each process that stands in at one of these TAPs. Returns when it has ended, and its
+    queues and sessions are closed. Raises OSError if it does not end."""
     for name in names:
         pid = holder(name, claims)
         while pid is not None:
@@ -127,7 +129,7 @@ def _end(name: str, pid: int, claims: Path) -> None:
     with suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:
-            if holder(name, claims) != pid:  # the number may be another's by now
+            if holder(name, claims) != pid:  # the pid may be another process's by now
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
             waiting = select.poll()
@@ -140,5 +142,5 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # The claims of controllers begin with the namespace's number.
+    # Distinct from the claims of controllers, which begin with the namespace's number.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

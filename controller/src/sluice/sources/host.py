@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces: one TAP for each layer-3 interface, by which FRR and the kernel use the switch.
+"""Host interfaces: one TAP for each layer-3 interface, through which FRR and the kernel use the
+switch.
 
-A TAP carries the interface's addresses; its carrier follows that of the port's device. What the
-pipeline punts for the host goes in there, what the host sends comes out as HostFrame.
+A TAP carries the interface's addresses, and its carrier follows the carrier of the port's device.
+Packets that the pipeline punts to the host are written to the TAP. Frames that the host sends are
+read from it as HostFrame.
 
-The kernel must never forward: its forwarding is switched off for each TAP (sources.silence), and in
-case somebody switches it on again, a frame whose IP source is not one of this router's addresses in
-the interface's VRF goes nowhere and is counted. Own addresses come from the kernel's events, see
-`apply`; those of other interfaces than ours belong to the VRF that the kernel has these in. Those
-of a macvlan device on a TAP (VRRP's virtual router) are own ones only while it works: at other
-times they are another router's. Such a device is silenced like the TAP below it, and in its VRF.
+Invariant: the kernel never forwards. Its forwarding is off on each TAP (sources.silence). In case
+another program switches it on, a frame is dropped and counted unless its IP source is an own
+address of this router in the interface's VRF.
 
-A TAP is separated when it and all macvlan devices on it belong to the kernel's VRF device of its
-VRF, or when it is in a network namespace of its VRF's own: then the kernel keeps the VRFs apart.
-For all other TAPs, and until the kernel has told, `shared_stack` says what keeps them apart. Probes
-of neighbours (sources.neighbor_probe) have done their work in the kernel and end here.
+Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
+belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
+TAP (VRRP's virtual router) is an own address only while the device works; at other times another
+router has it. A macvlan device gets the same kernel settings as the TAP below it, and its VRF.
+
+A TAP is separated when the kernel keeps its VRF apart from the others. Either the TAP and all
+macvlan devices on it belong to the kernel's VRF device of its VRF, or the TAP is in a network
+namespace of its own VRF. For all other TAPs, and until the kernel has reported its links, the rules
+of `shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only have to pass
+through the kernel, so they are dropped here.
 
 Depends on `sluice._native.TapSet` (or anything shaped like it) and the kernel monitor's requests.
 """
@@ -69,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 class Taps(Protocol):
-    """What is used of `sluice._native.TapSet`."""
+    """The methods of `sluice._native.TapSet` that are used."""
 
     def add(
         self,
@@ -81,10 +86,10 @@ class Taps(Protocol):
         base: int = 0,
         queue: int | None = None,
     ) -> int:
-        """Creates the TAP, down, or takes the open `queue` of one; its ifindex plus `base`."""
+        """Creates the TAP, down, or uses an open `queue` of it. Returns its ifindex plus `base`."""
 
     def remove(self, index: int) -> None:
-        """Lets a TAP go."""
+        """Removes a TAP from the set."""
 
     def set_up(self, index: int, up: bool) -> None:
         """Sets IFF_UP."""
@@ -93,27 +98,27 @@ class Taps(Protocol):
         """Sets the carrier."""
 
     def fileno(self) -> int:
-        """Readable while `read` has something to give."""
+        """Readable while `read` has frames."""
 
     def read(self, max_frames: int) -> list[tuple[int, bytes]]:
-        """(ifindex, frame) in order of arrival."""
+        """Returns (ifindex, frame) pairs in order of arrival."""
 
     def write(self, frames: list[tuple[int, bytes]]) -> int:
-        """Gives frames to the host; how many it took."""
+        """Sends frames to the host. Returns how many it accepted."""
 
 
 class Addresses(Protocol):
-    """What is used of the kernel monitor."""
+    """The methods of the kernel monitor that are used."""
 
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """Gives an interface an address."""
+        """Adds an address to an interface."""
 
     def remove_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """Takes an address from an interface."""
+        """Removes an address from an interface."""
 
 
 class PassingTap(NamedTuple):
-    """A TAP, with the MAC addresses that the host's IP frames on it come from."""
+    """A TAP, with the source MAC addresses of the host's IP frames on it."""
 
     ifindex: int
     l3_if: int
@@ -122,7 +127,7 @@ class PassingTap(NamedTuple):
 
 
 class TapPlace(NamedTuple):
-    """A network namespace in which TAPs are made: `inside` calls a function there."""
+    """A network namespace that holds TAPs. `inside` calls a function in the namespace."""
 
     inside: Callable[[Callable[[], Any]], Any]
     devices: Devices
@@ -130,8 +135,8 @@ class TapPlace(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """What a frame's way depends on: the TAPs, and by VRF the addresses that are own ones in this
-    VRF and in no other of the same host stack."""
+    """The state that decides whether a frame passes: the TAPs, and for each VRF its source
+    addresses. These are own addresses in this VRF and in no other VRF of the same host stack."""
 
     taps: list[PassingTap]
     sources: dict[int, set[Address]]
@@ -153,11 +158,15 @@ class HostInterfaces:
         on_change: Callable[[Passing], None] | None = None,
         places: Mapping[int, TapPlace] | None = None,
     ) -> None:
-        """`devices` and `guard` are of the namespace that the process runs in, `places` has those
-        of others, by number. `guard` is called with the name of each TAP before a frame can be read
-        from it, `join` with its name and VRF before it is up, `on_change` by `publish` with what
-        the ways of frames depend on. `is_probe` is asked of what the host sends, with the TAP's
-        index. `tables` maps kernel routing tables to VRFs."""
+        """`devices` and `guard` belong to the namespace that the process runs in. `places` has
+        those of the other namespaces, by number.
+
+        `guard` is called with the name of each TAP before a frame can be read from it.
+        `join` is called with a TAP's name and VRF before the TAP is up.
+        `publish` calls `on_change` with the new `Passing`.
+        `is_probe` tests each frame that the host sends, given the TAP's index.
+        `tables` maps kernel routing tables to VRFs.
+        """
         self._taps = taps
         self._kernel = kernel
         self._is_probe = is_probe
@@ -168,33 +177,34 @@ class HostInterfaces:
         self._places = {HOME: TapPlace(lambda act: act(), self._devices, guard), **(places or {})}
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
-        # Of a TAP, and of a macvlan device on it; of other interfaces the kernel's VRF counts.
+        # VRFs of TAPs and of macvlan devices on them. For other interfaces the kernel's VRF counts.
         self._vrf: dict[int, int] = {}
         self._kernel_vrfs = KernelVrfs(tables or {})
         # TAPs whose VRF the kernel keeps apart from the others.
         self._separated: set[int] = set()
-        # The MAC address of a TAP, and of a macvlan device on it.
+        # MAC addresses of TAPs and of macvlan devices on them.
         self._macs: dict[int, Mac] = {}
-        # What the configuration says, by the TAP's ifindex.
+        # Configured addresses by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
         # Name of a port's device -> the TAPs that follow its carrier; the device's ifindex -> name.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
         # Own addresses, with the interfaces that have them.
         self._own: dict[Address, set[int]] = {}
-        # Macvlan devices, each with the TAP below it, and those of them that do not work.
+        # Macvlan devices, each with the TAP below it; and the macvlan devices that do not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
-        # Those that could not be silenced.
+        # Macvlan devices that could not be silenced.
         self._loud: set[int] = set()
         self.counters: Counter[str] = Counter()
 
     # --- set-up ----------------------------------------------------------------------------------
 
     def add(self, interface: InterfaceConfig) -> int:
-        """Makes the TAP of an interface, silent, addressed and up; returns its ifindex.
+        """Creates the TAP of an interface, silences it, sets it up and adds its addresses. Returns
+        its ifindex.
 
-        Raises OSError, naming what could not be done, when the kernel refuses.
+        Raises OSError with the failed step when the kernel refuses.
         """
         ifindex = self._make(interface)
         self._ifindex[interface.l3_if] = ifindex
@@ -204,7 +214,7 @@ class HostInterfaces:
         self._configured[ifindex] = frozenset(interface.addresses)
         self._is_published = False
         if interface.device is not None:
-            # At once and rightly: a TAP that outlived the last controller must not flap.
+            # Set the right carrier at once: a TAP that outlived the last controller must not flap.
             self._followers.setdefault(interface.device, []).append(ifindex)
             self._taps.set_carrier(ifindex, self._devices.has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
@@ -213,7 +223,7 @@ class HostInterfaces:
         return ifindex
 
     def _make(self, interface: InterfaceConfig) -> int:
-        """The TAP, claimed and silent but down; or nothing is left of it."""
+        """Claims, creates and silences the TAP, which stays down. A failure undoes all of it."""
         place = self._places[interface.vrf.place]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
@@ -245,20 +255,20 @@ class HostInterfaces:
         return ifindex
 
     def close(self) -> None:
-        """Gives up the claims on the interfaces; the TAPs themselves are their set's."""
+        """Releases the claims on the interfaces. The TAPs themselves belong to the `TapSet`."""
         for place in self._places.values():
             place.devices.close()
 
     def ifindex(self, l3_if: int) -> int | None:
-        """The kernel's index of the TAP of a layer-3 interface."""
+        """Returns the ifindex of a layer-3 interface's TAP."""
         return self._ifindex.get(l3_if)
 
     def l3_if(self, ifindex: int) -> int | None:
-        """The layer-3 interface whose TAP has this index."""
+        """Returns the layer-3 interface of the TAP with this ifindex."""
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Whether some interface of this host has the address, and works where it is a macvlan."""
+        """Whether an interface of this host has the address. A macvlan counts while it works."""
         return bool(self._holders(address))
 
     def _holders(self, address: Address) -> set[int]:
@@ -267,13 +277,13 @@ class HostInterfaces:
     # --- the kernel's events ---------------------------------------------------------------------
 
     def apply(self, event: KernelEvent) -> None:
-        """Takes notice of addresses (what is ours) and links (whose carrier a TAP follows)."""
+        """Applies a kernel event: tracks own addresses, carriers, VRFs and macvlan devices."""
         match event:
             case AddressAdded(ifindex, address, ours):
                 self._is_published = False
                 self._own.setdefault(address.address, set()).add(ifindex)
                 if ours and address not in self._configured.get(ifindex, {address}):
-                    # Of a TAP that outlived a controller with another configuration.
+                    # This TAP outlived a controller with another configuration.
                     self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
                 self._disown(address.address, ifindex)
@@ -294,7 +304,7 @@ class HostInterfaces:
                 self._device_changed(ifindex, None, False)
 
     def _separate(self) -> None:
-        """Links have changed: which TAPs does the kernel keep apart?"""
+        """Recomputes, after a link change, which TAPs the kernel keeps apart."""
         self._separated = {
             tap
             for tap in self._l3_if
@@ -309,8 +319,8 @@ class HostInterfaces:
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
-        """The VRFs of TAPs besides the default one, each with the kernel's VRF device that has all
-        of them; None: there is none, or not of all."""
+        """Maps each VRF that has TAPs, but the default one, to the kernel's VRF device of all its
+        TAPs. None where there is no such device, or where it does not have all TAPs."""
         devices: dict[int, str | None] = {}
         for tap in self._l3_if:
             vrf = self._vrf[tap]
@@ -320,7 +330,7 @@ class HostInterfaces:
         return devices
 
     def publish(self) -> None:
-        """Tells what the ways of frames depend on, if it has changed: call it after `apply`."""
+        """Passes the current `Passing` to `on_change` if it has changed. Call it after `apply`."""
         if self._is_published or self._on_change is None:
             return
         self._on_change(Passing(self._passing_taps(), self._sources()))
@@ -370,7 +380,8 @@ class HostInterfaces:
             self._resting.add(ifindex)
 
     def _silence_macvlan(self, ifindex: int, name: str) -> None:
-        """Until it succeeds, with the next change of the device, that does not count as working."""
+        """Silences a macvlan device. If that fails, the device does not count as working, and the
+        next change of it tries again."""
         place = self._places[namespace_of(ifindex)]
         try:
             place.inside(lambda: place.devices.silence(name))
@@ -406,10 +417,11 @@ class HostInterfaces:
     # --- packets ---------------------------------------------------------------------------------
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
-        """Gives (layer-3 interface, frame as the port received it) to the host; how many it took.
+        """Sends (layer-3 interface, frame as the port received it) pairs to the host. Returns how
+        many the host accepted.
 
-        The VLAN tag that made the frame this interface's is taken off. What the host might answer
-        in another VRF is dropped and counted.
+        Removes the VLAN tag that selected the interface. Drops and counts frames that the host
+        might answer in another VRF.
         """
         batch: list[tuple[int, bytes]] = []
         for l3_if, frame in frames:
@@ -431,15 +443,15 @@ class HostInterfaces:
         return tap in self._separated and namespace_of(tap) == HOME
 
     def _is_shared(self, tap: int) -> bool:
-        """Whether a TAP of another VRF than the default one is in the default VRF's stack."""
+        """Whether a TAP of a VRF other than the default one is in the default VRF's stack."""
         return self._vrf.get(tap, DEFAULT_VRF) != DEFAULT_VRF and tap not in self._separated
 
     def fileno(self) -> int:
-        """Readable while the host has sent something; call `poll` until it gives an empty list."""
+        """Readable while frames of the host wait; call `poll` until it returns an empty list."""
         return self._taps.fileno()
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """At most `limit` frames that the host sent and that may leave; empty: none is left."""
+        """Returns at most `limit` frames of the host that may leave; empty when none is left."""
         while frames := self._taps.read(limit):
             passed: list[HostFrame] = []
             for ifindex, frame in frames:
@@ -455,7 +467,7 @@ class HostInterfaces:
         return []
 
     def _refuse(self, ifindex: int, frame: bytes) -> str | None:
-        """Why a frame of the host must not leave, as a counter's name; None when it may."""
+        """Returns why a frame of the host must not leave, as a counter's name; None if it may."""
         if self._is_probe(ifindex, frame):
             return "neighbor_probe"
         try:
@@ -465,7 +477,7 @@ class HostInterfaces:
             packet = frame[header.payload_offset :]
             is_ip = header.ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
             if is_ip and header.source not in self._own_macs(ifindex):
-                # A macvlan device that was moved to another namespace.
+                # From a macvlan device that was moved to another namespace.
                 return "foreign_ethernet_source"
             if is_ip and is_esp(packet):
                 return "esp_of_the_kernel"
@@ -482,7 +494,7 @@ class HostInterfaces:
         return None if is_link_protocol(header.ethertype, frame) else "other_protocol"
 
     def _own_macs(self, ifindex: int) -> set[Mac]:
-        """The MAC addresses of a TAP and of the macvlan devices on it."""
+        """Returns the MAC addresses of a TAP and of the macvlan devices on it."""
         above = (macvlan for macvlan, below in self._macvlans.items() if below == ifindex)
         return {self._macs[one] for one in (ifindex, *above) if one in self._macs}
 
@@ -508,12 +520,12 @@ class HostInterfaces:
         return None
 
     def _vrf_of(self, ifindex: int) -> int | None:
-        """The VRF in which the addresses of an interface count."""
+        """Returns the VRF in which the addresses of an interface count."""
         vrf = self._vrf.get(ifindex)
         return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
 
     def _is_apart(self, ifindex: int) -> bool:
-        """Whether an interface's addresses are in a stack of a VRF of their own."""
+        """Whether an interface's addresses are in a host stack that only its VRF uses."""
         tap = self._macvlans.get(ifindex, ifindex)
         if tap in self._l3_if:
             return tap in self._separated
@@ -521,7 +533,7 @@ class HostInterfaces:
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:
-    """Whether a frame is of the non-IP protocols that a router speaks: ARP, LLDP, IS-IS."""
+    """Whether a frame belongs to a non-IP protocol that a router speaks: ARP, LLDP, IS-IS."""
     if ethertype < ETHERTYPE_MINIMUM:
         return frame[14:17] == ISIS_LLC
     return ethertype in (ETHERTYPE_ARP, ETHERTYPE_LLDP)

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the source ports of IKE for the users who may run it.
+"""Reserves the source ports of IKE for the users who may run it.
 
-The generated rules bypass what this router sends from UDP ports 500 and 4500, to any address. Port
-4500 is not privileged on Linux, so without this every local user could send past the SPD. A
-netfilter rule looks at the user of the socket while a packet leaves: to ask for the port's owner
-later would be too late, since SO_REUSEADDR lets two users hold one port, and a socket may be closed
-again by then. The rule is for all interfaces of the network namespace but loopback, since others
-may stand above a host interface (macvlan, ipvlan). It comes before the host interfaces. Each of
-these has the rule once more at its own exit (`guard`, netdev egress, Linux 5.16): packets that had
-passed the first place earlier, and wait for a neighbour's address, meet it there, and so do those
-of a device that was moved to another namespace. Behind that exit there is only the device's
-queueing discipline, which may hold packets from before (fq up to 10 s, for SO_TXTIME): it is taken
-away.
+The generated rules bypass packets that this router sends from UDP ports 500 and 4500, to any
+address. Port 4500 is not privileged on Linux, so without this every local user could bypass the
+SPD. A netfilter rule checks the user of the socket when a packet leaves. A later lookup of the
+port's owner would be too late: SO_REUSEADDR lets two users bind one port, and the socket may be
+closed by then.
 
-The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` leaves them
-alone: the netlink socket of this process, which the keeper of the TAPs inherits. So they are there
-for as long as the TAPs are, and for the keeper's grace beside those of the next controller.
+The rule covers all interfaces of the network namespace but loopback, since a host interface may
+have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
+host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). This
+catches packets that had passed the first rule's hook before it existed and wait for neighbour
+resolution, and packets of a device that was moved to another namespace. Behind the egress hook is
+only the device's queueing discipline, which may hold earlier packets (fq up to 10 s, for
+SO_TXTIME). So it is removed.
+
+The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` skips them.
+The owner is a netlink socket of this process, which the keeper of the TAPs inherits. So the tables
+exist as long as the TAPs, and during the keeper's grace beside those of the next controller.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -37,7 +39,7 @@ IKE_PORTS = (500, 4500)
 LIBRARY = "libnftables.so.1"
 UNPRIVILEGED_PORT_START = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 ROOT = 0
-# Behind source NAT (100): the port is the one that the packet leaves with.
+# Priority 300 is after source NAT (100), so that the rule sees the port of the packet on the wire.
 RULES = """\
 table inet {table} {{
   flags owner
@@ -77,7 +79,7 @@ _PACKETS = re.compile(r"packets (\d+)")
 class IkePorts:
     """Installs the rules; `close` removes them.
 
-    Raises OSError, with what to do, where neither the rule nor the kernel keeps the ports.
+    Raises OSError, with instructions, where neither the rule nor the kernel protects the ports.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class IkePorts:
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
     ) -> None:
-        # The keepers of earlier TAPs, of this process too, have tables of their own for a while.
+        # A unique name: keepers of earlier TAPs, even of this process, keep their tables a while.
         self._table = f"sluice-ike-{os.getpid()}-{next(_numbers)}"
         self._netfilter: Netfilter | None = None
         self._guarded = 0
@@ -95,7 +97,7 @@ class IkePorts:
             self._netfilter = Netfilter()
             self._netfilter.run(_rules(RULES, self._table, numbers))
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
-            self._guard_exit(self._netfilter, "lo")  # whether the kernel can; not to stay
+            self._guard_exit(self._netfilter, "lo")  # only tests the kernel; removed at once
             self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
         except OSError as error:
             self.close()
@@ -108,8 +110,8 @@ class IkePorts:
                 ) from error
 
     def guard(self, device: str) -> None:
-        """Puts the rule at the exit of a device, for as long as that is there, and drops what a
-        queueing discipline holds behind that exit. Raises OSError."""
+        """Installs the rule at the egress hook of a device, for the device's lifetime. Drops the
+        packets in its queueing discipline, which is behind that hook. Raises OSError."""
         if self._netfilter is not None:
             self._guard_exit(self._netfilter, device)
             remove_queueing(device)
@@ -121,7 +123,7 @@ class IkePorts:
 
     @property
     def _chain(self) -> str:
-        """The chain of the device that was guarded last."""
+        """Returns the chain of the device that was guarded last."""
         return f"device{self._guarded}"
 
     @property
@@ -139,14 +141,14 @@ class IkePorts:
         return {"dropped: ike_port_of_another_user": dropped}
 
     def close(self) -> None:
-        """Takes the rule away."""
+        """Removes the rules."""
         if self._netfilter is not None:
             self._netfilter.close()
             self._netfilter = None
 
 
 class SeveralIkePorts:
-    """Those of several network namespaces, counted together."""
+    """Sums the counters of the `IkePorts` of several network namespaces."""
 
     def __init__(self, ports: Iterable[IkePorts]) -> None:
         self._ports = tuple(ports)
@@ -172,7 +174,7 @@ def _rules(text: str, table: str, users: Iterable[int]) -> str:
     return text.format(
         table=table,
         ports=_ports(),
-        # Where no user may, or the packet has no socket, the chain goes on to the drop.
+        # Without allowed users, or for a packet without a socket, the chain continues to the drop.
         allowed=f"meta skuid {{ {allowed} }} accept" if allowed else "",
     )
 
@@ -182,10 +184,10 @@ def _ports() -> str:
 
 
 class Netfilter:
-    """A context of libnftables: one netlink socket, which owns the tables that it makes."""
+    """A context of libnftables: one netlink socket, which owns the tables that it creates."""
 
     def __init__(self) -> None:
-        """Raises OSError where the library is not there."""
+        """Raises OSError if the library is missing."""
         self._library = ctypes.CDLL(LIBRARY)
         self._library.nft_ctx_new.restype = ctypes.c_void_p
         self._library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
@@ -205,5 +207,5 @@ class Netfilter:
         return str(self._library.nft_ctx_get_output_buffer(self._context).decode())
 
     def close(self) -> None:
-        """Closes the socket; its tables go with it."""
+        """Closes the socket, which removes its tables."""
         self._library.nft_ctx_free(self._context)

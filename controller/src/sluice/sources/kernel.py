@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's links, addresses and neighbours, as events, and requests about them.
+"""The kernel's links, addresses and neighbours as events, and requests to change them.
 
-`KernelMonitor` asks for everything at start and then follows the multicast groups. When the kernel
-had to drop messages (ENOBUFS) it asks again, and gives an event for everything that changed or went
-meanwhile: whoever applies its events in order has the kernel's state. Events that change nothing
-are left out, but for a neighbour's repeated failure. (The kernel does not announce that it began
-to resolve one: INCOMPLETE is seen at start only.)
+`KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
+(ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
+changed or disappeared meanwhile. A caller that applies all events in order has the kernel's state.
+Events that change nothing are left out, except for a neighbour's repeated failure. (The kernel does
+not announce that it starts to resolve a neighbour, so INCOMPLETE is seen at start only.)
 
-Dumps and notifications travel on one socket, so that they come in the order of what happened.
+Dumps and notifications use one socket, so that they arrive in the order of the changes.
 
-Invariant: no request of this module changes a neighbour entry that is there. What is known of an
-entry may be out of date when a request arrives, so that looking at it first is not enough.
+Invariant: no request of this module changes a neighbour entry that exists. Checking the known state
+first is not enough, since it may be out of date when the request arrives.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GROUPS = (
     rtnetlink.RTNLGRP_IPV4_IFADDR,
     rtnetlink.RTNLGRP_IPV6_IFADDR,
 )
-# A neighbour is known to an interface that has addresses, those to one that exists.
+# Order: links before their addresses, addresses before the neighbours of the interface.
 DUMPS: tuple[Callable[[int], bytes], ...] = (
     rtnetlink.dump_links,
     rtnetlink.dump_addresses,
@@ -74,7 +74,8 @@ NOT_ASKED_FOR = frozenset(
         NeighborState.PERMANENT,
     }
 )
-"""States of neighbours that the kernel knows, is confirming, or is told about by an operator."""
+"""States that need no probe: the kernel knows the neighbour or is confirming it, or an operator has
+set it."""
 
 
 class KernelMonitor:
@@ -83,10 +84,10 @@ class KernelMonitor:
     def __init__(self, receive_buffer: int = 8 << 20, probe: NeighborProbe | None = None) -> None:
         self._socket = NetlinkSocket(GROUPS, receive_buffer)
         self._probe = NeighborProbe() if probe is None else probe
-        # By kind (LINKS...): the last event of everything that there is.
+        # The last event of each existing object, by kind (LINKS...).
         self._known: tuple[Known, ...] = tuple({} for _ in DUMPS)
-        # The dump under way (an index into DUMPS), its sequence number, what it has shown so far,
-        # and whether all dumps are wanted once more after it.
+        # The dump under way (an index into DUMPS), its sequence number, the objects that it has
+        # shown so far, and whether all dumps must be repeated after it.
         self._dump: int | None = None
         self._dump_sequence = 0
         self._shown: set[Key] = set()
@@ -94,41 +95,41 @@ class KernelMonitor:
         self._again = False
         self._complete = False
         self._requests: dict[int, str] = {}
-        # By sequence number: neighbours that entries were asked for.
+        # Neighbours for which an entry was requested, by sequence number.
         self._resolving: dict[int, tuple[int, Address]] = {}
         self.counters: Counter[str] = Counter()
 
     @property
     def synced(self) -> bool:
-        """Whether everything that the kernel has was shown and nothing is being asked again."""
+        """Whether all dumps have completed and none is under way."""
         return self._complete and self._dump is None
 
     def fileno(self) -> int:
-        """Readable while the kernel has news; call `poll` until it gives an empty list."""
+        """Readable while messages wait; call `poll` until it returns an empty list."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Stops following."""
+        """Closes the socket and the probe."""
         self._socket.close()
         self._probe.close()
 
     def start(self) -> None:
-        """Asks for everything; the answers come by `poll`."""
+        """Requests all dumps; `poll` returns their events."""
         if self._dump is not None:
-            # One dump at a time on a socket; the kernel has ended none before its NLMSG_DONE.
+            # A socket has one dump at a time, which lasts until its NLMSG_DONE.
             self._again = True
         else:
             self._ask(LINKS)
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """About `limit` events, in order; empty when there is nothing more for now."""
+        """Returns about `limit` events in order; empty when no more wait for now."""
         events: list[KernelEvent] = []
         while len(events) < limit:
             try:
                 datagram = self._socket.receive()
             except Overrun:
                 self.counters["overruns"] += 1
-                self._requests.clear()  # whose answers may be among what was lost
+                self._requests.clear()  # their answers may be lost
                 self._resolving.clear()
                 self.start()
                 continue
@@ -140,11 +141,12 @@ class KernelMonitor:
     # --- requests --------------------------------------------------------------------------------
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Says that traffic goes to a neighbour: the kernel resolves or re-confirms it.
+        """Makes the kernel resolve or confirm a neighbour that traffic goes to.
 
-        To be called for a next hop that is not resolved, and again whenever a used one is reported
-        STALE, FAILED or NONE. What comes of it is a NeighborChanged. Entries that are permanent,
-        NOARP or kept by another program are left alone. Raises OSError: no room, or no way there.
+        Call it for an unresolved next hop, and again whenever a used one is reported STALE, FAILED
+        or NONE. The result arrives as a NeighborChanged. Entries that are permanent, NOARP or
+        managed by another program are left alone. Raises OSError where the socket's buffer is full
+        or the neighbour is unreachable.
         """
         known = self._known[NEIGHBORS].get((ifindex, address))
         if known is not None:
@@ -157,7 +159,7 @@ class KernelMonitor:
         self._resolving[sequence] = ifindex, address
 
     def _probe_neighbor(self, ifindex: int, address: Address) -> None:
-        """There is an entry: the kernel resolves or confirms it as it does for any packet."""
+        """Probes a neighbour that has an entry: the kernel treats it as it does for any packet."""
         known = self._known[NEIGHBORS].get((ifindex, address))
         if isinstance(known, NeighborChanged) and (known.foreign or known.state in NOT_ASKED_FOR):
             self.counters["neighbors_left_alone"] += 1
@@ -165,14 +167,14 @@ class KernelMonitor:
             self._probe.send(ifindex, address)
 
     def add_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """Gives an interface an address; failure is logged and counted."""
+        """Adds an address to an interface. A failure is logged and counted."""
         self._request(
             f"add address {address} to interface {ifindex}",
             lambda sequence: rtnetlink.add_address(sequence, ifindex, address),
         )
 
     def remove_address(self, ifindex: int, address: InterfaceAddress) -> None:
-        """Takes an address from an interface; failure is logged and counted."""
+        """Removes an address from an interface. A failure is logged and counted."""
         self._request(
             f"remove address {address} from interface {ifindex}",
             lambda sequence: rtnetlink.remove_address(sequence, ifindex, address),
@@ -184,14 +186,14 @@ class KernelMonitor:
         self._requests[sequence] = what
         return sequence
 
-    # --- what the kernel says --------------------------------------------------------------------
+    # --- messages of the kernel ------------------------------------------------------------------
 
     def _read(self, datagram: bytes, events: list[KernelEvent]) -> None:
         try:
             for message in messages(datagram):
                 self._read_message(message, events)
         except WireError as error:
-            # What follows in the datagram is lost, so the kernel is asked for everything.
+            # The rest of the datagram is lost, so dump everything again.
             self.counters[error.name] += 1
             log.warning("netlink: %s in %s", error, datagram[:256].hex())
             self.start()
@@ -223,14 +225,14 @@ class KernelMonitor:
             self._dump = None  # refused: `synced` stays false
 
     def _probe_after_all(self, ifindex: int, address: Address) -> None:
-        """An entry was made while one was asked for."""
+        """Probes a neighbour whose entry was created while this program requested one."""
         try:
             self._probe_neighbor(ifindex, address)
-        except OSError as error:  # whoever wants the neighbour hears nothing and asks again
+        except OSError as error:  # the caller gets no event and tries again
             self.counters[f"probe_failed_{errno.errorcode.get(error.errno or 0)}"] += 1
 
     def _learn(self, event: KernelEvent, events: list[KernelEvent]) -> None:
-        """Takes in one event; passes it on if it is news."""
+        """Records an event, and appends it to `events` if it changes something."""
         match event:
             case LinkRemoved(ifindex):
                 if self._known[LINKS].pop((ifindex,), None) is not None:
@@ -252,14 +254,14 @@ class KernelMonitor:
     def _update(self, kind: int, key: Key, event: KernelEvent, events: list[KernelEvent]) -> None:
         if kind == self._dump:
             self._shown.add(key)
-        # The kernel does not tell when a failed neighbour is tried again, so that the next failure
-        # looks like the last; whoever asked for the new attempt waits for it.
+        # The kernel does not report that it retries a failed neighbour, so the next failure looks
+        # like the last one. Report it all the same: the caller of the retry waits for it.
         if self._known[kind].get(key) != event or _is_failure(event):
             self._known[kind][key] = event
             events.append(event)
 
     def _forget_interface(self, ifindex: int) -> None:
-        """LinkRemoved speaks for the interface's addresses and neighbours too."""
+        """Forgets addresses and neighbours of a removed link: LinkRemoved covers these too."""
         for kind in (ADDRESSES, NEIGHBORS):
             known = self._known[kind]
             for key in [key for key in known if key[0] == ifindex]:
@@ -273,7 +275,7 @@ class KernelMonitor:
         self._socket.send(DUMPS[kind](self._dump_sequence))
 
     def _end_dump(self, events: list[KernelEvent]) -> None:
-        """The dump under way has ended: what it did not show is gone. Goes on to the next one."""
+        """Ends a dump: objects that it did not show are gone. Starts the next dump."""
         kind = self._dump
         if kind is None:
             return
@@ -281,7 +283,7 @@ class KernelMonitor:
         if self._again:
             self._again = False
             self._ask(LINKS)
-        elif self._dump_interrupted:  # the kernel's tables changed meanwhile: it may have gaps
+        elif self._dump_interrupted:  # the kernel's tables changed: the dump may have gaps
             self.counters["dumps_interrupted"] += 1
             self._ask(kind)
         else:
@@ -298,7 +300,7 @@ def _is_failure(event: KernelEvent) -> bool:
 
 
 def _removal(event: KernelEvent) -> KernelEvent:
-    """The event that undoes `event`."""
+    """Returns the event that undoes `event`."""
     match event:
         case LinkChanged(ifindex):
             return LinkRemoved(ifindex)

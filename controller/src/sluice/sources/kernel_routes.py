@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's routes, dumped: the second witness on zebra's routes (see `sources.replay`).
+"""Dumps the kernel's routes, which confirm zebra's routes after a replay (`sources.replay`).
 
-A dump is asked for and arrives in slices; who asks says which routes matter, so that a full table
-is not kept for a few of them. Of several routes for one prefix of a table the one with the lowest
-metric counts, as it does for the kernel. What the controller itself put there
-(sources.vrf_devices) is no witness.
+A dump arrives in slices. The caller selects the routes that it needs, so that a full table is not
+stored for a few of them. Of several routes for one prefix of a table the one with the lowest metric
+counts, as for the kernel. Routes that the controller itself added (sources.vrf_devices) are left
+out.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FAMILIES = (AF_INET, AF_INET6)
 
 
 class KernelRouteDump:
-    """Asks the kernel for all its unicast routes, as often as told to."""
+    """Dumps all unicast routes of the kernel at each `start`."""
 
     def __init__(self, tables: Mapping[int, int] | None = None) -> None:
-        """Of the namespace of the calling thread. `tables`: the routes of these alone count, under
-        another table's number each."""
+        """Opens a socket in the calling thread's namespace. `tables` limits the dump to its keys,
+        which are kernel tables, and maps each to the table number of the returned routes."""
         self._tables = tables
         self._socket = NetlinkSocket()
         self._families = iter(FAMILIES)
@@ -51,7 +51,7 @@ class KernelRouteDump:
 
     @property
     def running(self) -> bool:
-        """Whether a dump was started and has not ended."""
+        """Whether a dump is under way."""
         return self._running
 
     def fileno(self) -> int:
@@ -59,11 +59,11 @@ class KernelRouteDump:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the socket."""
         self._socket.close()
 
     def start(self, wanted: Callable[[RouteKey], bool] = lambda _: True) -> None:
-        """Begins a dump of the routes that are `wanted`, unless one is under way."""
+        """Starts a dump of the routes that are `wanted`, unless one is under way."""
         if not self._running:
             self._running = True
             self._wanted = wanted
@@ -72,8 +72,8 @@ class KernelRouteDump:
             self._ask_next_family()
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
-        """Reads at most so many datagrams (32 KiB each); the routes when the dump has ended, which
-        are the caller's: to forget a million of them at once takes its time."""
+        """Reads at most `datagrams` datagrams of 32 KiB. Returns the routes when the dump has
+        ended, else None. The caller owns them, since freeing a million at once takes long."""
         for _ in range(datagrams):
             try:
                 datagram = self._socket.receive()
@@ -106,7 +106,7 @@ class KernelRouteDump:
         self._socket.send(rtnetlink.dump_routes(self._sequence, family))
 
     def _read(self, datagram: bytes) -> bool:
-        """Takes in one datagram; whether it was the last one."""
+        """Reads one datagram. Returns whether it was the last one."""
         for item in messages(datagram):
             if item.sequence != self._sequence:
                 continue
@@ -125,7 +125,7 @@ class KernelRouteDump:
         return False
 
     def _end_of_family(self) -> bool:
-        if self._interrupted:  # the tables changed meanwhile: it may have gaps
+        if self._interrupted:  # the tables changed: the dump may have gaps
             self.counters["dumps_interrupted"] += 1
             self._ask(self._family)
             return False

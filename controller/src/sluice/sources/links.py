@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the kernel about one network device, and changes it, at once (rtnetlink(7)).
+"""Queries and changes single network devices synchronously (rtnetlink(7)).
 
 Depends on wire.
 """
@@ -40,7 +40,7 @@ from sluice.wire.rtnetlink import (
 )
 
 IFLA_QDISC = 6
-# linux/if_link.h; the numbers are there for a TAP of IFF_MULTI_QUEUE.
+# linux/if_link.h; a TAP has the numbers of queues if it has IFF_MULTI_QUEUE.
 IFLA_TUN_OWNER = 1
 IFLA_TUN_NUM_QUEUES, IFLA_TUN_NUM_DISABLED_QUEUES = 8, 9
 
@@ -53,14 +53,14 @@ NO_QUEUEING = b"noqueue\0"
 
 
 class Queues(NamedTuple):
-    """How many queues of a TAP are attached, and how many are open and detached."""
+    """The numbers of a TAP's attached queues and of its open but detached queues."""
 
     attached: int
     detached: int
 
 
 def queues_of(name: str) -> Queues:
-    """The queues of a TAP. Raises OSError; ENODEV where there is no such TAP."""
+    """Returns the numbers of a TAP's queues. Raises OSError, ENODEV where there is no such TAP."""
     data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is no TAP of several queues", name)
@@ -72,22 +72,22 @@ def queues_of(name: str) -> Queues:
 
 
 def owner_of(name: str) -> int | None:
-    """Returns the user who may open a TAP, besides those of CAP_NET_ADMIN; None where every user
-    may. Raises OSError."""
+    """Returns the user who may open a TAP without CAP_NET_ADMIN; None where every user may. Raises
+    OSError."""
     owner = _kind_data(name).get(IFLA_TUN_OWNER)
     return None if owner is None else fixed(owner, "IFLA_TUN_OWNER", U32, 0)
 
 
 def remove(name: str) -> None:
-    """Removes a network device; its queues lead nowhere from then on. Raises OSError."""
+    """Removes a network device; its open queues become useless. Raises OSError."""
     ask(RTM_DELLINK, NLM_F_ACK, _link(name), name)
 
 
 def remove_queueing(name: str) -> None:
-    """Takes a network device's queueing discipline away, with the packets that it holds.
+    """Removes a network device's queueing discipline, with the packets that it holds.
 
-    The device stays up. One that has none is not touched, since a change loses what is sent
-    meanwhile. Raises OSError.
+    The device stays up. A device without one is not touched, since a change loses packets that are
+    sent meanwhile. Raises OSError.
     """
     if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
@@ -101,7 +101,7 @@ def _properties(name: str) -> dict[int, bytes]:
 
 
 def _kind_data(name: str) -> dict[int, bytes]:
-    """Returns the attributes that a network device's driver tells (IFLA_INFO_DATA)."""
+    """Returns the attributes from a network device's driver (IFLA_INFO_DATA)."""
     info = attributes(_properties(name).get(IFLA_LINKINFO, b""), 0)
     return attributes(info.get(IFLA_INFO_DATA, b""), 0)
 
@@ -111,8 +111,8 @@ def _link(name: str) -> bytes:
 
 
 def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
-    """The kernel's answer to one request, which it gives before `send` returns; of a dump each
-    message. Raises OSError about `what`."""
+    """Sends one request and returns the kernel's answer, or all messages of a dump. The kernel
+    answers before `send` returns. Raises OSError about `what`."""
     answers: list[Message] = []
     opened = NetlinkSocket(receive_buffer=1 << 20)
     try:

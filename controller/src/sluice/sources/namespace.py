@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces by name, as `ip netns` has them, each with a thread of this process inside.
+"""Named network namespaces as of `ip netns`, each with a thread of this process inside.
 
-To enter a namespace takes CAP_SYS_ADMIN, which the controller gives up before it serves anything.
-So a thread enters each namespace at the start, gives up its privileges there, and stays: `call`
-runs a function in it, whose sockets, files of /dev/net/tun and /proc/sys/net, and child processes
-belong to the namespace. Talks to the kernel; Linux only (setns(2), network_namespaces(7)).
+Entering a namespace needs CAP_SYS_ADMIN, which the controller drops before it serves anything. So
+one thread for each namespace enters it at start, drops its privileges, and stays inside. `call`
+runs a function in that thread. The function's sockets, files of /dev/net/tun and /proc/sys/net, and
+child processes belong to the namespace. Linux only (setns(2), network_namespaces(7)).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sluice.wire.netlink import NLM_F_ACK
 from sluice.wire.rtnetlink import IFF_UP, IFINFOMSG, RTM_NEWLINK
 
 DIRECTORY = Path("/run/netns")
-"""Of `ip netns`, and of FRR's `-N NAME`."""
+"""Directory of namespaces of `ip netns`, and of FRR's `-N NAME`."""
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_SHARED = 0x1000, 0x4000, 1 << 20
 MNT_DETACH = 2
@@ -40,10 +40,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkNamespace:
-    """A named network namespace, until `close`. `made`: it was not there."""
+    """A named network namespace, until `close`. `made` is true if this object created it."""
 
     def __init__(self, name: str, directory: Path = DIRECTORY) -> None:
-        """Finds or makes it. Raises OSError."""
+        """Enters the namespace; creates it where there is none. Raises OSError."""
         self.name = name
         self.path = directory / name
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"netns-{name}")
@@ -57,23 +57,24 @@ class NetworkNamespace:
             raise OSError(error.errno, f"network namespace {name}: {reason}") from error
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a function inside and returns or raises what it does."""
+        """Runs a function inside; returns its result or raises its exception."""
         if threading.get_ident() == self._thread:
             return function(*args, **kwargs)
         return self._executor.submit(function, *args, **kwargs).result()
 
     @property
     def cookie(self) -> int | None:
-        """A number that no other namespace gets before the next boot; None before Linux 5.14."""
+        """The namespace's number, unique until the next boot; None before Linux 5.14."""
         return self.call(_cookie)
 
     def is_home(self) -> bool:
-        """Whether it is the namespace that the process runs in."""
+        """Whether the process itself runs in this namespace."""
         inside = self.call(Path("/proc/thread-self/ns/net").stat)
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
 
     def remove(self) -> None:
-        """Takes its name away; it goes with the last process and socket inside. Raises OSError."""
+        """Removes the name. The namespace disappears with the last process and socket inside.
+        Raises OSError."""
         _call("umount2", str(self.path).encode(), MNT_DETACH)
         self.path.unlink()
 
@@ -91,19 +92,19 @@ class NetworkNamespace:
         else:
             self._make()
         self._thread = threading.get_ident()
-        # FPM comes by 127.0.0.1.
+        # Set `lo` up, since FPM uses 127.0.0.1.
         body = IFINFOMSG.pack(0, 0, 0, LOOPBACK, IFF_UP, IFF_UP)
         ask(RTM_NEWLINK, NLM_F_ACK, body, "lo")
 
     def _make(self) -> None:
-        """As ip-netns(8): a new namespace, with its name mounted for all mount namespaces."""
+        """Creates a namespace, with its name mounted for all mount namespaces, as ip-netns(8)."""
         directory = self.path.parent
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         where = str(directory).encode()
         try:
             _call("mount", b"", where, b"none", MS_SHARED | MS_REC, None)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # it is no mount point yet
+            if error.errno != errno.EINVAL:  # EINVAL: not a mount point yet
                 raise
             _call("mount", where, where, b"none", MS_BIND | MS_REC, None)
             _call("mount", b"", where, b"none", MS_SHARED | MS_REC, None)
@@ -118,7 +119,7 @@ class NetworkNamespace:
         self.made = True
 
     def give_up_privileges(self) -> None:
-        """The thread keeps what the process keeps."""
+        """Drops the thread's privileges, except those that the process keeps."""
         self.call(privileges.give_up)
 
 

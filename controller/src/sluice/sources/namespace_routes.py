@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes of a routing daemon that runs in the network namespace of a VRF.
+"""Routes of a routing daemon that runs in the network namespace of a VRF.
 
-To the daemon its VRF is the default one: it names the main table, and interfaces and next-hop
-objects by numbers that other namespaces have too. Here they get the VRF's table, indexes that are
-unique (`sluice.namespaces`) and the namespace's number. Routes of other tables are ignored and
-counted. Depends on sources.fpm.
+To the daemon, its VRF is the default one: it uses the main table, and ids of interfaces and
+next-hop objects that other namespaces use too. This module translates its events to the VRF's
+table, to unique ifindexes (`sluice.namespaces`), and adds the namespace's number. Routes of other
+tables are ignored and counted. Depends on sources.fpm.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from sluice.namespaces import INDEX_LIMIT, base, local
 from sluice.sources.fpm import FpmSource
 
 REMEMBERED = 16384
-"""Lists of next hops; with more, all are made anew."""
+"""Limit of cached next-hop lists. A full cache is cleared."""
 
 
 class NamespaceRoutes:
-    """The events of one namespace's FPM peer, which makes no runs. `table` is that of the VRF with
-    this number."""
+    """Events of one namespace's FPM peer, without runs. `table` is the table of the VRF."""
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
         self._source = source
@@ -43,7 +42,7 @@ class NamespaceRoutes:
         self._base = base(namespace)
         self._table = table
         self._vrf = vrf
-        # Routes of one text share their next hops, and go on to do so.
+        # Routes with equal next hops share one translated tuple, as they shared the original.
         self._nexthops: dict[tuple[NexthopSpec, ...], tuple[NexthopSpec, ...]] = {}
 
     @property
@@ -61,7 +60,7 @@ class NamespaceRoutes:
         return self._source.fileno()
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Takes notice of a link of this namespace."""
+        """Passes an event of a link of this namespace to the source."""
         self._source.link_changed(replace(event, ifindex=local(event.ifindex)))
 
     def poll(self, limit: int) -> list[RouteEvent]:
@@ -108,5 +107,6 @@ class NamespaceRoutes:
         index = spec.ifindex
         if index is None:
             return spec
-        # An index that no interface has: beyond the limit it would be one of another namespace.
+        # An index beyond the limit would be in another namespace's range. It becomes index 0 of
+        # this namespace, which no interface has.
         return spec._replace(ifindex=self._base + (index if 0 <= index < INDEX_LIMIT else 0))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Empty datagrams to neighbours: they make the kernel resolve or confirm one that it has.
+"""Sends empty datagrams to neighbours, so that the kernel resolves or confirms their entries.
 
-The kernel treats an entry as it does for any packet: a stale one is confirmed, a failed one is
-resolved anew, and one that is permanent or NOARP stays as it is, whatever was last known of it.
-A netlink request cannot promise that: RTM_NEWNEIGH with NTF_USE takes PERMANENT and NTF_EXT_LEARNED
-from an entry (Linux 5.16 on).
+The kernel treats an entry as for any packet: it confirms a stale one, resolves a failed one again,
+and leaves a permanent or NOARP one as it is. This holds even if the known state is out of date. A
+netlink request cannot guarantee that: RTM_NEWNEIGH with NTF_USE removes PERMANENT and
+NTF_EXT_LEARNED from an entry (since Linux 5.16).
 
-The datagrams are for the kernel only. `is_probe` knows them, so that whoever reads the host
-interfaces drops them there; nothing else on this host can send from their ports.
+The datagrams must not leave the host. The reader of the host interfaces drops the frames that
+`is_probe` recognizes by source port; no other socket of this host can send from that port.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ETHERTYPE_IPV4, ETHERTYPE_IPV6 = b"\x08\x00", b"\x86\xdd"
 IPV4_WITHOUT_OPTIONS, UDP = b"\x45", b"\x11"
 DISCARD_PORT = 9
 UDP_HEADER = Struct("!HHH")
-"""Ports, and the length, which here is the header's own."""
+"""Ports and length; without data, the length is 8."""
 IP_PKTINFO = 8
 # struct in_pktinfo: interface, source, destination
 IN_PKTINFO = Struct("=i4s4s")
@@ -30,15 +30,15 @@ IN6_PKTINFO = Struct("=16sI")
 IPV4_UNSPECIFIED, IPV6_UNSPECIFIED = bytes(4), bytes(16)
 SO_SNDBUFFORCE = 32
 SEND_BUFFER = 4 << 20
-"""Bytes of datagrams that wait for resolution, about 1 KB each with what the kernel adds."""
+"""Bytes of datagrams that wait for resolution; each takes about 1 KB with the kernel's overhead."""
 
 
 class NeighborProbe:
-    """One UDP socket for each family that the host has, in the network namespace of the caller."""
+    """One UDP socket for each address family of the host, in the caller's network namespace."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
-        # How the UDP header of a probe begins, by the octets of an address.
+        # First six bytes of a probe's UDP header, by address length in octets.
         self._headers: dict[int, bytes] = {}
         for size, family in ((4, socket.AF_INET), (16, socket.AF_INET6)):
             try:
@@ -49,9 +49,9 @@ class NeighborProbe:
             self._headers[size] = UDP_HEADER.pack(port, DISCARD_PORT, 8)
 
     def send(self, ifindex: int, address: Address) -> None:
-        """Hands the kernel a datagram for a neighbour of the interface.
+        """Sends a datagram to a neighbour on the interface.
 
-        Raises OSError, ENETUNREACH where an IPv6 neighbour is not on a prefix of the interface.
+        Raises OSError: ENETUNREACH where an IPv6 neighbour is not on a prefix of the interface.
         """
         size = len(address)
         if size not in self._sockets:
@@ -62,13 +62,13 @@ class NeighborProbe:
         else:
             where = IN6_PKTINFO.pack(IPV6_UNSPECIFIED, ifindex)
             control = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, where)
-        # MSG_DONTROUTE: an IPv4 neighbour outside of all prefixes counts as being on the link.
+        # MSG_DONTROUTE: an IPv4 neighbour outside of all prefixes is treated as on-link.
         flags = socket.MSG_DONTROUTE | socket.MSG_DONTWAIT
         to = (format_address(address), DISCARD_PORT)
         self._sockets[size].sendmsg([b""], [control], flags, to)
 
     def is_probe(self, frame: bytes) -> bool:
-        """Whether a frame that the host sent carries one of these datagrams."""
+        """Whether a frame of the host carries one of these datagrams."""
         if frame[12:14] == ETHERTYPE_IPV4 and frame[14:15] == IPV4_WITHOUT_OPTIONS:
             protocol, udp, size = frame[23:24], 34, 4
             if frame[20] & 0x1F or frame[21]:  # a later fragment

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A non-blocking netlink socket of the network namespace that the process is in."""
+"""A non-blocking netlink socket in the process's network namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NETLINK_ADD_MEMBERSHIP = 1
 NETLINK_GET_STRICT_CHK = 12
 SO_RCVBUFFORCE = 33
 
-# The port that the kernel sends from; processes that may send to others have another.
+# The kernel's source port. Processes that may send to other sockets have other ports.
 KERNEL = 0
 # The kernel never builds a larger datagram.
 DATAGRAM_LIMIT = 1 << 16
@@ -25,7 +25,7 @@ class Overrun(Exception):  # noqa: N818 - not an error of the program but news: 
 
 
 class NetlinkSocket:
-    """Sends requests, receives datagrams, belongs to multicast groups."""
+    """Sends requests, receives datagrams, and joins multicast groups."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class NetlinkSocket:
             self._socket.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
         self._sequence = 0
         self.foreign = 0
-        """Datagrams that another process sent, not the kernel; nothing reads them."""
+        """Ignored datagrams of other processes."""
         self.port: int = self._socket.getsockname()[0]
-        """The port that answers to this socket's requests have in their headers, and no others."""
+        """Port of this socket. Only answers to its requests have this port in their headers."""
 
     def _set_receive_buffer(self, size: int) -> None:
         try:
@@ -58,16 +58,16 @@ class NetlinkSocket:
         return self._socket.fileno()
 
     def next_sequence(self) -> int:
-        """A sequence number for the next request; never 0, which notifications have."""
+        """Returns a sequence number for the next request; never 0, the number of notifications."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         return self._sequence
 
     def send(self, request: bytes) -> None:
-        """Hands a request to the kernel, which has acted on it when this returns."""
+        """Sends a request to the kernel, which has executed it when this returns."""
         self._socket.sendto(request, (0, 0))
 
     def receive(self) -> bytes | None:
-        """The kernel's next datagram, None if there is none. Raises Overrun if some were lost."""
+        """Returns the kernel's next datagram; None if none waits. Raises Overrun after a loss."""
         try:
             while True:
                 datagram, (sender, _) = self._socket.recvfrom(DATAGRAM_LIMIT)

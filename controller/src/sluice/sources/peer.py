@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user at the other end of a loopback TCP connection, asked of the kernel (sock_diag(7)).
+"""Finds the user at the other end of a loopback TCP connection through sock_diag(7).
 
-`AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED. The peer's
-socket is in the same network namespace, so NETLINK_SOCK_DIAG can say whose it is. Only a socket
-that a process still holds counts, one with an inode: the kernel reports the remains of a closed
-one (FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
+`AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
+socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. Only a socket with
+an inode counts, which a process still holds: the kernel reports the remains of a closed one
+(FIN_WAIT, TIME_WAIT) as root's. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """From ADDRESS:PORT or [ADDRESS]:PORT. Raises ValueError."""
+        """Parses ADDRESS:PORT or [ADDRESS]:PORT. Raises ValueError."""
         host, _, port = text.rpartition(":")
         return cls(ipaddress.ip_address(host.strip("[]")), int(port))
 
 
 class Unknown(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """The owner of a socket cannot be told."""
+    """The owner of a socket cannot be determined."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer: the text says why
@@ -56,15 +56,15 @@ class Refused(Exception):  # noqa: N818 - an answer: the text says why
 
 
 class AllowedUsers:
-    """The users that may connect to `here`, by name or number. A name that no user has yet allows
-    nobody, so that FRR may be installed later."""
+    """The users that may connect to `here`, by name or number. A name without a user allows no one
+    and is no error, so that FRR may be installed later."""
 
     def __init__(self, here: str, users: Iterable[str]) -> None:
         self._here = Endpoint.parse(here)
         self._users = tuple(users)
 
     def admit(self, peer: str) -> str:
-        """The name of the user who connected from `peer`, ADDRESS:PORT. Raises Refused."""
+        """Returns the user who connected from `peer`, an ADDRESS:PORT. Raises Refused."""
         try:
             uid = user_of(Endpoint.parse(peer), self._here)
         except (Unknown, ValueError) as error:
@@ -76,7 +76,7 @@ class AllowedUsers:
 
 
 def user_number(user: str) -> int | None:
-    """A user's number, by number or name; None where no user has the name."""
+    """Returns the uid of a user given by number or name; None where no user has the name."""
     if user.isascii() and user.isdigit():
         return int(user)
     try:
@@ -86,9 +86,10 @@ def user_number(user: str) -> int | None:
 
 
 def user_of(peer: Endpoint, here: Endpoint) -> int:
-    """The user whose process holds `peer`'s end of a connection to `here`. Raises Unknown.
+    """Returns the uid of the process that holds `peer`'s end of a connection to `here`. Raises
+    Unknown.
 
-    Both are addresses of this host. The process held the socket when the kernel was asked.
+    Both are addresses of this host. The process held the socket when the kernel answered.
     """
     request = _request(peer, here)
     try:
@@ -128,7 +129,7 @@ def _user(datagram: bytes, wanted: bytes) -> int:
 
 
 def user_name(uid: int) -> str:
-    """A user's name, or the number where it has none."""
+    """Returns the name of a user, or the number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

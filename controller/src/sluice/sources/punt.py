@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Punted packets, queued: bounded, and fair between interfaces, reasons and flows.
+"""A bounded queue of punted packets, fair between interfaces, reasons and flows.
 
-The pipeline's meters bound each reason's rate. This queue bounds what waits for Python, and takes
-turns at two levels. First between the reasons of each interface, so that one that floods the CPU
-with one kind of packet takes no other interface's turn, and not even its own for ARP or BGP. Then,
-among the packets of one interface and reason, between flows: by chance, since flows share a few
-lanes by their hash (stochastic fair queueing, McKenney 1990; the hash is keyed anew in every
-process), so that one flow that floods before it is cached, or that never can be, leaves the other
-lanes to the others. A flow keeps its lane, and so its order.
+The pipeline's meters bound each reason's rate. This queue bounds the packets that wait for Python,
+and serves them round robin at two levels:
 
-Packets of one flow are not merged: each has to go on. What is done once for all of them is the
-write of the flow (`state.flow_cache`). Pure: no I/O, no clock.
+- Between pairs of interface and punt reason. An interface that floods the CPU with one kind of
+  packet delays neither other interfaces nor its own ARP or BGP.
+- Between the flows of one interface and reason. Flows are hashed to a few lanes (stochastic fair
+  queueing, McKenney 1990; each process has its own hash key). So a flood of one flow, before it is
+  cached or because it never can be, fills one lane only. A flow keeps its lane, and so its order.
+
+Packets of one flow are not merged, since each one has to be forwarded. The flow itself is written
+only once (`state.flow_cache`). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Turn: TypeAlias = tuple[int, int, int]
 METADATA_FIELDS = len(PuntedPacket._fields) - 1
 LANES = 16
 _WHOLE = (b"\0\0", b"\x40\0")
-"""IPv4's flags and fragment offset of a whole packet, without and with DF."""
+"""IPv4 flags and fragment offset of an unfragmented packet, without and with DF."""
 _FRAGMENT_HEADER = b"\x2c"
-"""IPv6's next header of a fragment that has no other extension header before."""
+"""IPv6 next header of a fragment without other extension headers in front."""
 
 
 class _Share:
-    """What waits of one interface and reason: lanes in the order of their turns, none empty."""
+    """The queued packets of one interface and reason: non-empty lanes in the order of service."""
 
     __slots__ = ("lanes", "waiting")
 
@@ -49,16 +50,16 @@ class _Share:
 
 
 class PuntQueue:
-    """Packet-ins on their way to the controller."""
+    """Queues packet-ins for the controller."""
 
     def __init__(self, limit: int, limit_each: int | None = None) -> None:
-        """`limit` packets in all; `limit_each` for one interface and reason (an eighth). A lane
-        has at most a quarter of that."""
+        """`limit` bounds the whole queue, `limit_each` each interface and reason (default: an
+        eighth of `limit`). A lane has at most a quarter of `limit_each`."""
         self.set_limit(limit, limit_each)
-        # In the order of turns; an interface and reason without packets is not in it.
+        # Pairs of interface and reason that have packets, in the order of service.
         self._turns: OrderedDict[Turn, _Share] = OrderedDict()
         self._waiting = 0
-        # By punt reason: those dropped here, queue full.
+        # Packets dropped because the queue was full, by punt reason.
         self.dropped: Counter[int] = Counter()
         self.counters: Counter[str] = Counter()
 
@@ -69,11 +70,11 @@ class PuntQueue:
         self._limit_lane = max(1, self._limit_each // 4)
 
     def __len__(self) -> int:
-        """How many packets wait."""
+        """Returns the number of queued packets."""
         return self._waiting
 
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
-        """Takes in (frame, metadata in P4Info's order) pairs; how many found a place."""
+        """Queues (frame, metadata in P4Info's order) pairs. Returns how many were queued."""
         taken = 0
         for frame, metadata in batch:
             if len(metadata) != METADATA_FIELDS:
@@ -105,7 +106,7 @@ class PuntQueue:
         return True
 
     def take(self, limit: int) -> list[PuntedPacket]:
-        """At most `limit` packets, one of each interface and reason in turn."""
+        """Removes and returns at most `limit` packets, one of each interface and reason in turn."""
         taken: list[PuntedPacket] = []
         while self._turns and len(taken) < limit:
             turn, share = self._turns.popitem(last=False)
@@ -117,10 +118,10 @@ class PuntQueue:
 
 
 def flow_of(frame: bytes) -> bytes:
-    """Bytes that the packets of a flow have in common: addresses, and ports where they are next.
+    """Returns a key for the flow of a frame: addresses, and ports if they follow the IP header.
 
-    Of fragments only the addresses, so that the first one keeps its place before the later ones.
-    For anything but IP, nothing: it is all one flow.
+    For fragments, the key has addresses only, so that the first one stays before the later ones.
+    All frames other than IP are one flow with an empty key.
     """
     kind, at = frame[12:14], 0
     if kind == b"\x81\x00":

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of TAPs as open files: given to another process, and detached.
+"""Passes queues of TAPs, as file descriptors, to another process; detaches queues.
 
-A queue that two processes have open is one queue: attached or detached for both, and there until
-both have closed it. Linux only; the standard library alone, so that the keeper stays small.
+A queue that two processes have open is one queue: it is attached or detached for both, and exists
+until both have closed it. Linux only. Uses the standard library alone, so that the keeper stays
+small.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ IFF_DETACH_QUEUE = 0x0400
 # struct ifreq: name, flags, the rest of the union
 IFREQ = Struct("=16sH22x")
 IN_MESSAGE = 200
-"""Queues in one message. The kernel takes 253 descriptors (SCM_MAX_FD)."""
+"""Queues in one message. The kernel's limit is 253 descriptors (SCM_MAX_FD)."""
 MESSAGE_BYTES = IN_MESSAGE * 16
-"""Names have 15 bytes at most, and there is a space between two of them."""
+"""A name has at most 15 bytes; a space separates two names."""
 LAST = b"."
 """The message after the last queues. No interface has this name."""
 
 
 def send(to: socket.socket, queues: Mapping[str, int]) -> None:
-    """Sends descriptors of queues, by the names of their TAPs, to a socket that keeps messages
-    apart. The queues stay open from then on, in the socket too. Raises OSError."""
+    """Sends descriptors of queues, by the names of their TAPs, to a socket with message boundaries.
+    The queues then stay open, even while the message waits in the socket. Raises OSError."""
     names = list(queues)
     for start in range(0, len(names), IN_MESSAGE):
         some = names[start : start + IN_MESSAGE]
@@ -36,8 +37,8 @@ def send(to: socket.socket, queues: Mapping[str, int]) -> None:
 
 
 def receive(lifeline: socket.socket) -> dict[str, int] | None:
-    """Receives what `send` sends. Returns descriptors by the names of TAPs; None where the sender
-    was gone before it had sent all."""
+    """Receives the messages of `send`. Returns descriptors by the names of TAPs; None if the sender
+    disappeared before it had sent all."""
     queues: dict[str, int] = {}
     while True:
         text, descriptors, _, _ = socket.recv_fds(lifeline, MESSAGE_BYTES, IN_MESSAGE)
@@ -49,7 +50,7 @@ def receive(lifeline: socket.socket) -> dict[str, int] | None:
 
 
 def detach(queues: Iterable[int]) -> None:
-    """Has the kernel give these queues no more frames."""
+    """Detaches queues, so that the kernel puts no more frames into them."""
     for queue in queues:
-        with suppress(OSError):  # it is detached, or somebody removed the TAP
+        with suppress(OSError):  # it is detached already, or the TAP was removed
             fcntl.ioctl(queue, TUNSETQUEUE, IFREQ.pack(b"", IFF_DETACH_QUEUE))

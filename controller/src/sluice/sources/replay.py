@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When zebra's replay is over.
+"""Decides when zebra's replay is over, and which stale routes may be removed.
 
-After connecting, zebra sends everything it knows and no end mark. Routes that it does not name
-again have to go, but a timer alone would remove valid ones when convergence is slow. `ReplayGate`
-demands quiet, and then the kernel's routes as the second witness: zebra keeps those as well, so
-what the kernel still holds is kept (`state.stale_sweep`, `left_routes`), and the question is asked
-again later. Without a session nothing is due, unless the caller says that none is to come (`ask`).
+After connecting, zebra sends all its routes, without an end marker. Routes that it does not send
+again must be removed, but a timer alone would remove valid ones when convergence is slow. So
+`ReplayGate` waits until the session is quiet, and then requires a comparison with the kernel's
+routes, which zebra maintains as well. A route that the kernel still has is kept
+(`state.stale_sweep`, `left_routes`), and the comparison is repeated later. Without a session no
+comparison is due, unless the caller reports that none will come (`ask`).
 
-A replay has gaps, too: zebra 8.4.4 replays the tables of its own VRFs only, and where the kernel
-has no VRF devices every table but the main one is in none of these. Of such tables the kernel's
-routes are taken in the replay's place (`left_out`).
+A replay also has gaps. zebra 8.4.4 replays only the tables of its own VRFs. Where the kernel has no
+VRF devices, these include no table but the main one. For such tables the kernel's routes replace
+the replay (`left_out`).
 
-Pure: the caller brings the clock, and compares with the kernel (`sources.kernel_routes`).
+Pure: the caller provides the clock, and compares with the kernel (`sources.kernel_routes`).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from sluice.model import (
 )
 
 FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
-"""RTPROT_* of routes that zebra puts into the kernel (zebra/rt_netlink.h)."""
+"""RTPROT_* values of zebra's routes in the kernel (zebra/rt_netlink.h)."""
 
 
 class ReplayGate:
-    """Says when to compare with the kernel, and which of its routes are taken from there."""
+    """Decides when to compare with the kernel, and which routes to take from there."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class ReplayGate:
         ask_again_seconds: float = 30.0,
         tables: frozenset[int] = frozenset(),
     ) -> None:
-        """`tables`: those of the kernel that a VRF has, but the main one."""
+        """`tables`: the kernel's tables of VRFs, except the main one."""
         self._quiet = quiet_seconds
         self._tables = tables
         self._ask_again = ask_again_seconds
@@ -47,12 +48,13 @@ class ReplayGate:
 
     @property
     def takes_left_out(self) -> bool:
-        """Whether `left_out` can have something to say."""
+        """Whether `left_out` can return any route."""
         return bool(self._tables)
 
     @property
     def due(self) -> float | None:
-        """When to ask for the kernel's routes and call `settled`; None: nothing to settle."""
+        """Time of the next comparison with the kernel's routes, which `settled` ends; None if no
+        comparison is due."""
         return self._due
 
     def takes_from(self, table: int) -> bool:
@@ -60,34 +62,34 @@ class ReplayGate:
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """No session has come: the kernel alone is to say what is kept."""
+        """Makes a comparison due though no session has come: then the kernel alone decides."""
         if self._due is None:
             self._due = now
 
     def note(self, event: object, now: float) -> None:
-        """Takes notice of an event from FPM."""
+        """Records an event from FPM, which schedules, postpones or cancels the comparison."""
         if isinstance(event, FpmSessionClosed):
             self._due = None
         elif self._due is not None or isinstance(event, FpmSessionOpened):
             self._due = now + self._quiet
 
     def unread(self, now: float) -> None:
-        """Events of the session wait to be read: that no event was noted does not mean quiet."""
+        """Postpones the comparison: unread events of the session wait, so it is not quiet."""
         if self._due is not None:
             self._due = max(self._due, now + self._quiet)
 
     def settled(self, kept: int, now: float) -> None:
-        """The comparison is done: so many routes that were not named again were kept, since the
-        kernel holds them."""
+        """Ends a comparison. `kept` is the number of routes that were not replayed, but kept since
+        the kernel has them; if there are any, another comparison follows."""
         self._due = now + self._ask_again if kept else None
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Those of the kernel's routes that are zebra's and in `tables`, and that this session has
-        not named.
+        """Returns those of the kernel's `routes` that are zebra's, are in `tables`, and were not
+        sent in this session.
 
-        When zebra withdraws one, it says so over FPM as of any other.
+        zebra announces their withdrawal over FPM, as of any other route.
         """
         return [
             RouteUpdated(route)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's view of several network namespaces as one: `KernelMonitor`s side by side.
+"""Combines the `KernelMonitor`s of several network namespaces into one.
 
 Interfaces have unique indexes (`sluice.namespaces`). Depends on sources.kernel.
 """
@@ -17,7 +17,7 @@ from sluice.sources.neighbor_probe import NeighborProbe
 
 
 class SeveralKernels:
-    """All monitors, each with its prober, by namespace."""
+    """The monitors and neighbour probes of all namespaces, by number of the namespace."""
 
     def __init__(self, monitors: Mapping[int, tuple[KernelMonitor, NeighborProbe]]) -> None:
         self._monitors = {number: monitor for number, (monitor, _) in monitors.items()}
@@ -33,20 +33,20 @@ class SeveralKernels:
 
     @property
     def synced(self) -> bool:
-        """Whether all that was there at start has been told, of every namespace."""
+        """Whether the monitors of all namespaces are synced."""
         return all(monitor.synced for monitor in self._monitors.values())
 
     def fileno(self) -> int:
-        """Readable while one of them has news."""
+        """Readable while messages wait in any monitor."""
         return self._epoll.fileno()
 
     def start(self) -> None:
-        """Asks for everything."""
+        """Requests all dumps in all namespaces."""
         for monitor in self._monitors.values():
             monitor.start()
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """About `limit` events of each; of one namespace they are in order."""
+        """Returns about `limit` events of each namespace, in order within each."""
         events: list[KernelEvent] = []
         for number, monitor in self._monitors.items():
             events += (from_namespace(event, number) for event in monitor.poll(limit))
@@ -69,7 +69,7 @@ class SeveralKernels:
         return self._probes[namespace_of(ifindex)].is_probe(frame)
 
     def close(self) -> None:
-        """Stops following."""
+        """Closes all monitors."""
         self._epoll.close()
         for monitor in self._monitors.values():
             monitor.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel settings of a host interface: it speaks for the router, and never forwards or learns.
+"""Kernel settings by which a host interface neither forwards nor learns routes.
 
-Written before the interface goes up, so that nothing else is ever in force. Depends on /proc/sys of
-the network namespace that the process is in.
+They are written before the interface is up, so that no other settings ever take effect. Depends on
+/proc/sys of the process's network namespace.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ REQUIRED = (
     ("ipv6", "autoconf", "0"),
     ("ipv6", "accept_redirects", "0"),
     ("ipv6", "accept_source_route", "0"),
-    # An interface answers ARP for its own addresses only, and asks with one of them.
+    # An interface answers ARP for its own addresses only, and sends requests from one of them.
     ("ipv4", "arp_ignore", "1"),
     ("ipv4", "arp_announce", "2"),
-    # To neighbours we are a router: this sets the R flag in neighbour advertisements (RFC 4861
-    # section 7.2.4) and ends router solicitations. Forwarding itself hangs on `all.forwarding`
-    # and, since Linux 6.17, on `force_forwarding`.
+    # For neighbours this host is a router: this sets the R flag in neighbour advertisements (RFC
+    # 4861 section 7.2.4) and stops router solicitations. Forwarding itself depends on
+    # `all.forwarding` and, since Linux 6.17, on `force_forwarding`.
     ("ipv6", "forwarding", "1"),
     # Duplicate address detection runs (RFC 4862 section 5.4); a duplicate disables that address.
     ("ipv6", "accept_dad", "1"),
-    # The router's policy protects what the host sends and checks what it gets; the kernel's, where
-    # there are IPsec policies, is for the router to mirror. IPv6 has no `disable_xfrm`.
+    # The router's policy protects packets that the host sends, and checks those that it receives.
+    # IPsec policies of the kernel only serve as the router's input. IPv6 has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
     # Addresses outlive the port's failures, so that routing daemons find them again.
     ("ipv6", "keep_addr_on_down", "1"),
 )
-# Not in every kernel.
+# Settings that some kernels lack.
 OPTIONAL = (
     ("ipv6", "force_forwarding", "0"),
     ("ipv6", "router_solicitations", "0"),
@@ -59,7 +59,8 @@ def silence(interface: str) -> None:
 
 
 def restore(interface: str) -> list[str]:
-    """Applies those settings that somebody has changed; says which. Raises OSError."""
+    """Restores settings that another program has changed. Returns a description of each. Raises
+    OSError."""
     changed = []
     optional = [one for one in OPTIONAL if _path(*one[:2], interface).exists()]
     wanted = (*REQUIRED, *optional, ("ipv4", "rp_filter", _reverse_path_filter()))
@@ -71,9 +72,11 @@ def restore(interface: str) -> list[str]:
 
 
 def _reverse_path_filter() -> str:
-    """Off: a packet for the router may come by any interface, from sources it has no route to.
+    """Returns "0" (off), since packets for the router may arrive on any interface, from sources
+    without a route.
 
-    Where `all` says strict, the larger value counts: then loose, which is the least there is.
+    The kernel uses the larger of this value and that of `all`. If `all` is strict (1), returns "2"
+    (loose), the weakest check that is possible then.
     """
     return "2" if _path("ipv4", "rp_filter", "all").read_text().strip() == "1" else "0"
 

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries the host's packets while a controller that was killed is not yet back.
+"""Forwards the host's packets after a controller was killed, until the next one is primary.
 
-The keeper of the TAPs runs this when its controller is gone and has left tables (`handover`). It
-carries what the fast path carried, by the same rules in the same native code: ARP, neighbour
-discovery, BFD, BGP and other protocols of the router's own. What the controller decided by the
-packet is dropped: first packets, errors, fragments. It writes nothing to the switch.
+The keeper of the TAPs runs this when its controller has ended and has left tables (`handover`). It
+forwards the packets that the fast path forwarded, by the same rules in the same native code: ARP,
+neighbour discovery, BFD, BGP and other protocols of the router itself. Packets that the controller
+handled one by one are dropped: first packets, errors, fragments. It writes nothing to the switch.
 
-Two sessions with the switch, both asked for after the locks were taken, so that a controller that
-becomes primary meanwhile finds and ends this process:
+It has two sessions with the switch. Both open after the locks were taken, so that a controller that
+becomes primary meanwhile finds this process and ends it:
 
-- The first is of the default role, as a backup. It is there to hear who is primary: as soon as
-  there is one, standing in is over. Its election id loses to that of every controller.
-- The second is of a role of its own, which may get and send these packets and do nothing else. The
-  switch holds it to that.
+- The first has the default role, as a backup. It learns of a new primary, which ends this process's
+  work. Its election id is lower than that of every controller.
+- The second has its own role, which may only receive and send these packets. The switch enforces
+  this.
 
-The last primary must have been the controller that left the tables. BMv2 knows no roles and forgets
-the election ids of those who are gone: it makes the first session primary, which then carries, and
-which the next controller's question displaces. Any other switch that does so is empty.
+The last primary must have been the controller that left the tables. BMv2 has no roles and forgets
+the election ids of closed sessions. It makes the first session primary, which then forwards the
+packets until the next controller's arbitration displaces it. Any other switch that makes the first
+session primary has lost its state.
 
-Standing in also ends when the switch ends a session: one that restarted is empty. Depends on
+The work also ends when the switch ends a session, since a restarted switch has no state. Depends on
 `handover` and `sluice._native`.
 """
 
@@ -40,35 +41,36 @@ from sluice.sources.queues import detach
 
 ROLE = "sluice-stand-in"
 NOT_FOUND = 5
-"""In the answer to an arbitration: there is no primary."""
+"""Status code of an arbitration update when there is no primary."""
 QUESTIONS = 1 << 32
-"""Low halves of the first session's election ids are below this; of controllers' first ones, about
-one in 2^32 is."""
+"""Upper bound of the low half of the first session's election id. Of controllers' first ids, about
+one in 2^32 is below it."""
 ATTEMPTS = 3
-"""Ids that are asked with in the own role, each above the highest that was seen there."""
+"""Number of election ids tried in the own role, each above the highest one seen there."""
 NOBODYS = 1
-"""Packets that are queued for Python, which does not look at them."""
+"""Limit of the packet queue to Python, which is never read."""
 
 
 def stand_in(
     tables: Tables, queues: Mapping[str, int], until: float, claims: Path = CLAIMS
 ) -> None:
-    """Carries packets of TAPs, of which `queues` has a queue by the TAP's name, until `until`
-    (monotonic), or until a controller is primary, or a session ends. Raises OSError when the kernel
-    refuses something."""
+    """Forwards packets of the TAPs in `queues`, which has one queue by the name of each TAP. Ends
+    at `until` (monotonic), when a controller is primary, or when a session ends. Raises OSError
+    when the kernel refuses an operation."""
     names = list(queues)
     with ExitStack() as stack:
         end_stand_ins(names, claims)
         locks = StandInLocks(names, claims)
         locks.take()
         stack.callback(locks.release)
-        # Before the locks are given up, by which the next controller knows whose queue is attached.
+        # Order: detach before the release of the locks. While there is a lock, the next controller
+        # takes the attached queue for this process's.
         stack.callback(detach, queues.values())
         StandIn(tables, queues, stack).run(until)
 
 
 class StandIn:
-    """Two sessions and the TAPs, opened and closed by `stack`."""
+    """The two sessions and the TAPs, which `stack` closes."""
 
     def __init__(self, tables: Tables, queues: Mapping[str, int], stack: ExitStack) -> None:
         self._tables = tables
@@ -82,7 +84,7 @@ class StandIn:
         self._own_role: P4RuntimeClient | None = None
 
     def run(self, until: float) -> None:
-        """Returns when it is over."""
+        """Forwards packets; returns when standing in is over."""
         while (left := until - time.monotonic()) > 0:
             sessions = [one for one in (self._watch, self._own_role) if one is not None]
             select.select([one.fileno() for one in sessions], [], [], left)
@@ -92,7 +94,7 @@ class StandIn:
                         return
 
     def _goes_on(self, session: P4RuntimeClient, event: Any) -> bool:
-        """Takes notice of an event; false: standing in is over."""
+        """Handles a session event. Returns False when standing in is over."""
         if event[0] == "closed":
             return False
         if event[0] != "arbitration":
@@ -146,14 +148,14 @@ class StandIn:
         return client
 
     def _carry(self, session: P4RuntimeClient) -> bool:
-        """Lets packets pass between the queues and the session."""
+        """Starts forwarding between the queues and the session."""
         taps = TapSet(queue_limit=NOBODYS, fast_path=self._path)
         self._stack.callback(taps.close)
-        # First: the queues have what the host sent since the controller's end.
+        # Order: before the queues join, as they hold frames sent since the controller's end.
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         known = {tap[0] for tap in self._tables["interfaces"][0]}
         for name, queue in self._queues.items():
-            with suppress(OSError, ValueError):  # a TAP that somebody removed or renamed
+            with suppress(OSError, ValueError):  # the TAP was removed or renamed
                 index = socket.if_nametoindex(name)
                 if index in known:
                     taps.join(name, index, queue)
@@ -162,7 +164,7 @@ class StandIn:
 
 
 def check_owner(address: str) -> None:
-    """Refuses a socket of another user's. Raises OSError."""
+    """Raises OSError unless a Unix socket belongs to this user or root."""
     if not address.startswith("unix:"):
         return
     found = os.stat(address.removeprefix("unix:"))

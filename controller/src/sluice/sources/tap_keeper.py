@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the host interfaces, with their carrier, while the controller is away.
+"""Keeps the host interfaces and their carrier while the controller is absent.
 
-A TAP loses its carrier the moment its last queue is closed, even a persistent one; FRR then takes
-the link for dead, and its BGP sessions go. So a small process of its own has the controller's queue
-of every TAP open, too. When the controller ends, however it ends, the keeper stays for
-GRACE_SECONDS: a controller that is started meanwhile finds the interfaces, their addresses and
-neighbours as they were. Otherwise the keeper ends and the TAPs disappear with it.
+A TAP, even a persistent one, loses its carrier when its last queue is closed. FRR then considers
+the link down and drops its BGP sessions. So a small separate process, the keeper, also has the
+controller's queue of every TAP open. When the controller ends, in whatever way, the keeper stays
+for GRACE_SECONDS. A controller that starts in this time finds the interfaces with their addresses
+and neighbours. Otherwise the keeper ends and the TAPs disappear with it.
 
-Meanwhile it carries the router's own packets between switch and TAPs, if the controller has left
-tables for that (`stand_in`, `handover`). One that ends by itself leaves none. Then, and when it has
-stood in, the keeper detaches its queues: those of the next controller get all that the host sends.
+During the grace, the keeper forwards the router's own packets between switch and TAPs if the
+controller has left tables for that (`stand_in`, `handover`). A controller that ends by itself
+leaves none. Without tables, or when it no longer stands in, the keeper detaches its queues, so that
+the queues of the next controller receive all frames of the host.
 
-The queue is shared, and not one of the keeper's own, because the kernel tells of each queue that is
-opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
+The keeper shares the controller's queue instead of opening its own. The kernel sends a notification
+for each queue that is opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
 
-It inherits the socket that owns the rule on IKE's ports (sources.ike_ports), so that the rule stays
-as long as the TAPs.
+The keeper inherits the socket that owns the rule on IKE's ports (sources.ike_ports), so that the
+rule exists as long as the TAPs.
 
-The TAPs must be of IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst), as native ones are.
+The TAPs need IFF_MULTI_QUEUE (Documentation/networking/tuntap.rst), as native ones have.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 20.0
 
-# In the keeper: standard input is the lifeline, and this what the controller leaves.
+# Descriptor of the handover memory in the keeper, whose standard input is the lifeline.
 HANDED_OVER = 3
 
 _let_go: set[int] = set()
-"""Keepers of this process that end by themselves, and have to be reaped."""
+"""Released keepers of this process, which end by themselves and must be reaped."""
 
 
 class TapKeeper:
-    """The controller's side: the keeper lives as long as this is not closed, and then the grace."""
+    """The controller's side. The keeper lives until this is closed, and then for the grace."""
 
     def __init__(self, lifeline: socket.socket, pid: int) -> None:
         self._lifeline = lifeline
@@ -57,16 +58,14 @@ class TapKeeper:
 
     @classmethod
     def launch(cls, grace: float = GRACE_SECONDS, handover: Handover | None = None) -> TapKeeper:
-        """Starts a keeper that holds nothing yet, and does not wait for its interpreter. Raises
-        OSError.
-        """
+        """Starts a keeper without queues; does not wait until it runs. Raises OSError."""
         reap()
         left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                # -P: nothing is imported from the directory that the controller was started in.
+                # -P: imports nothing from the controller's working directory.
                 [sys.executable, "-P", "-m", __name__, str(grace)],
                 os.environ,
                 file_actions=[
@@ -75,7 +74,7 @@ class TapKeeper:
                     (os.POSIX_SPAWN_DUP2, 1, 2),
                     (os.POSIX_SPAWN_DUP2, left, HANDED_OVER),
                 ],
-                # Whoever kills the controller's process group does not mean the keeper.
+                # A signal to the controller's process group must not reach the keeper.
                 setsid=True,
             )
         except OSError:
@@ -88,9 +87,10 @@ class TapKeeper:
         return cls(lifeline, pid)
 
     def hold(self, queues: Mapping[str, int]) -> None:
-        """Gives the keeper descriptors of queues, by the names of their TAPs, once. They are kept
-        from then on: in the socket, until the keeper's interpreter has started. Raises OSError
-        where the keeper has died.
+        """Sends descriptors of queues, by the names of their TAPs, to the keeper. Call it once.
+
+        The queues are kept from then on: until the keeper's interpreter has started, they wait in
+        the socket. Raises OSError if the keeper has died.
         """
         send(self._lifeline, queues)
 
@@ -108,7 +108,7 @@ class TapKeeper:
         self._watching = loop
 
     def close(self) -> None:
-        """Lets go; the keeper ends after its grace, or at once where it holds nothing."""
+        """Releases the keeper, which ends after its grace, or at once if it has no queues."""
         if self._watching is not None:
             self._watching.remove_reader(self._lifeline)
             self._watching = None
@@ -117,25 +117,25 @@ class TapKeeper:
 
 
 def reap() -> None:
-    """Reaps the keepers that were let go and have ended."""
+    """Reaps released keepers that have ended."""
     for pid in list(_let_go):
-        with suppress(ChildProcessError):  # somebody else has
+        with suppress(ChildProcessError):  # it was reaped elsewhere
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 continue
         _let_go.discard(pid)
 
 
 def main(grace: float) -> int:
-    """The keeper's side. Receives the queues, waits for the end of its standard input, then the
-    grace, in which it stands in."""
+    """Runs the keeper: receives the queues, waits for the end of its standard input, and then
+    stands in until the end of the grace."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lifeline = socket.socket(fileno=0)
     queues = receive(lifeline)
     if queues is None:
         return 0
     module = None
-    with suppress(Exception):  # whatever it is, the TAPs are kept all the same
-        # Now, and not when it is urgent.
+    with suppress(Exception):  # even without the module the TAPs are kept
+        # Imported early, so that standing in starts without delay.
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel VRF devices: with them the host's stack separates VRFs itself.
+"""Kernel VRF devices, by which the host's stack separates VRFs itself.
 
 Each VRF besides the default one gets a device with its routing table
-(Documentation/networking/vrf.rst), to which the TAPs of its interfaces belong. zebra knows the VRF
-by this device. On a kernel without VRF devices there are none; `sources.vrf_places` says what keeps
-the VRFs apart there.
+(Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
+identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_places` selects another
+means to keep the VRFs apart.
 
-What the kernel would leave open is closed before a TAP joins:
+Before a TAP joins, these leaks between VRFs are closed:
 
-- A VRF's table ends with an unreachable default route. Without it a look-up that finds nothing goes
-  on in the main table, and the host's packet leaves in the default VRF. It is a route of the
-  kernel's own (RTPROT_KERNEL), which zebra takes no notice of: it is neither told to other routers
-  nor to the switch.
-- The rule that leads to a VRF's table stands before the one for the local table. Otherwise an
-  address of the default VRF is local in every VRF.
+- A VRF's table ends with an unreachable default route. Without it, a lookup that misses continues
+  in the main table, and the host's packet leaves in the default VRF. The route's protocol is
+  RTPROT_KERNEL, so that zebra ignores it: zebra announces it neither to other routers nor to the
+  switch.
+- The rule for VRFs' tables precedes the rule for the local table. Otherwise an address of the
+  default VRF is local in every VRF.
 - Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
-  `udp_l3mdev_accept` are 0): what answers them would go out in the default VRF.
-- The device is silent like a TAP (sources.silence): the kernel counts what comes in by a TAP of a
-  VRF as received by the VRF's device, and asks that one's settings.
+  `udp_l3mdev_accept` are 0): their answers would leave in the default VRF.
+- The device has the settings of a TAP (sources.silence): the kernel treats packets from a VRF's TAP
+  as received by the VRF's device, and applies that device's settings.
 
-Devices stay when the controller ends, as FRR's VRFs and the TAPs' places hang on them. Somebody
-may open again what was closed: `recheck` closes it, and `repairs` says so.
+Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them.
+Another program may open a leak again: `recheck` closes it, and `repairs` counts it.
 
 Depends on wire. Talks to the kernel through `Asking`.
 """
@@ -84,12 +84,13 @@ FR_ACT_TO_TBL = 1
 LOCAL_TABLE = 255
 RTN_UNREACHABLE = 7
 LAST_METRIC = 4278198272
-"""Administrative distance 255 and metric 8192, as vrf.rst has it: any other route comes first."""
+"""Administrative distance 255 and metric 8192, as in vrf.rst: any other route is preferred."""
 RECHECK_SECONDS = 5.0
 SOCKETS = ("raw_l3mdev_accept", "udp_l3mdev_accept")
 
 Asking: TypeAlias = Callable[[int, int, bytes, str], list[Message]]
-"""As `links.ask`: type, flags, body, what it is about; the kernel's answers, or OSError."""
+"""Signature of `links.ask`: type, flags, body and subject of the request; returns the kernel's
+answers or raises OSError."""
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +112,13 @@ class VrfDevices:
         self._ifindex: dict[int, int] = {}
         self._prepared: list[tuple[VrfConfig, str]] = []
         self.repairs: Counter[str] = Counter()
-        """What `recheck` found open, and how often."""
+        """Number of repairs by `recheck`, by what it found open."""
         self.missing: tuple[str, ...] = ()
-        """Devices that `recheck` did not find: their VRFs are closed until the next start."""
+        """Devices that `recheck` did not find. Their VRFs are closed until the next start."""
 
     def prepare(self, vrfs: Iterable[VrfConfig]) -> bool:
-        """Finds or makes the device of each VRF but the default one, up and closed. Returns False
-        where the kernel has no VRF devices. Raises OSError where it refuses."""
+        """Finds or creates the device of each VRF but the default one, closes its leaks and sets it
+        up. Returns False where the kernel has no VRF devices. Raises OSError where it refuses."""
         named = [(vrf, vrf.device) for vrf in vrfs if vrf.device is not None]
         for vrf, name in named:
             device = self._find_or_make(vrf, name)
@@ -131,10 +132,10 @@ class VrfDevices:
         return True
 
     def join(self, interface: str, vrf: int) -> None:
-        """Has an interface belong to the device of a VRF, or to none where it has none.
+        """Assigns an interface to the device of a VRF, or to none where the VRF has no device.
 
-        One that does already is not touched: the kernel sets an interface down and up again when it
-        changes its VRF. Raises OSError.
+        An interface that is assigned already is not touched: the kernel sets an interface down and
+        up when its VRF changes. Raises OSError.
         """
         link = self._link(interface)
         wanted = self._ifindex.get(vrf)
@@ -146,7 +147,7 @@ class VrfDevices:
             self._ask(RTM_NEWLINK, NLM_F_ACK, body, interface)
 
     def recheck(self) -> None:
-        """Closes again what somebody has opened since `prepare`. Raises OSError."""
+        """Closes leaks that another program has opened since `prepare`. Raises OSError."""
         found: list[str] = []
         links = {link.ifindex: link for link in self._links()} if self._prepared else {}
         missing: list[str] = []
@@ -165,7 +166,7 @@ class VrfDevices:
             log.warning("VRFs: %s; closed again", what)
 
     async def watch(self) -> None:
-        """Rechecks now and then, until cancelled."""
+        """Rechecks every `RECHECK_SECONDS` until cancelled."""
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
             try:
@@ -176,7 +177,7 @@ class VrfDevices:
     # --- the device ------------------------------------------------------------------------------
 
     def _find_or_make(self, vrf: VrfConfig, name: str) -> LinkChanged | None:
-        """The device; None where the kernel has no VRF devices."""
+        """Returns the VRF's device; None where the kernel has no VRF devices."""
         links = list(self._links())
         found = [link for link in links if link.vrf_table == vrf.table]
         if found:
@@ -212,7 +213,7 @@ class VrfDevices:
     def _link(self, name: str) -> LinkChanged | None:
         return next((link for link in self._links() if link.name == name), None)
 
-    # --- what the kernel leaves open -------------------------------------------------------------
+    # --- leaks between VRFs ----------------------------------------------------------------------
 
     def _silenced(self, device: str) -> list[str]:
         self._silence(device)
@@ -221,7 +222,7 @@ class VrfDevices:
     def _close(
         self, device: str, table: int, silence_device: Callable[[str], list[str]]
     ) -> list[str]:
-        """Closes everything; what was open."""
+        """Closes all leaks. Returns a description of each that was open."""
         found = []
         for name in SOCKETS:
             if self._is_open(name):
@@ -240,14 +241,14 @@ class VrfDevices:
         return not path.exists() or path.read_text().strip() != "0"
 
     def _end_table(self, family: int, table: int) -> bool:
-        """Whether the route was not there."""
+        """Adds the unreachable default route. Returns whether it was missing."""
         body = RTMSG.pack(family, 0, 0, 0, 0, RTPROT_KERNEL, 0, RTN_UNREACHABLE, 0)
         body += attribute(RTA_TABLE, U32.pack(table))
         body += attribute(RTA_PRIORITY, U32.pack(LAST_METRIC))
         return self._add(RTM_NEWROUTE, body, f"unreachable default route of table {table}")
 
     def _add(self, kind: int, body: bytes, what: str) -> bool:
-        """Adds something unless it is there; whether it was not."""
+        """Adds a route or rule unless it exists. Returns whether it was missing."""
         try:
             self._ask(kind, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, body, what)
         except FileExistsError:
@@ -255,11 +256,13 @@ class VrfDevices:
         return True
 
     def _put_vrfs_before_local(self, family: int) -> bool:
-        """Has VRFs' tables asked first; whether they were not.
+        """Puts the rule for VRFs' tables before the rule for the local table. Returns whether it
+        was not there.
 
-        The local table is never without its rule, and stays the first but them: also for rules that
-        others add without a priority, which the kernel puts before the second one. Of equal
-        priority, the older rule comes first, and is deleted first.
+        Invariant: the local table always has a rule, which is first but for the VRFs' rule. Then
+        rules that another program adds without a priority stay behind it: the kernel inserts these
+        before the second rule. Among rules of equal priority, the older one precedes, and is
+        deleted first.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -274,20 +277,21 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, Rule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        if local not in rules[at + 1 :]:  # else this controller was killed in between
+        if local not in rules[at + 1 :]:  # it is if a controller was killed before the deletion
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
         return True
 
     def _rules(self, family: int) -> list[Rule]:
-        """The rules of a family in their order."""
+        """Returns the rules of a family in order."""
         header = FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
         answers = self._ask(RTM_GETRULE, NLM_F_DUMP, header, "routing rules")
         return [_read_rule(answer.body) for answer in answers if answer.type == RTM_NEWRULE]
 
 
 class Rule(NamedTuple):
-    """A routing rule, as far as it counts here; `to_vrfs`: to the table of the packet's VRF."""
+    """The fields of a routing rule that matter here. `to_vrfs`: it selects the table of the
+    packet's VRF."""
 
     priority: int
     table: int = 0
@@ -298,7 +302,7 @@ def _read_rule(body: bytes) -> Rule:
     found = attributes(body, FIB_RULE_HDR.size)
     table = fixed(found.get(FRA_TABLE, bytes(4)), "FRA_TABLE", U32, 0)
     to_vrfs = fixed(found.get(FRA_L3MDEV, b"\0"), "FRA_L3MDEV", U8, 0)
-    # The kernel leaves out a priority of 0.
+    # The kernel omits a priority of 0.
     return Rule(
         fixed(found.get(FRA_PRIORITY, bytes(4)), "FRA_PRIORITY", U32, 0), table, bool(to_vrfs)
     )
@@ -307,7 +311,7 @@ def _read_rule(body: bytes) -> Rule:
 def _rule(family: int, rule: Rule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
-    # As the kernel's own: networkd removes those of others.
+    # Marked as the kernel's own, since networkd removes rules of other protocols.
     body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")

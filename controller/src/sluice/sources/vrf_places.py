@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides how the host stack keeps each VRF apart, and makes what that takes.
+"""Decides how the host stack isolates each VRF, and creates the network namespaces for that.
 
-By default by VRF devices where the kernel has them (sources.vrf_devices), else by a network
-namespace for each VRF, else not (sources.shared_stack). `isolation` of a VRF says otherwise, and
-then what it says is done or the start fails.
+The default is VRF devices where the kernel has them (sources.vrf_devices). The second choice is a
+network namespace for each VRF. Without either, VRFs share the stack (sources.shared_stack). A VRF's
+`isolation` setting overrides this choice; if it cannot be fulfilled, the start fails.
 
-Namespaces that were made here stay when the controller ends, since FRR runs in them. They are
-remembered on disk, and removed at a start that has no use for them any more; one that was found is
-never removed. Depends on config, durable, privileges and namespaces.
+Namespaces that this module created stay when the controller ends, since FRR runs in them. They are
+recorded on disk, and removed at a start that no longer needs them. A namespace that existed before
+is never removed. Depends on config, durable, privileges and namespaces.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class VrfPlaces:
         self.namespaces: dict[int, NetworkNamespace] = {}
 
     def decide(self, config: Config, prepare_devices: Callable[[list[VrfConfig]], bool]) -> Config:
-        """Returns the configuration with each VRF's isolation decided, and its namespace there.
+        """Returns the configuration with each VRF's isolation, and opens the namespaces.
 
-        `prepare_devices` makes the VRF devices of some VRFs and returns False where the kernel has
-        none. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
+        `prepare_devices` creates the VRF devices of the given VRFs; it returns False where the
+        kernel has none. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
         """
         vrfs = [vrf for vrf in config.vrfs if vrf.id != HOME]
         wanted = [vrf for vrf in vrfs if vrf.isolation in (None, Isolation.DEVICE)]
@@ -63,7 +63,7 @@ class VrfPlaces:
         )
 
     def _without_devices(self, wanted: Iterable[VrfConfig]) -> Isolation:
-        """How VRFs without `isolation` are kept apart on a kernel that has no VRF devices."""
+        """Returns the isolation of VRFs without a setting, on a kernel without VRF devices."""
         for vrf in wanted:
             if vrf.isolation is Isolation.DEVICE:
                 message = f"VRF {vrf.name}: isolation device: this kernel has no VRF devices"
@@ -100,7 +100,7 @@ class VrfPlaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        if made != known:  # until a name is gone, the file has it: a crash leaves none behind
+        if made != known:  # a name stays in the file until it is removed, in case of a crash
             replace_json(self._file, made | left)
         for name, mark in left.items():
             self._remove(name, mark)
@@ -108,7 +108,7 @@ class VrfPlaces:
             replace_json(self._file, made)
 
     def _remove(self, name: str, mark: Any) -> None:
-        """Removes a namespace if it is the one that was made here."""
+        """Removes a namespace if it is the one that this module created."""
         if any(one.name == name for one in self.namespaces.values()):
             return
         if not (self._directory / name).exists():
@@ -124,7 +124,7 @@ class VrfPlaces:
     def _load(self) -> dict[str, Any]:
         try:
             document = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):  # nothing is removed by what cannot be read
+        except (OSError, ValueError):  # from an unreadable file, nothing is removed
             return {}
         return document if isinstance(document, dict) else {}
 
@@ -135,6 +135,7 @@ class VrfPlaces:
 
 
 def _mark(namespace: NetworkNamespace) -> Any:
-    """What tells a namespace from every other; None, which no file has, where nothing does."""
+    """Returns a unique identification of a namespace. None, which the file never contains, where
+    the kernel has no cookies."""
     cookie = namespace.cookie
     return None if cookie is None else [BOOT.read_text().strip(), cookie]

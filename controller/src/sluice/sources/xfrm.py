@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's IPsec databases (XFRM) as they are now, and what key managers are to hear.
+"""Mirrors the kernel's IPsec databases (XFRM), and notifies key managers through the kernel.
 
-`XfrmMonitor` reads all policies and states at start and then follows the multicast groups. When the
-kernel had to drop messages (ENOBUFS), or a message cannot be read, it reads all again; what a dump
-does not show is gone. Dumps and notifications travel on one socket, so that they come in the order
-of what happened.
+`XfrmMonitor` dumps all policies and states at start and then follows the multicast groups. After an
+overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it dumps all
+again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so that
+they arrive in the order of the changes.
 
-It changes nothing in the kernel but the usage of states, and their end where a lifetime is reached.
+It changes nothing in the kernel except the usage of states, and it ends states that have reached a
+hard lifetime.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ DUMPS: tuple[Callable[[int], bytes], ...] = (
 )
 DEFAULTS, STATES, POLICIES = range(len(DUMPS))
 NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What kernels answer that have no defaults to tell (before Linux 5.15): they allow."""
+"""Errors of kernels without default policies (before Linux 5.15), which allow by default."""
 DATAGRAMS = 64
 """Datagrams that one `poll` reads at most."""
 START_SECONDS = 10.0
@@ -71,7 +72,7 @@ class XfrmMonitor:
     """Follows the IPsec databases of the network namespace that it is created in."""
 
     def __init__(self, receive_buffer: int = 8 << 20) -> None:
-        """Raises OSError where the kernel has no XFRM, or does not show it."""
+        """Raises OSError where the kernel has no XFRM, or denies access to it."""
         try:
             self._socket = NetlinkSocket(GROUPS, receive_buffer, NETLINK_XFRM)
         except OSError as error:
@@ -88,24 +89,24 @@ class XfrmMonitor:
         self._dump_interrupted = self._again = self._complete = False
         self._lost = False
         self.is_refused = False
-        """Whether the kernel refused to be read, so that nothing is synced until `read_again`."""
+        """Whether the kernel refused a dump. Nothing is synced then until `read_again`."""
         self._requests: dict[int, str] = {}
 
     @property
     def synced(self) -> bool:
-        """Whether `policies`, `states` and `defaults` are what the kernel has."""
+        """Whether `policies`, `states` and `defaults` match the kernel's."""
         return self._complete and self._dump is None and not self._lost
 
     def fileno(self) -> int:
-        """Readable while the kernel has news."""
+        """Readable while messages of the kernel wait."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Stops following."""
+        """Closes the socket."""
         self._socket.close()
 
     def start(self) -> None:
-        """Reads everything that there is, and returns when it is read. Raises OSError."""
+        """Reads all databases; returns when that is complete. Raises OSError."""
         self._read_all()
         deadline = time.monotonic() + START_SECONDS
         while not self.synced:
@@ -116,8 +117,8 @@ class XfrmMonitor:
             self.poll()
 
     def poll(self) -> bool:
-        """Takes in what has come. Returns whether anything has changed since the last call, or may
-        have; only while `synced` is it the whole."""
+        """Reads the messages that wait. Returns whether the databases have, or may have, changed
+        since the last call. They are complete only while `synced`."""
         changed = False
         for _ in range(DATAGRAMS):
             try:
@@ -127,7 +128,7 @@ class XfrmMonitor:
                 self._lost = True
                 continue
             if datagram is None:
-                if self._lost:  # not before: a full queue has no room for the answer
+                if self._lost:  # not earlier: a full queue has no room for the answer
                     self._lost = False
                     self._read_all()
                 break
@@ -136,22 +137,22 @@ class XfrmMonitor:
         return changed or self.is_refused
 
     def read_again(self) -> None:
-        """Asks anew for everything, after a refusal."""
+        """Dumps all databases again after a refusal."""
         self._read_all()
 
-    # --- what key managers are to hear -----------------------------------------------------------
+    # --- notifications of key managers -----------------------------------------------------------
 
     def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
-        """Has the kernel ask its key managers for an SA, as it does for a packet of its own."""
+        """Makes the kernel request an SA from its key managers, as for a packet of its own."""
         self._request("ask for an SA", lambda n: xfrm.acquire(n, policy, flow))
         self.counters["acquires"] += 1
 
     def report_usage(self, state: KernelState, usage: Usage) -> None:
-        """Tells the kernel what a state has carried."""
+        """Sets the kernel's usage counters of a state."""
         self._request(f"report {state.key}", lambda n: xfrm.report_usage(n, state, usage))
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Has key managers hear that a state has reached a lifetime; a hard one ends it."""
+        """Notifies key managers that a state has reached a lifetime. A hard lifetime ends it."""
         self._request(f"expire {state.key}", lambda n: xfrm.expire(n, state, hard=hard))
         self.counters["hard expiries" if hard else "soft expiries"] += 1
 
@@ -164,7 +165,7 @@ class XfrmMonitor:
         else:
             self._requests[sequence] = what
 
-    # --- what the kernel says --------------------------------------------------------------------
+    # --- messages of the kernel ------------------------------------------------------------------
 
     def _read(self, datagram: bytes) -> bool:
         changed = False
@@ -172,7 +173,7 @@ class XfrmMonitor:
             for message in messages(datagram):
                 changed |= self._read_message(message)
         except WireError as error:
-            # What follows in the datagram is lost. Its bytes are not logged: keys may be in them.
+            # The rest of the datagram is lost. Its bytes are not logged: they may contain keys.
             self.counters[error.name] += 1
             log.warning("xfrm: a message of the kernel cannot be read: %s", error)
             if self._dump is None:
@@ -221,7 +222,7 @@ class XfrmMonitor:
                 changed = self.defaults != defaults
                 self.defaults = defaults
                 return changed
-            case Flushed():  # of one protocol or type only, perhaps
+            case Flushed():  # maybe of one protocol or type only
                 self._read_all()
                 return False
 
@@ -247,8 +248,8 @@ class XfrmMonitor:
     # --- dumps -----------------------------------------------------------------------------------
 
     def _read_all(self) -> None:
-        """Asks for everything, once more after a dump that is under way."""
-        if self._dump in (None, DEFAULTS):  # an answer of one message may have been lost
+        """Requests all dumps; if a dump is under way, after that one."""
+        if self._dump in (None, DEFAULTS):  # the answer to DEFAULTS has no end, and may be lost
             self._ask(DEFAULTS)
         else:
             self._again = True
@@ -265,7 +266,7 @@ class XfrmMonitor:
             self._refuse()
 
     def _end_dump(self) -> bool:
-        """The dump under way has ended: what it did not show is gone. Goes on to the next one."""
+        """Ends a dump: objects that it did not show are gone. Starts the next dump."""
         kind = self._dump
         if kind is None:
             return False
@@ -274,7 +275,7 @@ class XfrmMonitor:
             self._again = False
             self._ask(DEFAULTS)
             return False
-        if self._dump_interrupted:  # the kernel's tables changed meanwhile: it may have gaps
+        if self._dump_interrupted:  # the kernel's tables changed: the dump may have gaps
             self.counters["dumps_interrupted"] += 1
             self._ask(kind)
             return False

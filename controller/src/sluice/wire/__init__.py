@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes to model and back: netlink, FPM and packets. Pure: no I/O, no clock, no state.
+"""Decodes bytes to the model and encodes it: netlink, FPM and packets. Pure: no I/O, no clock.
 
-Everything here that decodes raises `WireError` and nothing else, whatever the bytes are.
+Invariant: a decoder raises `WireError` and no other exception, whatever the bytes are.
 """

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one error of everything that decodes bytes."""
+"""The error that all decoders raise."""
 
 from __future__ import annotations
 
 
 class WireError(ValueError):
-    """Bytes that cannot be what they claim to be.
+    """Invalid bytes.
 
-    `name` says what is wrong in a form that serves as a counter's name (``netlink_truncated``),
-    `offset` where, in bytes from the start of what was decoded, `detail` adds to it for people.
+    `name` is the kind of error, usable as a counter's name (``netlink_truncated``). `offset` is its
+    position in bytes from the start of the decoded data. `detail` is text for people.
     """
 
     def __init__(self, name: str, offset: int, detail: str) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of an ESP engine's admin socket (docs/esp.md): requests to bytes, its status to the model.
+"""Lines of an ESP engine's admin socket (docs/esp.md): encodes requests, decodes the status.
 
-A request with keys is one buffer that its sender erases. What an engine says is checked like
-anything that comes from outside. Pure; depends on sa_model.
+A request with keys is one buffer that its sender erases. An engine's answers are checked like all
+external input. Pure; depends on sa_model.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ STATUS = b'{"status":{}}\n'
 
 
 class EngineAnswerError(Exception):
-    """An answer that is none of this protocol."""
+    """An answer that violates the protocol."""
 
 
 def add_request(
     settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool = False
 ) -> bytearray:
-    """Returns the line that gives an engine an SA; it has the keys in it."""
+    """Returns the line that adds an SA to an engine. It contains the keys."""
     spec = _spec(settings) | {"sa": number}
     if resume:
         spec["resume"] = True
@@ -55,7 +55,7 @@ def add_request(
 
 
 def delete_request(settings: SaSettings, number: int) -> bytes:
-    """Returns the line that has an engine end an SA."""
+    """Returns the line that deletes an SA from an engine."""
     if settings.direction is Direction.OUTBOUND:
         which: dict[str, Any] = {"direction": "out", "sa": number}
     else:
@@ -98,7 +98,7 @@ def _text(address: Address | None) -> str:
 
 
 def parse_answer(line: bytes) -> dict[str, Any]:
-    """Returns the answer's one key and what stands under it. Raises EngineAnswerError."""
+    """Returns an answer, an object of one key. Raises EngineAnswerError."""
     try:
         answer = json.loads(line)
     except ValueError as error:
@@ -109,7 +109,7 @@ def parse_answer(line: bytes) -> dict[str, Any]:
 
 
 def held_sas(status: object) -> list[HeldSa]:
-    """Returns the SAs that a status tells of. Raises EngineAnswerError."""
+    """Returns the SAs in a status. Raises EngineAnswerError."""
     sas = status.get("sas") if isinstance(status, Mapping) else None
     if not isinstance(sas, list):
         raise EngineAnswerError("a status has a list of SAs")

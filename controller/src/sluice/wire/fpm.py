@@ -3,9 +3,9 @@
 
 A frame is a version (1), a type (1: netlink), a length that includes this 4-byte header, in
 network order, and netlink messages. zebra 8.4.4 replaces a route by DELROUTE and NEWROUTE in one
-frame; `decode_payload` makes one update of the two, so that nobody drops packets in between.
+frame. `decode_payload` merges the two into one update, so that no packets are lost in between.
 
-In production the frames are cut by `sluice._native.FpmServer`; `FrameSplitter` does the same for
+In production `sluice._native.FpmServer` splits the stream into frames; `FrameSplitter` does so for
 recordings and tests.
 """
 
@@ -28,14 +28,14 @@ TYPE_NETLINK = 1
 
 
 class FrameSplitter:
-    """Cuts a byte stream into the payloads of FPM frames, however the stream was split."""
+    """Splits a byte stream, fed in pieces of any size, into the payloads of FPM frames."""
 
     def __init__(self) -> None:
         self._pending = b""
         self._consumed = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that `data` completes. After a WireError the stream cannot be used."""
+        """Returns the payloads that `data` completes. A WireError makes the stream unusable."""
         self._pending += data
         payloads: list[bytes] = []
         start = 0
@@ -62,17 +62,17 @@ class FrameSplitter:
 
 
 def frame(payload: bytes) -> bytes:
-    """`payload` with FPM's header."""
+    """Returns `payload` with FPM's header."""
     return HEADER.pack(VERSION, TYPE_NETLINK, HEADER.size + len(payload)) + payload
 
 
 def decode_payload(
     payload: bytes, ignored: Counter[str], memo: RouteMemo | RouteRuns | None = None
 ) -> list[RouteEvent]:
-    """The events in one frame's payload, in order, one for each route at most.
+    """Returns the events in one frame's payload, in order, at most one for each route.
 
-    All or nothing: on WireError none of the frame's events is given. Messages that say nothing
-    to a FIB are counted by name in `ignored`. `memo` is asked first, and learns.
+    All or nothing: on WireError none of the frame's events is returned. Messages that are
+    irrelevant to a FIB are counted by name in `ignored`. `memo` caches decoded messages.
     """
     known = None if memo is None else memo.events(payload)
     if known is not None:
@@ -94,7 +94,7 @@ def decode_payload(
 
 
 def coalesce(events: list[RouteEvent]) -> list[RouteEvent]:
-    """`events` without those about a route that a later one decides anyway."""
+    """Returns `events` without those that a later event about the same route supersedes."""
     decided: set[RouteKey] = set()
     kept: list[RouteEvent] = []
     for event in reversed(events):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink framing (RFC 3549, netlink(7)): messages and their attributes, both ways.
+"""Netlink framing (RFC 3549, netlink(7)): decodes and encodes messages and their attributes.
 
-What the messages say is the business of `routes` and `rtnetlink`. Netlink is in host byte order,
-also inside FPM frames, whose sender is on this machine or one like it.
+The contents of messages are in `routes` and `rtnetlink`. Netlink is in host byte order, also inside
+FPM frames, whose sender is on this machine or one of the same byte order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ I32 = Struct("=i")
 
 
 class Message(NamedTuple):
-    """One message: `body` follows the netlink header, `offset` is where the header stood."""
+    """One message: `body` follows the netlink header, `offset` is the header's position."""
 
     type: int
     flags: int
@@ -50,12 +50,12 @@ class Message(NamedTuple):
 
 
 def align(length: int) -> int:
-    """`length` rounded up to netlink's alignment of 4."""
+    """Rounds `length` up to netlink's alignment of 4."""
     return (length + 3) & ~3
 
 
 def messages(data: bytes) -> Iterator[Message]:
-    """The messages in `data`. Raises WireError at the first whose length cannot be."""
+    """Yields the messages in `data`. Raises WireError at the first one with an invalid length."""
     offset, end = 0, len(data)
     while offset < end:
         if end - offset < HEADER.size:
@@ -74,9 +74,9 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
-    """The attributes in `body` from `start` on, by type; of a repeated type the last counts.
+    """Returns the attributes in `body` from `start` on, by type; of a repeated type the last one.
 
-    `base` is added to the offsets in errors. Raises WireError at the first whose length cannot be.
+    `base` is added to the offsets in errors. Raises WireError at an invalid length.
     """
     found: dict[int, bytes] = {}
     end = len(body)
@@ -97,7 +97,7 @@ def attributes(body: bytes, start: int, base: int = 0) -> dict[int, bytes]:
 
 
 def fixed(value: bytes, what: str, form: Struct, offset: int) -> int:
-    """The number in an attribute of exactly the size of `form`."""
+    """Returns the number in an attribute. Raises WireError unless it has the size of `form`."""
     if len(value) != form.size:
         raise WireError(
             "attribute_size", offset, f"{what} has {len(value)} bytes instead of {form.size}"
@@ -107,10 +107,10 @@ def fixed(value: bytes, what: str, form: Struct, offset: int) -> int:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One encoded attribute, padded."""
+    """Encodes one attribute, with padding."""
     return ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """One encoded message, from port 0 (the kernel fills in the sender's)."""
+    """Encodes one message, from port 0 (the kernel fills in the sender's)."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body

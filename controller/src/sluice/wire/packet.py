@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ethernet, IPv4, IPv6 and ICMP: checked views of packets, and their building blocks.
+"""Ethernet, IPv4, IPv6 and ICMP: checked views of packets, and functions to build packets.
 
-Depends on nothing but `struct`. Views are made by `parse` functions that raise WireError where a
-packet is shorter than it says; what they return can be used without looking at lengths again.
-Offsets and lengths are in bytes; addresses are bytes in network order.
+Depends on nothing but `struct`. The `parse` functions raise WireError if a packet is shorter than
+its length fields say. The views that they return need no further length checks. Offsets and lengths
+are in bytes; addresses are bytes in network order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SINGLE_OCTET_OPTIONS = (0, 1)
 
 
 class Ethernet(NamedTuple):
-    """A frame's header. `vlan` is the 802.1Q VLAN id (of the first tag), None without a tag."""
+    """A frame's header. `vlan` is the first tag's 802.1Q VLAN id, or None without a tag."""
 
     destination: bytes
     source: bytes
@@ -61,7 +61,7 @@ class Ethernet(NamedTuple):
 
 
 def parse_ethernet(frame: bytes) -> Ethernet:
-    """The header of `frame`, one 802.1Q tag looked through."""
+    """Parses the header of `frame`, with at most one 802.1Q tag."""
     if len(frame) < ETHERNET_HEADER:
         raise WireError("ethernet_truncated", 0, f"{len(frame)} bytes of {ETHERNET_HEADER}")
     (ethertype,) = _U16.unpack_from(frame, 12)
@@ -75,14 +75,15 @@ def parse_ethernet(frame: bytes) -> Ethernet:
 
 
 def without_vlan(frame: bytes) -> bytes:
-    """`frame` without its first 802.1Q tag, if it has one."""
+    """Returns `frame` without its first 802.1Q tag, if any."""
     if frame[12:14] == b"\x81\x00" and len(frame) >= ETHERNET_HEADER + VLAN_TAG:
         return frame[:12] + frame[16:]
     return frame
 
 
 def ip_payload(frame: bytes) -> bytes:
-    """The IP packet in `frame`, Ethernet's padding cut off. WireError if there is none."""
+    """Returns the IP packet in `frame` without Ethernet's padding. Raises WireError if there is
+    none."""
     header = parse_ethernet(frame)
     packet = frame[header.payload_offset :]
     if header.ethertype == ETHERTYPE_IPV4:
@@ -93,7 +94,8 @@ def ip_payload(frame: bytes) -> bytes:
 
 
 def local_frame(packet: bytes) -> bytes:
-    """An IP packet in a frame with empty MACs: what the pipeline routes as of local origin."""
+    """Returns a frame of an IP packet with zero MACs, which the pipeline routes as locally
+    originated."""
     ethertype = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
     return bytes(12) + _U16.pack(ethertype) + packet
 
@@ -102,7 +104,7 @@ def local_frame(packet: bytes) -> bytes:
 
 
 class IPv4(NamedTuple):
-    """An IPv4 header whose lengths hold. `fragment_offset` is in bytes."""
+    """An IPv4 header with valid lengths. `fragment_offset` is in bytes."""
 
     header_length: int
     tos: int
@@ -119,7 +121,7 @@ class IPv4(NamedTuple):
 
 
 def parse_ipv4(packet: bytes) -> IPv4:
-    """The header of `packet`, which may be longer than the total length (padding)."""
+    """Parses the header of `packet`, which may be longer than the total length (padding)."""
     if len(packet) < IPV4_HEADER:
         raise WireError("ipv4_truncated", 0, f"{len(packet)} bytes of {IPV4_HEADER}")
     first, tos, total, ident, fragment, ttl, protocol, _, source, destination = _IPV4.unpack_from(
@@ -166,9 +168,9 @@ def has_source_route(options: bytes) -> bool:
 
 
 def build_ipv4(header: IPv4, payload: bytes) -> bytes:
-    """The packet of `header` and `payload`; lengths and checksum are computed anew.
+    """Builds a packet of `header` and `payload`; recomputes lengths and checksum.
 
-    `header.options` has a length that is a multiple of 4 and `header.fragment_offset` of 8.
+    The length of `header.options` is a multiple of 4, `header.fragment_offset` of 8.
     """
     length = IPV4_HEADER + len(header.options)
     fragment = header.fragment_offset // 8
@@ -194,7 +196,7 @@ def build_ipv4(header: IPv4, payload: bytes) -> bytes:
 
 
 class IPv6(NamedTuple):
-    """An IPv6 header whose payload length holds."""
+    """An IPv6 header with a valid payload length."""
 
     traffic_class: int
     flow_label: int
@@ -206,7 +208,7 @@ class IPv6(NamedTuple):
 
 
 class UpperLayer(NamedTuple):
-    """What an IPv6 packet carries: protocol, where it starts, and the fragment's place.
+    """The upper layer of an IPv6 packet: protocol, offset of its header, and fragment offset.
 
     `fragment_offset` is in bytes, 0 for a whole packet or a first fragment.
     """
@@ -217,7 +219,7 @@ class UpperLayer(NamedTuple):
 
 
 def parse_ipv6(packet: bytes) -> IPv6:
-    """The fixed header of `packet`, which may be longer than the payload length (padding)."""
+    """Parses the fixed header of `packet`, which may have padding behind its payload."""
     if len(packet) < IPV6_HEADER:
         raise WireError("ipv6_truncated", 0, f"{len(packet)} bytes of {IPV6_HEADER}")
     first, payload, next_header, hop_limit, source, destination = _IPV6.unpack_from(packet)
@@ -233,7 +235,7 @@ def parse_ipv6(packet: bytes) -> IPv6:
 
 
 def build_ipv6(header: IPv6, payload: bytes) -> bytes:
-    """The packet of `header` and `payload`; the payload length is computed anew."""
+    """Builds a packet of `header` and `payload`; recomputes the payload length."""
     first = 6 << 28 | header.traffic_class << 20 | header.flow_label
     return (
         _IPV6.pack(
@@ -251,8 +253,8 @@ def build_ipv6(header: IPv6, payload: bytes) -> bytes:
 def ipv6_upper_layer(packet: bytes) -> UpperLayer:
     """Walks the extension headers of an IPv6 packet.
 
-    Ends at the first header that is none, or, in a later fragment, behind the fragment header. A
-    chain that is cut off raises WireError.
+    Ends at the first header that is no extension header. In a later fragment, ends behind the
+    fragment header. Raises WireError for a truncated chain.
     """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
@@ -280,10 +282,10 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071's checksum of `data`."""
+    """Returns the checksum of `data` as of RFC 1071."""
     if len(data) % 2:
         data += b"\0"
-    # 2^16 is 1 modulo 65535, so that the one's complement sum is the whole number's remainder.
+    # 2^16 is 1 modulo 65535, so the one's complement sum is the remainder of the whole number.
     total = int.from_bytes(data, "big") % 0xFFFF
     if total == 0 and any(data):
         total = 0xFFFF
@@ -291,22 +293,22 @@ def internet_checksum(data: bytes) -> int:
 
 
 def pseudo_header(source: bytes, destination: bytes, length: int, protocol: int) -> bytes:
-    """The IPv6 pseudo-header of RFC 8200 section 8.1."""
+    """Builds the IPv6 pseudo-header of RFC 8200 section 8.1."""
     return source + destination + length.to_bytes(4, "big") + bytes(3) + bytes([protocol])
 
 
 def is_multicast(address: bytes) -> bool:
-    """224.0.0.0/4 or ff00::/8."""
+    """Whether an address is in 224.0.0.0/4 or ff00::/8."""
     return address[0] >> 4 == 0xE if len(address) == 4 else address[0] == 0xFF
 
 
 def is_unspecified(address: bytes) -> bool:
-    """0.0.0.0 or ::."""
+    """Whether an address is 0.0.0.0 or ::."""
     return not any(address)
 
 
 def is_loopback(address: bytes) -> bool:
-    """127.0.0.0/8 or ::1."""
+    """Whether an address is in 127.0.0.0/8 or is ::1."""
     return address[0] == 127 if len(address) == 4 else address == LOOPBACK_V6
 
 
@@ -314,7 +316,7 @@ LOOPBACK_V6 = bytes(15) + b"\x01"
 
 
 def is_valid_source(address: bytes) -> bool:
-    """Whether `address` can be the source of a packet that somebody might answer.
+    """Whether `address` can be the source of a packet that may be answered.
 
     RFC 1812 section 5.3.7 for IPv4 (not 0/8, 127/8, class D or E), RFC 4443 section 2.4 (e.6) for
     IPv6 (not unspecified, multicast, loopback, IPv4-mapped).
@@ -330,22 +332,22 @@ def is_valid_source(address: bytes) -> bool:
 
 
 def is_esp(packet: bytes) -> bool:
-    """Whether an IP packet is ESP, in UDP too (RFC 3948), and not IKE or a keepalive beside it.
-    Raises WireError."""
+    """Whether an IP packet is ESP, or ESP in UDP (RFC 3948); False for IKE and keepalives on the
+    same port. Raises WireError."""
     protocol, at, is_later = _transport(packet)
     if protocol == ESP:
         return True
     ports = packet[at : at + 4]
     if protocol != UDP or is_later or _NAT_TRAVERSAL not in (ports[:2], ports[2:]):
         return False
-    # IKE begins with four zeros, and a keepalive is shorter.
+    # IKE starts with four zero bytes, and a keepalive is shorter than the marker.
     marker = packet[at + _UDP_HEADER : at + _UDP_HEADER + _MARKER]
     return len(marker) == _MARKER and any(marker)
 
 
 def is_ike(packet: bytes) -> bool:
-    """Whether an IP packet that is not ESP has a port of IKE (RFC 7296, section 2). Raises
-    WireError."""
+    """Whether an IP packet has a port of IKE (RFC 7296, section 2). Call it for packets that are
+    not ESP. Raises WireError."""
     protocol, at, is_later = _transport(packet)
     ports = packet[at : at + 4]
     has_port = not _IKE_PORTS.isdisjoint((ports[:2], ports[2:]))
@@ -353,8 +355,8 @@ def is_ike(packet: bytes) -> bool:
 
 
 def _transport(packet: bytes) -> tuple[int, int, bool]:
-    """The protocol of an IP packet, where its header begins, and whether an IPv4 fragment is not
-    the first. Extension headers of IPv6 are not walked."""
+    """Returns an IP packet's protocol, the offset of the protocol's header, and whether the packet
+    is a later IPv4 fragment. Does not walk IPv6 extension headers."""
     if packet[:1] and packet[0] >> 4 == 4:
         ipv4 = parse_ipv4(packet)
         return ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of a frame as can be read, for people: never an error, whatever the bytes are.
+"""Describes a frame for people, as far as it can be decoded; never raises an error.
 
-For logs only. Policy decides by `selectors`, which refuses frames that contradict themselves.
+For logs only. Policy uses `selectors`, which refuses inconsistent frames.
 Depends on packet.
 """
 
@@ -31,7 +31,8 @@ Fields: TypeAlias = dict[str, str | int]
 
 ETHERTYPE_SHIM = 0x88B5
 SHIM_HEADER = 14
-"""The engine's shim behind the Ethernet header; its last two bytes are the next EtherType."""
+"""Size of the engine's shim behind the Ethernet header. Its last two bytes are the next
+EtherType."""
 ESP, SCTP = 50, 132
 NAT_T_PORT = 4500
 
@@ -39,9 +40,9 @@ _U16, _U32, _PORTS = Struct("!H"), Struct("!I"), Struct("!HH")
 
 
 def readable(frame: bytes) -> Fields:
-    """`source_mac`, `ethertype` (of what is no IP), `source`, `destination`, `protocol`, `spi`,
-    `source_port`, `destination_port`, `icmp`, `fragment_offset` (bytes), as far as there are any;
-    `unreadable` names what stopped the reading."""
+    """Returns those fields that the frame has: `source_mac`, `ethertype` (if not IP), `source`,
+    `destination`, `protocol`, `spi`, `source_port`, `destination_port`, `icmp`, `fragment_offset`
+    (bytes). `unreadable` names the error that stopped the decoding."""
     shown: Fields = {}
     try:
         _read_frame(frame, shown)
@@ -110,5 +111,5 @@ def _read_transport(protocol: int, payload: bytes, shown: Fields) -> None:
 
 def _read_spi(payload: bytes, shown: Fields) -> None:
     (spi,) = _U32.unpack_from(payload)
-    if spi:  # zero marks IKE on port 4500 (RFC 3948), and is nobody's
+    if spi:  # zero marks IKE on port 4500 (RFC 3948), and is no SPI
         shown["spi"] = spi

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers what route messages say beside their prefix.
+"""Caches the contents of route messages except the prefix.
 
-A full table has a million prefixes and some hundred distinct texts around them: interface,
-gateway, metric. `RouteMemo` cuts a message at RTA_DST and looks the rest up, so that only the
-prefix is decoded, and routes that lead alike share one tuple of next hops. It changes no result:
-what it has not learnt, and what is unusual in any way, is left to `routes`.
+A full table has a million prefixes, but only some hundred distinct texts around them: interface,
+gateway, metric. `RouteMemo` cuts RTA_DST out of a message and looks up the rest. So it decodes only
+the prefix, and routes with equal next hops share one tuple. It does not change results: messages
+that miss, or are unusual in any way, are left to `routes`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sluice.wire.routes import (
 )
 
 LIMIT = 16384
-"""Texts that are kept; then all are learnt anew."""
+"""Limit of cached texts. A full cache is cleared."""
 
 _LENGTH_AND_TYPE = Struct("=IH")
 _made = tuple.__new__
-"""Makes a named tuple of a tuple, in half of the time that its own constructor takes."""
+"""Makes a named tuple of a tuple, in half the time of the named tuple's constructor."""
 _TABLE = ATTRIBUTE.pack(8, RTA_TABLE)
 _DST = {family: ATTRIBUTE.pack(4 + size, RTA_DST) for family, size in ADDRESS_SIZE.items()}
 _DST_SIZE = {family: 4 + size for family, size in ADDRESS_SIZE.items()}
@@ -38,18 +38,18 @@ _HOST_BITS = {
     for family, size in ADDRESS_SIZE.items()
 }
 _LEAST = NETLINK_HEADER.size + RTMSG.size + 8
-"""The shortest message with an RTA_DST."""
+"""Bytes of the shortest message with an RTA_DST."""
 
 
 class RouteMemo:
-    """The texts of one source of routes, by message type and family."""
+    """Cached texts of one source of routes, by message type and family."""
 
     def __init__(self) -> None:
         self._said: dict[int, dict[bytes, tuple[Any, ...]]] = {}
         self._count = 0
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """The events in these messages; None where one of them is not known."""
+        """Returns the events in these messages; None if one of them misses."""
         events: list[RouteEvent] = []
         offset, end = 0, len(data)
         while offset < end:
@@ -64,7 +64,8 @@ class RouteMemo:
         return events
 
     def event(self, data: bytes, offset: int, length: int, kind: int) -> RouteEvent | None:
-        """The event in the message of this whole length and type at `offset`, if it is known."""
+        """Returns the event of the message at `offset`, of this total length and type; None on a
+        miss."""
         found = cut(data, offset, length, kind)
         if found is None:
             return None
@@ -83,7 +84,7 @@ class RouteMemo:
         return _made(RouteUpdated, (_made(Route, (key, *text[1:])),))
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:
-        """That this message has this event, and that nothing else is to be said of it."""
+        """Caches the event of a message. Call it only if decoding had no other effect."""
         if isinstance(event, RouteUpdated):
             kind, route = RTM_NEWROUTE, event.route
             text: tuple[Any, ...] = (route.key.table, *route[1:])
@@ -96,7 +97,7 @@ class RouteMemo:
             return
         family, at, end = found
         rest = data[end : offset + length]
-        if RTA_DST in attributes(rest, 0):  # of two the last counts, which is not where we cut
+        if RTA_DST in attributes(rest, 0):  # the last one counts, but the first was cut out
             return
         if self._count >= LIMIT:
             self._said, self._count = {}, 0
@@ -105,8 +106,8 @@ class RouteMemo:
 
 
 def cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
-    """Family, and where RTA_DST begins and ends; None unless it stands first, or behind RTA_TABLE
-    as the kernel writes it."""
+    """Returns the family and the start and end of RTA_DST. Returns None unless RTA_DST is the first
+    attribute, or follows RTA_TABLE as in the kernel's messages."""
     if length < _LEAST or offset + length > len(data):
         return None
     if kind not in (RTM_NEWROUTE, RTM_DELROUTE):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers what route messages say beside their prefix, and reads many of them natively.
+"""Caches the contents of route messages except the prefix, and decodes known ones natively.
 
-`RouteRuns` is to `wire.fpm` what `RouteMemo` is, but for frames of which every message is known: of
-these `read` makes runs (`sluice._native.RouteRun`) without a Python object for each route. All
-other frames are left to `decode_payload`, from which it learns.
+`RouteRuns` replaces `RouteMemo` in `wire.fpm`. From frames of which every message hits, `read`
+makes runs (`sluice._native.RouteRun`), without a Python object for each route. All other frames are
+left to `decode_payload`, which fills the cache.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sluice.wire.routes import RTA_DST, RTM_DELROUTE, RTM_NEWROUTE
 
 
 class RouteRuns:
-    """The texts of one source of routes. `unusual_heads` are first octets of prefixes that are
-    never read here."""
+    """Cached texts of one source of routes. Prefixes whose first octet is in `unusual_heads` always
+    miss."""
 
     def __init__(self, unusual_heads: Iterable[int]) -> None:
         self._memo = NativeMemo(bytes(unusual_heads))
 
     def read(self, payloads: list[bytes], start: int, limit: int) -> tuple[RouteRun, int]:
-        """The routes of the payloads from `start` on, and how many payloads these are. Ends with
-        the payload that reaches `limit` routes, or before one of which a message is not known."""
+        """Reads payloads from `start` on. Returns their routes and the number of payloads read.
+        Ends with the payload that reaches `limit` routes, or before one with a miss."""
         return self._memo.read(payloads, start, limit)
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """None: what is known has been read."""
+        """Returns None: messages that hit were consumed by `read`."""
         return None
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:
-        """That this message has this event, and that nothing else is to be said of it."""
+        """Caches the event of a message. Call it only if decoding had no other effect."""
         if isinstance(event, RouteUpdated):
             kind = RTM_NEWROUTE
             text: tuple[object, ...] = (event.route.key.table, *event.route[1:])
@@ -45,5 +45,5 @@ class RouteRuns:
             return
         at = cut(data, offset, length, kind)
         if at is None or RTA_DST in attributes(data[at[2] : offset + length], 0):
-            return  # of two the last counts, which is not where we cut
+            return  # the last one counts, but the first was cut out
         self._memo.learn(data, offset, length, text)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes and next-hop objects in rtnetlink's encoding, as FPM and the kernel send them.
+"""Decodes rtnetlink's routes and next-hop objects, as FPM and the kernel send them.
 
-`decode_route_message` takes one RTM_{NEW,DEL}{ROUTE,NEXTHOP} and gives the event it stands for, or
-None where it says nothing to a router's FIB; why is then counted by name in `ignored`. A route
-that exists but that Sluice cannot forward by (an encapsulation, no next hop at all) becomes
-UNREACHABLE and is counted too: leaving it out would let a less specific route take its packets.
+`decode_route_message` converts one RTM_{NEW,DEL}{ROUTE,NEXTHOP} to an event. It returns None for a
+message that is irrelevant to a router's FIB, and counts the reason by name in `ignored`. A route
+that Sluice cannot use for forwarding (an encapsulation, no next hop at all) becomes UNREACHABLE and
+is counted too: without it, a less specific route would take its packets.
 
 Checked against zebra 8.4.4 and Linux 6.18; the goldens are in controller/tests/goldens.
 """
@@ -43,7 +43,7 @@ RTMSG = Struct("=BBBBBBBBI")
 NHMSG = Struct("=BBBBI")
 # rtnh_len, flags, hops, ifindex
 RTNEXTHOP = Struct("=HBBi")
-# id, weight less one, weight's high byte (6.13 on; zebra leaves it uninitialised), reserved
+# id, weight minus one, weight's high byte (since 6.13; zebra leaves it uninitialised), reserved
 NEXTHOP_GRP = Struct("=IBBH")
 
 RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL = 0, 1, 2
@@ -62,7 +62,8 @@ RTA_NEWDST = 19  # MPLS label stack pushed or swapped
 NHA_ID, NHA_GROUP, NHA_BLACKHOLE, NHA_OIF, NHA_GATEWAY = 1, 2, 4, 5, 6
 NHA_ENCAP_TYPE, NHA_ENCAP, NHA_FDB = 7, 8, 11
 
-# The kernel spells out next hops beside the id of the object that holds them; zebra does not.
+# Attributes that give next hops explicitly. The kernel sends them beside the next-hop object's id;
+# zebra does not.
 _SPELLED_OUT = frozenset({RTA_MULTIPATH, RTA_GATEWAY, RTA_VIA, RTA_OIF})
 
 UNREACHABLE = (NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE),)
@@ -71,9 +72,9 @@ UNREACHABLE = (NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE),)
 def decode_route_message(
     kind: int, body: bytes, base: int, ignored: Counter[str]
 ) -> RouteEvent | None:
-    """The event in the body of a message of type `kind`, one of ROUTE_MESSAGES.
+    """Returns the event in the body of a message of type `kind`, one of ROUTE_MESSAGES.
 
-    `base` is where the body starts in what was received, for the offsets in WireErrors.
+    `base` is the body's position in the received data, for the offsets in WireErrors.
     """
     if kind in (RTM_NEWROUTE, RTM_DELROUTE):
         return _decode_route(kind, body, base, ignored)
@@ -106,7 +107,7 @@ def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> R
 
 
 def _not_for_the_fib(header: tuple[int, ...], attrs: dict[int, bytes]) -> str | None:
-    """Why a route is none of the FIB's business, as a counter's name; None when it is."""
+    """Returns why a route does not belong into the FIB, as a counter's name; None if it does."""
     family, _, source_length, tos, _, _, _, form, flags = header
     if family not in ADDRESS_SIZE:
         return f"route_family_{family}"
@@ -139,7 +140,7 @@ def _prefix(size: int, length: int, address: bytes | None, base: int) -> Prefix:
 def _nexthops(
     attrs: dict[int, bytes], family: int, base: int, ignored: Counter[str]
 ) -> tuple[NexthopSpec, ...]:
-    """The next hops that a route spells out itself."""
+    """Returns the next hops in the route message itself."""
     if RTA_MULTIPATH in attrs:
         found = _multipath(attrs[RTA_MULTIPATH], family, base, ignored)
         if not found:
@@ -187,7 +188,8 @@ def _is_encapsulated(attrs: dict[int, bytes]) -> bool:
 
 
 def _gateway(attrs: dict[int, bytes], family: int, base: int) -> Address | None:
-    """RTA_GATEWAY, of the route's family, or RTA_VIA, which names its own (RFC 8950 next hops)."""
+    """Returns RTA_GATEWAY, of the route's family, or RTA_VIA, which contains its family (next hops
+    of RFC 8950)."""
     if RTA_GATEWAY in attrs:
         address = attrs[RTA_GATEWAY]
     elif RTA_VIA in attrs:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink(7) for links, addresses and neighbours: decoding events, encoding requests.
+"""rtnetlink(7) for links, addresses and neighbours: decodes events, encodes requests.
 
-Routes and next-hop objects are in `routes`. Decoders give a model event, or None for what is no
-news to a router (a neighbour entry of a bridge, a multicast mapping).
+Routes and next-hop objects are in `routes`. Decoders return a model event, or None for messages
+that are irrelevant to a router (a neighbour entry of a bridge, a multicast mapping).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KERNEL_MESSAGES = frozenset(
     {RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR, RTM_NEWNEIGH, RTM_DELNEIGH}
 )
 
-# Multicast groups, as NETLINK_ADD_MEMBERSHIP takes them.
+# Multicast groups for NETLINK_ADD_MEMBERSHIP.
 RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR = 1, 3, 5, 9
 
 # family, pad, type, index, flags, change mask
@@ -72,7 +72,7 @@ IFLA_INFO_KIND, IFLA_INFO_DATA = 1, 2
 IFLA_VRF_TABLE = 1
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 IFA_ADDRESS, IFA_LOCAL, IFA_BROADCAST, IFA_FLAGS, IFA_PROTO = 1, 2, 4, 8, 11
-# Who gave an address (Linux 5.18 on); the values of the kernel itself are 1 to 3.
+# IFA_PROTO of addresses that Sluice added (since Linux 5.18). The kernel itself uses 1 to 3.
 IFAPROT_SLUICE = 0x53
 IFA_F_TENTATIVE, IFA_F_DADFAILED = 0x40, 0x08
 NDA_DST, NDA_LLADDR, NDA_FLAGS_EXT = 1, 2, 15
@@ -85,9 +85,9 @@ NO_MAC = bytes(MAC_SIZE)
 
 
 def decode_kernel_message(kind: int, body: bytes, base: int) -> KernelEvent | None:
-    """The event in the body of a message of type `kind`, one of KERNEL_MESSAGES.
+    """Returns the event in the body of a message of type `kind`, one of KERNEL_MESSAGES.
 
-    `base` is where the body starts in what was received, for the offsets in WireErrors.
+    `base` is the body's position in the received data, for the offsets in WireErrors.
     """
     if kind in (RTM_NEWLINK, RTM_DELLINK):
         return _decode_link(kind, body, base)
@@ -100,7 +100,7 @@ def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved
     if len(body) < IFINFOMSG.size:
         raise WireError("link_truncated", base, f"{len(body)} bytes of {IFINFOMSG.size}")
     family, _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-    if family != AF_UNSPEC:  # AF_BRIDGE: about a bridge's port, not about the link
+    if family != AF_UNSPEC:  # AF_BRIDGE: a bridge port's settings, not the link's
         return None
     if kind == RTM_DELLINK:
         return LinkRemoved(ifindex)
@@ -128,7 +128,7 @@ def _kind(info: dict[int, bytes]) -> bytes:
 
 
 def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
-    """The routing table of a VRF device; None for other links."""
+    """Returns the routing table of a VRF device; None for other links."""
     if _kind(info) != b"vrf":
         return None
     data = attributes(info.get(IFLA_INFO_DATA, b""), 0, base)
@@ -138,8 +138,8 @@ def _vrf_table(info: dict[int, bytes], base: int) -> int | None:
 
 
 def _macvlan_on(attrs: dict[int, bytes], info: dict[int, bytes], base: int) -> int | None:
-    """The interface below a macvlan device; None for other links, and where that interface is in
-    another network namespace."""
+    """Returns the interface below a macvlan device. None for other links, and if that interface is
+    in another network namespace."""
     if _kind(info) != b"macvlan" or IFLA_LINK not in attrs or IFLA_LINK_NETNSID in attrs:
         return None
     return fixed(attrs[IFLA_LINK], "IFLA_LINK", U32, base)
@@ -154,12 +154,12 @@ def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | Address
     attrs = attributes(body, IFADDRMSG.size, base)
     if IFA_FLAGS in attrs:
         flags = fixed(attrs[IFA_FLAGS], "IFA_FLAGS", U32, base)
-    # IFA_LOCAL is our own address; IFA_ADDRESS differs from it on point-to-point links only.
+    # IFA_LOCAL is the own address; IFA_ADDRESS differs from it on point-to-point links only.
     own = attrs.get(IFA_LOCAL, attrs.get(IFA_ADDRESS))
     if own is None or len(own) != ADDRESS_SIZE[family] or length > len(own) * 8:
         raise WireError("address_size", base, f"address {own!r}/{length} of family {family}")
     if attrs.get(IFA_ADDRESS, own) != own:
-        length = len(own) * 8  # the connected prefix is the peer's, and comes as a route
+        length = len(own) * 8  # the connected prefix is the peer's, and arrives as a route
     address = InterfaceAddress(own, length)
     if kind == RTM_DELADDR or flags & IFA_F_DADFAILED:
         return AddressRemoved(ifindex, address)
@@ -172,11 +172,11 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
-    # The kernel calls a neighbour local that has the address of one of its own interfaces, though
-    # that one is held down: VRRP's master, to a backup. What it does not resolve is itself.
+    # The kernel uses RTN_LOCAL for a neighbour with the address of one of its own interfaces, even
+    # if that interface is down (a VRRP backup's view of the master). With NOARP it is this host.
     to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
     if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
-        return None  # how the kernel sends to groups, broadcasts and itself: no neighbours
+        return None  # entries for multicast, broadcast and this host are no neighbours
     attrs = attributes(body, NDMSG.size, base)
     address = attrs.get(NDA_DST)
     if address is None or len(address) != ADDRESS_SIZE[family]:
@@ -192,12 +192,12 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if current is NeighborState.NONE:
         foreign = False
     if current in LEARNED_STATES and mac is not None and not foreign and not _is_host_mac(mac):
-        mac, current = None, NeighborState.FAILED  # RFC 1812 3.3.2; Linux believes it
+        mac, current = None, NeighborState.FAILED  # RFC 1812 3.3.2; Linux accepts such a MAC
     return NeighborChanged(ifindex, address, mac, current, foreign)
 
 
 def _is_host_mac(mac: Mac) -> bool:
-    """Whether a MAC address can be a host's: no group, no broadcast, not zero."""
+    """Whether a MAC address can be a host's: neither multicast, broadcast nor zero."""
     return not mac[0] & 1 and any(mac)
 
 
@@ -209,7 +209,7 @@ LEARNED_STATES = frozenset(
         NeighborState.PROBE,
     }
 )
-"""States of entries that ARP and ND keep; nobody has set their MAC address."""
+"""States of entries whose MAC address ARP or ND has learned."""
 
 
 STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT}
@@ -218,12 +218,12 @@ STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT
 def _neighbor_state(state: int) -> NeighborState:
     try:
         return NeighborState(state)
-    except ValueError:  # a state that a later kernel may invent: nothing to forward by
+    except ValueError:  # an unknown state of a later kernel is unusable for forwarding
         return NeighborState.NONE
 
 
 def decode_error(body: bytes, base: int) -> tuple[int, int]:
-    """(errno, sequence of the request) of an NLMSG_ERROR; errno 0 acknowledges."""
+    """Returns (errno, sequence of the request) of an NLMSG_ERROR. errno 0 is an acknowledgement."""
     if len(body) < 20:
         raise WireError("error_truncated", base, f"{len(body)} bytes of 20")
     (code,) = I32.unpack_from(body)
@@ -235,22 +235,22 @@ def decode_error(body: bytes, base: int) -> tuple[int, int]:
 
 
 def dump_links(sequence: int) -> bytes:
-    """Asks for all links."""
+    """Encodes a dump request for all links."""
     return message(RTM_GETLINK, _DUMP, sequence, IFINFOMSG.pack(AF_UNSPEC, 0, 0, 0, 0, 0))
 
 
 def dump_addresses(sequence: int) -> bytes:
-    """Asks for the addresses of all links, both families."""
+    """Encodes a dump request for the addresses of all links, both families."""
     return message(RTM_GETADDR, _DUMP, sequence, IFADDRMSG.pack(AF_UNSPEC, 0, 0, 0, 0))
 
 
 def dump_neighbors(sequence: int) -> bytes:
-    """Asks for all neighbour entries, both families."""
+    """Encodes a dump request for all neighbour entries, both families."""
     return message(RTM_GETNEIGH, _DUMP, sequence, NDMSG.pack(AF_UNSPEC, 0, 0, 0, 0, 0, 0))
 
 
 def dump_routes(sequence: int, family: int) -> bytes:
-    """Asks for all routes of a family, of all tables."""
+    """Encodes a dump request for all routes of a family, in all tables."""
     return message(RTM_GETROUTE, _DUMP, sequence, RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
@@ -259,10 +259,10 @@ _SET = NLM_F_REQUEST | NLM_F_ACK
 
 
 def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
-    """Makes an entry for a neighbour that has none and starts its resolution; acknowledged.
+    """Encodes a request to create a missing neighbour entry and resolve it; acknowledged.
 
-    NLM_F_EXCL: where there is an entry, the kernel answers EEXIST and leaves it alone. Without it,
-    NTF_USE would take PERMANENT and NTF_EXT_LEARNED from the entry (Linux 5.16 on).
+    NLM_F_EXCL: if there is an entry, the kernel answers EEXIST and does not change it. Without the
+    flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from it (since Linux 5.16).
     """
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
     flags = _SET | NLM_F_CREATE | NLM_F_EXCL
@@ -270,13 +270,14 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 
 
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Gives an interface an address, marked as ours (or confirms that it has it); acknowledged."""
+    """Encodes a request to add an address to an interface, marked as Sluice's; acknowledged also
+    if the interface has the address already."""
     body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))
     return message(RTM_NEWADDR, _SET | NLM_F_CREATE | NLM_F_REPLACE, sequence, body)
 
 
 def remove_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
-    """Takes an address from an interface; acknowledged."""
+    """Encodes a request to remove an address from an interface; acknowledged."""
     return message(RTM_DELADDR, _SET, sequence, _address_body(ifindex, address))
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What policy can see of a frame: its selectors, read exactly as the pipeline's parser reads them.
+"""Reads a frame's selectors for policy, exactly as the pipeline's parser does.
 
-The flow cache is keyed by what the pipeline parsed and filled with what was found here, so the two
-must never differ (p4src/parser.p4 and option_states.p4). Where the pipeline's walk ends, at
-PARSED_OPTIONS or PARSED_EXTENSIONS, this one goes on, so that policy is decided by the whole
-chain; such a packet is not cacheable. What the pipeline refuses (headers that contradict
-themselves, source routes, routing headers with segments left, first fragments too short for their
-ports) is a WireError here too.
+Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
+Lookups in the flow cache use the pipeline's, and its entries come from here. The pipeline stops at
+PARSED_OPTIONS or PARSED_EXTENSIONS. This module continues, so that policy sees the whole header
+chain, but such a packet is not cacheable. Packets that the pipeline refuses raise WireError here:
+inconsistent headers, source routes, routing headers with segments left, and first fragments too
+short for their ports.
 
 `quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
 policy_model and packet.
@@ -40,16 +40,16 @@ from sluice.wire.packet import (
 
 PARSED_OPTIONS = 10
 PARSED_EXTENSIONS = 6
-# RFC 4301, 4.4.1.1. AH is a next-layer protocol, and so is everything not listed here.
+# Headers that are skipped (RFC 4301, 4.4.1.1). All others, even AH, are next-layer protocols.
 _LOOKED_THROUGH = frozenset({HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS})
 _END_OF_OPTIONS, _NO_OPERATION = 0, 1
 _SOURCE_ROUTES = frozenset({131, 137})
 _ROUTING_TYPE_SOURCE_ROUTE = 0
 
 TRANSPORT_HEADER = 8
-"""Bytes without which the pipeline takes a transport header for cut off."""
+"""Bytes that the pipeline requires of a transport header."""
 
-# Errors that come back to who sent the packet: destination unreachable, time exceeded, parameter
+# Errors that are returned to the packet's sender: destination unreachable, time exceeded, parameter
 # problem (and packet too big). A redirect never leaves its link.
 _ERRORS = {ICMP: frozenset({3, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
 _ICMP_ERROR_HEADER = 8
@@ -68,9 +68,10 @@ _FRAGMENT = Struct("!HI")  # offset, reserved bits and M; identification
 
 
 class Fragment(NamedTuple):
-    """Where a fragment belongs: its datagram's identification, and `start` to `end` of its bytes.
+    """A fragment's place: identification of its datagram, and byte range `start` to `end`.
 
-    `protocol` tells datagrams of IPv4 apart and is 0 for IPv6 (RFC 791, 3.2; RFC 8200, 4.5).
+    In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6 it is not, and 0
+    here (RFC 8200, 4.5).
     """
 
     identification: int
@@ -81,10 +82,11 @@ class Fragment(NamedTuple):
 
 
 class SeenPacket(NamedTuple):
-    """`is_cacheable`: the pipeline can walk all headers, so that its key says what these say.
+    """A packet's selectors and what the flow cache needs of it.
 
-    `protocol` is what the key has, that of a later IPv6 fragment too. `fragment` is None for a
-    whole packet.
+    `is_cacheable`: the pipeline can walk all headers, so that its key matches the selectors.
+    `protocol` is the key's protocol, also for a later IPv6 fragment. `fragment` is None for a whole
+    packet.
     """
 
     selectors: Selectors
@@ -94,13 +96,13 @@ class SeenPacket(NamedTuple):
 
     @property
     def fragment_class(self) -> FragmentClass:
-        """Whole, first fragment or later fragment."""
+        """Class of the packet: whole, first fragment or later fragment."""
         if self.fragment is None:
             return FragmentClass.WHOLE
         return FragmentClass.LATER if self.fragment.start else FragmentClass.FIRST
 
     def key(self, *, bundle: int = 0) -> FlowKey | None:
-        """The key that the pipeline looks this packet up by; None if it cannot."""
+        """Returns the pipeline's key of this packet; None if the pipeline cannot read it."""
         if not self.is_cacheable:
             return None
         seen = self.selectors
@@ -116,7 +118,7 @@ class SeenPacket(NamedTuple):
         )
 
     def as_later_fragment(self) -> Selectors:
-        """The selectors that later fragments of this datagram show."""
+        """Returns the selectors of later fragments of this datagram."""
         protocol = self.protocol if len(self.selectors.source) == 4 else None
         return self.selectors._replace(
             protocol=protocol, source_port=None, destination_port=None, icmp=None
@@ -124,10 +126,10 @@ class SeenPacket(NamedTuple):
 
 
 class Quoted(NamedTuple):
-    """What an ICMP error is about, turned round: as a packet that answers the one it quotes.
+    """The packet that an ICMP error quotes, with source and destination swapped, as in an answer.
 
-    `fragment_class` is the quoted packet's; `spi` is set where it was ESP, in UDP or not;
-    `identity` is that of the quoted packet (`packet_identity`).
+    `fragment_class` and `identity` (`packet_identity`) are the quoted packet's. `spi` is set if the
+    quoted packet is ESP, in UDP or not.
     """
 
     selectors: Selectors
@@ -137,8 +139,9 @@ class Quoted(NamedTuple):
 
 
 class TooBig(NamedTuple):
-    """An ICMP error about a packet that was too big for a link: the link's MTU as told, the length
-    of the packet, both in bytes of IP packet, and who sent the error. 0: told by none."""
+    """An ICMP error about a packet that was too big for a link. `sender` sent the error. `mtu` is
+    the link's MTU as reported, 0 if not reported. `length` is the quoted packet's. Both are in
+    bytes of IP packet."""
 
     sender: bytes
     mtu: int
@@ -147,7 +150,7 @@ class TooBig(NamedTuple):
 
 
 class _Upper(NamedTuple):
-    """What is behind the IP headers. `headers`: the length of those that every fragment repeats."""
+    """The upper layer of a packet. `headers`: length of the headers that every fragment repeats."""
 
     protocol: int
     offset: int
@@ -157,28 +160,28 @@ class _Upper(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """A packet as seen, and where its transport header is."""
+    """A packet's selectors, and the offset of its transport header."""
 
     seen: SeenPacket
     offset: int
 
 
 def selectors(frame: bytes, *, is_own: bool = False) -> SeenPacket:
-    """The selectors of the IP packet in an Ethernet frame. Raises WireError."""
+    """Returns the selectors of the IP packet in an Ethernet frame. Raises WireError."""
     return _see(ip_payload(frame), is_own).seen
 
 
 def is_neighbor_discovery(seen: Selectors) -> bool:
-    """Whether a packet is one of neighbour discovery (RFC 4861)."""
+    """Whether a packet belongs to neighbour discovery (RFC 4861)."""
     return seen.icmp is not None and seen.protocol == ICMPV6 and seen.icmp >> 8 in _ND_TYPES
 
 
 def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
-    """What an ICMP error is about, None for anything but an error.
+    """Returns the packet that an ICMP error quotes; None for anything but an error.
 
-    RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the flow that
-    answers the one it is about. Raises WireError also where the error does not go to the sender of
-    that packet, for then it is nobody's answer.
+    RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the reverse flow
+    of the quoted packet. Raises WireError also if the error is not addressed to the quoted packet's
+    source, since then it is no answer to it.
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
@@ -200,12 +203,12 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
 
 
 def too_big(frame: bytes) -> TooBig | None:
-    """What an ICMP error says of a packet that was too big (RFC 1191, section 4; RFC 4443, section
-    3.2), None for anything else. Raises WireError as `quoted_packet` does, and for an error whose
-    checksum is wrong or that is not whole."""
+    """Decodes an ICMP error about a packet that was too big (RFC 1191, section 4; RFC 4443, section
+    3.2). Returns None for anything else. Raises WireError like `quoted_packet`, and for an error
+    that is fragmented or has a wrong checksum."""
     packet = ip_payload(frame)
     if packet[9 if packet[0] >> 4 == 4 else 6] in _NEVER_ICMP:
-        return None  # most packets
+        return None  # fast path for most packets
     (seen, _, fragment, _), offset = _see(packet, True)
     message, is_ipv4 = packet[offset:], len(seen.source) == 4
     if not _is_too_big(seen, is_ipv4):
@@ -235,10 +238,10 @@ def _is_too_big(seen: Selectors, is_ipv4: bool) -> bool:
 
 
 def packet_identity(frame: bytes) -> bytes | None:
-    """What is the same in a packet, in the datagram that it begins, and in a quote of either.
+    """Returns bytes that are equal in a packet, in its datagram's first fragment, and in a quote.
 
-    Addresses, protocol, IPv4's identification, and the first eight bytes behind all IP headers.
-    None for later fragments, which do not have these. Raises WireError.
+    These are addresses, protocol, IPv4's identification, and the first eight bytes behind all IP
+    headers. Returns None for later fragments, which lack the latter. Raises WireError.
     """
     packet = ip_payload(frame)
     return _identity(packet, *_see(packet, False))
@@ -254,7 +257,7 @@ def _identity(packet: bytes, seen: SeenPacket, offset: int) -> bytes | None:
 
 
 def turned(packet: Selectors) -> Selectors:
-    """The selectors of a packet that answers one with these."""
+    """Returns the selectors of the reverse direction."""
     return packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -264,7 +267,7 @@ def turned(packet: Selectors) -> Selectors:
 
 
 def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
-    """The SPI of ESP, or of ESP in UDP (RFC 3948)."""
+    """Returns the SPI of ESP, or of ESP in UDP (RFC 3948)."""
     if quoted.fragment_class is FragmentClass.LATER:
         return None
     if quoted.protocol == UDP and NAT_TRAVERSAL_PORT in (
@@ -278,9 +281,10 @@ def _spi(quoted: SeenPacket, transport: bytes) -> int | None:
 
 
 def _see(packet: bytes, is_own: bool) -> _Walk:
-    """What an IP packet shows.
+    """Reads the selectors of an IP packet.
 
-    `packet` holds its fixed header and nothing behind its end; it may be shorter than it says.
+    `packet` has at least the fixed header and no padding. As a quote, it may be shorter than its
+    length field says.
     """
     if packet[0] >> 4 == 4:
         source, destination = packet[12:16], packet[16:20]
@@ -324,7 +328,7 @@ def _ipv4_upper(packet: bytes) -> _Upper:
 
 
 def _walk_options(options: bytes) -> bool:
-    """Whether the pipeline walks all of these IPv4 options. Raises WireError."""
+    """Whether the pipeline can walk all of these IPv4 options. Raises WireError."""
     at = walked = 0
     is_parsed = True
     while at < len(options):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XFRM messages of NETLINK_XFRM (linux/xfrm.h): decoding events, encoding requests.
+"""XFRM messages of NETLINK_XFRM (linux/xfrm.h): decodes events, encodes requests.
 
-Structures have the layout of 64-bit kernels, which is that of the C structures with natural
-alignment. What a message says is an event of `xfrm_model`, or None where it is no news to a mirror;
-the caller counts those. A message that contradicts itself is a WireError.
+Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
+decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror; the caller counts
+those. An inconsistent message raises WireError.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ XFRM_MSG_NEWAE = 0x1E
 XFRM_MSG_MIGRATE, XFRM_MSG_MAPPING = 0x21, 0x26
 XFRM_MSG_GETDEFAULT = 0x28
 
-# Multicast groups, as NETLINK_ADD_MEMBERSHIP takes them.
+# Multicast groups for NETLINK_ADD_MEMBERSHIP.
 XFRMNLGRP_EXPIRE, XFRMNLGRP_SA, XFRMNLGRP_POLICY, XFRMNLGRP_MIGRATE = 2, 3, 4, 7
 
 XFRMA_ALG_AUTH, XFRMA_ALG_CRYPT, XFRMA_ALG_COMP, XFRMA_ENCAP, XFRMA_TMPL = 1, 2, 3, 4, 5
@@ -70,7 +70,8 @@ XFRMA_COADDR, XFRMA_POLICY_TYPE, XFRMA_ALG_AEAD, XFRMA_ALG_AUTH_TRUNC = 14, 16, 
 XFRMA_MARK, XFRMA_TFCPAD, XFRMA_REPLAY_ESN_VAL, XFRMA_SA_EXTRA_FLAGS = 21, 22, 23, 24
 XFRMA_OFFLOAD_DEV, XFRMA_SET_MARK, XFRMA_IF_ID = 28, 29, 31
 NOT_MIRRORED = frozenset({XFRMA_ALG_COMP, XFRMA_COADDR, XFRMA_OFFLOAD_DEV, XFRMA_SET_MARK})
-"""Attributes of a state that change what it does and are named in `KernelState.others`."""
+"""Attributes that change a state's behaviour but are not mirrored. `KernelState.others` lists
+them."""
 
 XFRM_POLICY_TYPE_SUB = 1
 XFRM_STATE_ESN = 128
@@ -78,7 +79,7 @@ XFRM_USERPOLICY_BLOCK = 1
 AF_INET, AF_INET6 = 2, 10
 ADDRESS_BYTES = {AF_INET: 4, AF_INET6: 16}
 UNION_BYTES = 16
-"""Of xfrm_address_t, whatever the family."""
+"""Size of xfrm_address_t, for either family."""
 
 # destination, source, destination port and mask, source port and mask | the rest of the selector
 SELECTOR_PORTS = Struct("!16s16sHHHH")
@@ -87,7 +88,7 @@ SELECTOR_REST = Struct("=HBBB3xiI")
 SELECTOR_SIZE = SELECTOR_PORTS.size + SELECTOR_REST.size
 # destination, SPI, protocol
 ID = Struct("!16sIB3x")
-# bytes, packets, seconds since added, since used; of each the soft and the hard limit
+# soft and hard limit of each: bytes, packets, seconds since added, seconds since first use
 LIFETIMES = Struct("=8Q")
 # bytes, packets, added, first used
 USAGE = Struct("=4Q")
@@ -107,7 +108,7 @@ STATE_ID_SIZE = STATE_ID_WIRE.size + STATE_ID_REST.size
 # family | source | reqid, mode, share, optional, three masks of algorithms
 TEMPLATE_REST = Struct("=H2x16sIBBBxIII")
 TEMPLATE_SIZE = ID.size + TEMPLATE_REST.size
-# name, bits of the key; and bits of the ICV or of the truncated hash
+# name, key length in bits; the second has also the length of the ICV or truncated hash in bits
 ALGORITHM = Struct("=64sI")
 ALGORITHM_WITH_ICV = Struct("=64sII")
 ENCAPSULATION_KIND = Struct("=H")
@@ -120,7 +121,7 @@ REPLAY = Struct("=3I")
 MARK = Struct("=II")
 HARD = Struct("=B7x")
 DEFAULTS = Struct("=BBB")
-# of the states' keys, of the templates' and of the acquire's own: any algorithm
+# masks of authentication, encryption and compression algorithms; sequence
 ACQUIRE_REST = Struct("=IIII")
 ANY_ALGORITHM = 0xFFFFFFFF
 # flags, reqid
@@ -130,9 +131,8 @@ AE_REST = Struct("=II")
 def decode(kind: int, body: bytes, base: int) -> XfrmEvent | None:
     """Returns the event in the body of a message of type `kind`.
 
-    `base` is where the body starts in what was received, for the offsets in WireErrors. None is
-    returned for kinds that a mirror does not follow, for soft lifetimes, and for policies of single
-    sockets.
+    `base` is the body's position in the received data, for the offsets in WireErrors. Returns None
+    for kinds that a mirror ignores, for soft lifetimes, and for policies of single sockets.
     """
     decoder = _DECODERS.get(kind)
     return None if decoder is None else decoder(body, base)
@@ -183,7 +183,7 @@ def _state(body: bytes, attrs: dict[int, bytes], base: int) -> KernelState:
 
 
 def _state_fixed(body: bytes, base: int) -> KernelState:
-    """The fixed part, struct xfrm_usersa_info."""
+    """Decodes the fixed part, struct xfrm_usersa_info."""
     at = SELECTOR_SIZE
     destination, spi, protocol = ID.unpack_from(body, at)
     at += ID.size
@@ -209,7 +209,7 @@ def _state_fixed(body: bytes, base: int) -> KernelState:
 
 
 def _replay(state: KernelState, attrs: dict[int, bytes], base: int) -> tuple[int, tuple[int, int]]:
-    """The anti-replay window, and the outbound and inbound sequence numbers."""
+    """Returns the anti-replay window, and the outbound and inbound sequence numbers."""
     if (value := attrs.get(XFRMA_REPLAY_ESN_VAL)) is not None:
         _require(value, REPLAY_ESN.size, "replay_esn", base)
         _, out_low, in_low, out_high, in_high, window = REPLAY_ESN.unpack_from(value)
@@ -256,7 +256,8 @@ def _policy_changed(body: bytes, base: int) -> PolicyChanged | None:
 
 
 def _policy_gone(body: bytes, base: int) -> PolicyGone | None:
-    """The whole policy is in XFRMA_POLICY; the identity before it lacks index or selector."""
+    """Decodes a deletion by XFRMA_POLICY, which has the whole policy. The fixed part before it
+    lacks index or selector."""
     _require(body, POLICY_ID_SIZE, "policy_id", base)
     attrs = attributes(body, POLICY_ID_SIZE, base)
     whole = attrs.get(XFRMA_POLICY)
@@ -321,7 +322,7 @@ def _template(value: bytes, at: int, base: int) -> Template:
 
 
 def _selector(body: bytes, at: int, family: int | None, base: int) -> KernelSelector:
-    """A selector; one of a state may leave the family open, then it is the state's."""
+    """Decodes a selector. A state's selector may have family 0, which means the state's family."""
     destination, source, dport, dmask, sport, smask = SELECTOR_PORTS.unpack_from(body, at)
     own, dlength, slength, protocol, ifindex, user = SELECTOR_REST.unpack_from(
         body, at + SELECTOR_PORTS.size
@@ -407,25 +408,26 @@ _DECODERS: dict[int, Callable[[bytes, int], XfrmEvent | None]] = {
 
 
 def dump_states(sequence: int) -> bytes:
-    """Asks for all states; each comes as XFRM_MSG_NEWSA."""
+    """Encodes a dump request for all states, which arrive as XFRM_MSG_NEWSA."""
     return message(XFRM_MSG_GETSA, NLM_F_REQUEST | NLM_F_DUMP, sequence, b"")
 
 
 def dump_policies(sequence: int) -> bytes:
-    """Asks for all policies; each comes as XFRM_MSG_NEWPOLICY."""
+    """Encodes a dump request for all policies, which arrive as XFRM_MSG_NEWPOLICY."""
     return message(XFRM_MSG_GETPOLICY, NLM_F_REQUEST | NLM_F_DUMP, sequence, b"")
 
 
 def get_defaults(sequence: int) -> bytes:
-    """Asks what happens to packets that no policy matches (Linux 5.15 on)."""
+    """Encodes a request for the default actions without a matching policy (since Linux 5.15)."""
     return message(XFRM_MSG_GETDEFAULT, NLM_F_REQUEST, sequence, DEFAULTS.pack(0, 0, 0))
 
 
 def acquire(sequence: int, policy: KernelPolicy, flow: KernelSelector) -> bytes:
-    """Has the kernel ask its key managers for an SA of a policy's template, for a packet.
+    """Encodes a request by which the kernel requests an SA from its key managers, for a packet that
+    matches a policy.
 
-    The kernel passes XFRM_MSG_ACQUIRE of user space on to all who listen (xfrm_add_acquire), IKE
-    daemons among them, as it does for a packet of its own. Nothing else is changed.
+    The kernel forwards XFRM_MSG_ACQUIRE from user space to all listeners (xfrm_add_acquire), such
+    as IKE daemons, as for a packet of its own. It changes nothing else.
     """
     (template, *_) = policy.templates
     body = ID.pack(_union(template.destination), 0, template.protocol)
@@ -438,7 +440,7 @@ def acquire(sequence: int, policy: KernelPolicy, flow: KernelSelector) -> bytes:
 
 
 def report_usage(sequence: int, state: KernelState, usage: Usage) -> bytes:
-    """Tells the kernel what a state has carried (XFRM_MSG_NEWAE with XFRMA_LTIME_VAL)."""
+    """Encodes an update of a state's usage counters (XFRM_MSG_NEWAE with XFRMA_LTIME_VAL)."""
     body = _state_id(state.key) + _union(state.source) + AE_REST.pack(0, state.reqid)
     body += attribute(XFRMA_LTIME_VAL, USAGE.pack(*usage))
     body += _mark_attribute(state.mark)
@@ -447,7 +449,8 @@ def report_usage(sequence: int, state: KernelState, usage: Usage) -> bytes:
 
 
 def expire(sequence: int, state: KernelState, *, hard: bool) -> bytes:
-    """Has the kernel tell its key managers that a lifetime is reached; a hard one ends a state."""
+    """Encodes a request by which the kernel notifies its key managers of a reached lifetime. A hard
+    one ends the state."""
     body = bytearray(STATE_SIZE)
     ID.pack_into(
         body, SELECTOR_SIZE, _union(state.key.destination), state.key.spi, state.key.protocol

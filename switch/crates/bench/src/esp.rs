@@ -41,7 +41,7 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance of the buffers of the AEAD alone; the same as that of frames in a batch.
+/// Distance in bytes between the buffers of the AEAD alone; the same as between frames in a batch.
 const STRIDE: usize = 66_880;
 
 /// The packets to send: sizes in turn, SAs at random.
@@ -99,7 +99,7 @@ fn key(number: u32) -> [u8; 20] {
 
 impl Engines {
     fn new(sas: usize) -> Result<Self> {
-        // In memory, if there is a tmpfs: otherwise each SA waits for its number to be on disk.
+        // In a tmpfs if there is one. Otherwise each SA waits until its sequence number is on disk.
         let memory = std::path::Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)

@@ -55,11 +55,11 @@ pub(crate) trait Table {
     /// Looks up half of the keys one at a time, each selected by the value before; returns a digest of the values.
     fn chain(&self, keys: &Keys) -> u64;
 
-    /// Returns its memory, if it reports that.
+    /// Returns the table's memory, if the table reports it.
     fn memory_bytes(&self) -> Option<usize>;
 }
 
-/// Returns the key of a step of a chain: one of two.
+/// Returns the index of a chain step's key: one of two, selected by the lowest bit of the value found before.
 #[inline(always)]
 pub(crate) fn choose(step: usize, value: u32) -> usize {
     2 * step + opaque(value & 1) as usize

@@ -190,8 +190,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Leaves out a peer that refused updates, since it did less than the others; the report says so. DPDK's structures run
-/// out of parts that they do not release.
+/// Excludes a peer that refused updates, since it did less work than the others, and notes this in the report. DPDK's
+/// structures run out of parts that they do not release.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {
@@ -203,7 +203,7 @@ fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: 
     rates.retain(|rates| !peers(rates));
 }
 
-/// Checks that updates that cancel out leave no trace.
+/// Checks that updates that cancel out leave the table unchanged.
 fn same_again<A: Family>(own: &Own<Fib<A>>, quiet: &Own<Fib<A>>, trace: &Trace<A>) {
     let count = trace.keys.len().min(1 << 16);
     assert_eq!(own.values(trace, count), quiet.values(trace, count));

@@ -43,21 +43,21 @@ enum Name {
     Esp,
 }
 
-/// Measures look-up structures against peers.
+/// Measures lookup structures and the ESP engine against peers.
 #[derive(Parser)]
 #[command(name = "sluice-bench")]
 struct Arguments {
     name: Name,
-    /// Tiny tables and short rounds: shows that it works, measures nothing
+    /// Tiny tables and short rounds: checks that everything works; the rates mean nothing
     #[arg(long)]
     quick: bool,
-    /// Rounds of every case
+    /// Rounds per case
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// A file of prefixes, one a line; .xz is unpacked
+    /// File with one prefix per line; a file named .xz is unpacked
     #[arg(long)]
     table: Option<PathBuf>,
-    /// What bench/peers/dpdk.c was compiled to
+    /// Library compiled from bench/peers/dpdk.c
     #[arg(long)]
     dpdk: Option<PathBuf>,
 }

@@ -46,8 +46,8 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
     }
 }
 
-/// Results of a batch, aligned to cache lines. Otherwise their alignment would cost more than the lookup where that is
-/// almost free.
+/// Results of a batch, aligned to cache lines. Where a lookup is almost free, misaligned results would cost more than
+/// the lookup.
 #[repr(align(64))]
 struct Values([u32; BURST]);
 

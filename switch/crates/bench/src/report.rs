@@ -23,7 +23,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Creates a case of measured rates; one of them must be [`OURS`].
+    /// Creates a case from measured rates, which must include [`OURS`].
     pub(crate) fn new(workload: impl Into<String>, kind: &'static str, rates: &[Rates]) -> Self {
         let (mut ours, mut peers) = (Vec::new(), BTreeMap::new());
         for rates in rates {

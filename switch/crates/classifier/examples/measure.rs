@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What look-ups and changes cost on lists of access-list shape:
+//! Measures lookups and changes on lists that resemble access lists:
 //! `cargo run --release -p sluice-classifier --example measure -- COUNT...`.
 
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use sluice_classifier::sample::{self, KEY_BYTES, Shape};
 use sluice_classifier::{Classifier, Rank, Rule};
 
-/// Packets of a trace, and of a batch.
+/// Packets in a trace, and in a batch.
 const PACKETS: usize = 1 << 16;
 const BATCH: usize = 256;
 const ROUNDS: usize = 15;
@@ -71,7 +71,7 @@ fn measure(shape: Shape, count: usize) {
     );
 }
 
-/// The least time of several rounds over the trace, in nanoseconds a packet.
+/// Returns the least time of several rounds over the trace, in nanoseconds a packet.
 fn least(mut round: impl FnMut()) -> f64 {
     let times = (0..ROUNDS).map(|_| {
         let start = Instant::now();

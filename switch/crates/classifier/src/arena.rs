@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a tree: blocks of whole cache lines in one vector, named by the number of their first
-//! line. Freed blocks are used again for blocks of the same size.
+//! Memory of a tree: blocks of whole cache lines in one vector. A block is named by the number of its first line. Freed
+//! blocks are reused for blocks of the same size class.
 
-/// Words of a line.
+/// Words of a cache line.
 pub(crate) const LINE: usize = 8;
 
 /// A cache line.
@@ -10,13 +10,13 @@ pub(crate) const LINE: usize = 8;
 #[repr(C, align(64))]
 struct Line([u64; LINE]);
 
-/// Blocks of lines. Line 0 belongs to none of them.
+/// Allocator of blocks of lines. Line 0 belongs to no block.
 #[derive(Debug)]
 pub(crate) struct Arena {
     lines: Vec<Line>,
-    /// Where the next new block begins.
+    /// First line of the next new block.
     end: usize,
-    /// Freed blocks by their size in lines.
+    /// Freed blocks, by size class.
     free: Vec<Vec<u32>>,
 }
 
@@ -29,7 +29,8 @@ impl Arena {
         }
     }
 
-    /// Lines of a block for so many words: exact while it is small, else a power of two.
+    /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, sizes are exact;
+    /// above, they are powers of two.
     fn size(words: usize) -> (usize, usize) {
         let lines = words.div_ceil(LINE).max(1);
         if lines <= 64 {
@@ -40,10 +41,10 @@ impl Arena {
         }
     }
 
-    /// A block of at least so many words, all 0.
+    /// Allocates a block of at least `words` words, all 0.
     ///
     /// # Panics
-    /// Past 2^31 lines, which are 128 GB.
+    /// Panics past 2^31 lines, which are 128 GB.
     pub(crate) fn allocate(&mut self, words: usize) -> u32 {
         let (class, lines) = Self::size(words);
         if let Some(block) = self.free.get_mut(class).and_then(Vec::pop) {
@@ -59,7 +60,7 @@ impl Arena {
         block as u32
     }
 
-    /// Gives back a block that was allocated for so many words.
+    /// Frees a block that was allocated for `words` words.
     pub(crate) fn release(&mut self, block: u32, words: usize) {
         let (class, _) = Self::size(words);
         if self.free.len() <= class {
@@ -68,29 +69,29 @@ impl Arena {
         self.free[class].push(block);
     }
 
-    /// The first words of a block.
+    /// Returns the first `count` words of a block.
     pub(crate) fn words(&self, block: u32, count: usize) -> &[u64] {
         let start = block as usize * LINE;
         &self.flat()[start..start + count]
     }
 
-    /// The first words of a block, to write.
+    /// Returns the first `count` words of a block, to write.
     pub(crate) fn words_mut(&mut self, block: u32, count: usize) -> &mut [u64] {
         let start = block as usize * LINE;
         let lines = self.lines.len() * LINE;
-        // SAFETY: a `Line` is `repr(C)` of eight words whose size is its alignment, so that lines
-        // side by side are words side by side; the borrow is that of `self.lines`.
+        // SAFETY: a `Line` is `repr(C)`, holds eight words, and its size equals its alignment, so adjacent lines are
+        // adjacent words. The borrow is that of `self.lines`.
         let flat = unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), lines) };
         &mut flat[start..start + count]
     }
 
-    /// All words: those of block `b` begin at `b * LINE`.
+    /// Returns all words. Block `b` begins at word `b * LINE`.
     pub(crate) fn flat(&self) -> &[u64] {
         // SAFETY: as in `words_mut`.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>()
     }

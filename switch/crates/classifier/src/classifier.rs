@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier: a tree, searched by what the processor has.
+//! The classifier: a decision tree with the search kernel that the processor supports.
 
 use std::ops::Range;
 
@@ -9,38 +9,38 @@ use crate::kernel::Portable;
 use crate::layout::{Layout, MAX_KEY_BYTES, Rank, Rule};
 use crate::tree::Tree;
 
-/// What a look-up gives when no rule matches.
+/// Result of a lookup that no rule matches.
 pub const NONE: u32 = u32::MAX;
 
-/// The greatest value that a rule can have.
+/// Greatest value of a rule.
 pub const MAX_VALUE: u32 = (1 << 28) - 2;
 
-/// What a look-up costs: a measure that does not depend on the machine.
+/// Effort of a lookup, in counts that do not depend on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Nodes that it goes through.
+    /// Nodes visited.
     pub nodes: usize,
-    /// Leaves that it looks at.
+    /// Leaves compared.
     pub leaves: usize,
     /// Rules in these leaves.
     pub rules: usize,
 }
 
-/// An ordered list of rules. See the crate's description.
+/// An ordered list of rules. See the crate documentation.
 #[derive(Debug)]
 pub struct Classifier {
-    /// Handles are values plus one.
+    /// Its handles are values plus one, because handle 0 means none.
     tree: Tree,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
 }
 
 impl Classifier {
-    /// No rules yet, for keys of so many bytes. `ranges` are the fields that rules match by range,
-    /// as their bytes in the key; all other bytes are matched under a mask.
+    /// Creates a classifier without rules, for keys of `key_bytes` bytes. `ranges` are the byte ranges of the fields
+    /// that rules match by range. All other bytes are matched under a mask.
     ///
     /// # Panics
-    /// If keys are longer than [`MAX_KEY_BYTES`], or a range is empty or not in the key.
+    /// Panics if `key_bytes` exceeds [`MAX_KEY_BYTES`], or if a range is empty or not within the key.
     pub fn new(key_bytes: usize, ranges: &[Range<usize>]) -> Self {
         assert!(
             key_bytes <= MAX_KEY_BYTES,
@@ -55,12 +55,12 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. `value` is what look-ups give; at most [`MAX_VALUE`] and different from those
-    /// of all other rules (memory is held up to the greatest). A rule that looks the same and has
-    /// the same priority is replaced; its value is given back.
+    /// Adds a rule. Lookups return `value`, which is at most [`MAX_VALUE`] and differs from those of all other rules.
+    /// Memory grows with the greatest value. Replaces a rule with equal fields and equal priority, and returns the old
+    /// rule's value.
     ///
     /// # Panics
-    /// If the rule has not the length of keys or the value is too great.
+    /// Panics if the rule's length is not the key length, or if `value` is too great.
     pub fn insert(&mut self, rule: Rule<'_>, rank: Rank, value: u32) -> Option<u32> {
         self.check(rule);
         assert!(value <= MAX_VALUE, "a value is at most {MAX_VALUE}");
@@ -69,11 +69,10 @@ impl Classifier {
             .map(|handle| handle - 1)
     }
 
-    /// Removes the rule that looks the same and has the same priority (its sequence is not looked
-    /// at); gives its value.
+    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of `rank`.
     ///
     /// # Panics
-    /// If the rule has not the length of keys.
+    /// Panics if the rule's length is not the key length.
     pub fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
         self.check(rule);
         self.tree.remove(rule, rank).map(|handle| handle - 1)
@@ -87,7 +86,7 @@ impl Classifier {
         );
     }
 
-    /// The value of the first rule that matches.
+    /// Returns the value of the first rule that matches.
     #[inline]
     pub fn lookup(&self, key: &[u8]) -> Option<u32> {
         self.search(key).checked_sub(1)
@@ -108,8 +107,8 @@ impl Classifier {
         self.tree.search(machine, key)
     }
 
-    /// Values for keys that lie one after the other, [`NONE`] where no rule matches. Done for as
-    /// many as both slices have.
+    /// Looks up consecutive keys and writes their values to `found`, [`NONE`] where no rule matches. Stops at the end
+    /// of the shorter slice.
     pub fn lookup_batch(&self, keys: &[u8], found: &mut [u32]) {
         #[cfg(target_arch = "x86_64")]
         if let Some(machine) = self.avx2 {
@@ -125,27 +124,27 @@ impl Classifier {
         self.tree.search_batch(machine, keys, found);
     }
 
-    /// Builds everything anew, as if all rules came at once.
+    /// Rebuilds the whole tree, as if all rules were added at once.
     pub fn rebuild(&mut self) {
         self.tree.rebuild();
     }
 
-    /// Number of rules.
+    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.tree.rules
     }
 
-    /// Whether there is no rule.
+    /// Returns whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a look-up of a key costs.
+    /// Returns the effort of looking up `key`.
     pub fn effort(&self, key: &[u8]) -> Effort {
         self.tree.effort(key)
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.tree.arena.bytes() + self.tree.sequences.capacity() * size_of::<u64>()
     }

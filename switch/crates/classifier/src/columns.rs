@@ -1,74 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How rules lie in leaves: in groups of [`LANES`], column by column, so that one pass of wide
-//! comparisons tells which rules of a group match.
+//! Layout of rules in leaves: groups of [`LANES`] rules, column by column, so that one pass of SIMD comparisons finds
+//! the matching rules of a group.
 //!
-//! A column is two bytes of the key: a row of [`LANES`] values and one of masks, or, where a range
-//! field is, a row of least and one of greatest numbers (field by field, the last bytes first). In a
-//! field of at most two bytes the second row has instead how far the greatest is from the least.
-//! Behind the columns lie the rules' last words. Lanes are in use from the first on; an unused one
-//! is 0 throughout. All is made of words of four numbers each, the first in the lowest bits.
+//! A column covers two bytes of the key and has two rows of [`LANES`] numbers:
+//! - A masked column has a row of values and a row of masks.
+//! - A range column has a row of least and a row of greatest numbers. Columns of one field are adjacent, its last bytes
+//!   first. In a field of at most two bytes, the second row holds greatest minus least instead.
+//!
+//! The rules' last words follow the columns. Lanes fill from the first; unused lanes are all zeros. A word of a row
+//! holds four numbers, the first in the lowest bits.
 
 use std::ops::Range;
 
-/// Rules of a group.
+/// Rules in a group.
 pub(crate) const LANES: usize = 16;
 
-/// Words of a row.
+/// Words in a row.
 pub(crate) const ROW: usize = LANES / 4;
 
-/// Two bytes under a mask.
+/// Masked column: two bytes compared under a mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masked {
-    /// Their place in the key. They are read as a little-endian number.
+    /// Offset of the two bytes in the key. They are read as a little-endian number.
     pub(crate) at: u16,
-    /// The bits that are this column's and not another's.
+    /// Bits that belong to this column and not to another column or a range field.
     own: u16,
 }
 
-/// One or two bytes of a range field.
+/// Range column: one or two bytes of a range field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Two bytes of the key from here on, as a big-endian number, shifted right and masked.
+    /// Offset of two bytes in the key. Their big-endian number is shifted right and masked.
     at: u16,
     shift: u8,
     mask: u16,
-    /// The bytes themselves.
+    /// Offset of the first byte that belongs to this column.
     byte: u16,
     wide: bool,
 }
 
-/// The columns of a classifier's leaves.
+/// Columns of a classifier's leaves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
     pub(crate) masked: Vec<Masked>,
     /// Range fields of at most two bytes.
     pub(crate) short: Vec<Part>,
-    /// Other range fields: their parts, the last first.
+    /// Longer range fields, each with its columns, the last bytes first.
     pub(crate) long: Vec<Vec<Part>>,
 }
 
-/// A key that look-ups read without checks: at least as many bytes as keys have, and eight.
+/// A key that lookups read without bounds checks.
+///
+/// Invariant: at least as many bytes are readable as keys have, and at least eight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyBytes(pub(crate) *const u8);
 
 impl KeyBytes {
-    /// Two bytes in their order in memory.
+    /// Reads two bytes in memory order.
     ///
     /// # Safety
-    /// Both lie within a key of the layout, or within its first eight bytes.
+    /// Both bytes must lie within a key of the layout, or within its first eight bytes.
     #[inline(always)]
     pub(crate) unsafe fn pair(self, at: usize) -> [u8; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.add(at).cast::<[u8; 2]>().read_unaligned() }
     }
 
-    /// Eight bytes as a little-endian number.
+    /// Reads eight bytes as a little-endian number.
     ///
     /// # Safety
-    /// As for [`pair`](Self::pair).
+    /// As for [`pair`](Self::pair), for all eight bytes.
     #[inline(always)]
     pub(crate) unsafe fn window(self, at: usize) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         u64::from_le_bytes(unsafe { self.0.add(at).cast::<[u8; 8]>().read_unaligned() })
     }
 }
@@ -86,10 +90,10 @@ impl Part {
         }
     }
 
-    /// The key's number.
+    /// Returns the column's number in a key.
     ///
     /// # Safety
-    /// The key is one of the layout.
+    /// `key` must be a key of the layout.
     #[inline(always)]
     pub(crate) unsafe fn of(self, key: KeyBytes) -> u16 {
         // SAFETY: `new` keeps `at` within the key.
@@ -131,7 +135,7 @@ fn pair_of(words: &[u64], at: usize) -> u16 {
     u16::from_le_bytes([byte_of(words, at), byte_of(words, at + 1)])
 }
 
-/// The number of a lane in a row.
+/// Returns the number in a lane of a row.
 #[inline]
 fn lane_of(row: &[u64], lane: usize) -> u16 {
     (row[lane / 4] >> (16 * (lane % 4))) as u16
@@ -143,7 +147,7 @@ fn put_lane(row: &mut [u64], lane: usize, number: u16) {
 }
 
 impl Columns {
-    /// For keys of so many bytes, of which these are range fields.
+    /// Creates the columns for keys of `key_bytes` bytes with these range fields.
     pub(crate) fn new(key_bytes: usize, ranges: &[Range<usize>]) -> Self {
         let room = key_bytes.max(8);
         let masked_byte =
@@ -181,18 +185,18 @@ impl Columns {
         columns
     }
 
-    /// Rows of a group, but for the last words.
+    /// Returns the number of rows of a group. The last words are not counted.
     fn rows(&self) -> usize {
         let parts: usize = self.long.iter().map(Vec::len).sum();
         2 * (self.masked.len() + self.short.len() + parts)
     }
 
-    /// Where the last words begin in a group.
+    /// Returns the offset of the last words in a group.
     pub(crate) fn lasts(&self) -> usize {
         self.rows() * ROW
     }
 
-    /// Words of a group: whole cache lines.
+    /// Returns the number of words of a group, which is a multiple of a cache line.
     pub(crate) fn group_words(&self) -> usize {
         self.lasts() + LANES
     }
@@ -201,8 +205,7 @@ impl Columns {
         self.long.iter().flatten().copied()
     }
 
-    /// Fills a lane of a group with a rule: its words of values, masks, least and greatest numbers,
-    /// and its last word.
+    /// Writes a rule into a lane of a group: its values, masks, least and greatest numbers, and its last word.
     pub(crate) fn put(&self, group: &mut [u64], lane: usize, rule: Parts<'_>) {
         let mut at = 0;
         let mut put = |first: u16, second: u16| {
@@ -224,8 +227,8 @@ impl Columns {
         group[self.lasts() + lane] = rule.last;
     }
 
-    /// What [`put`](Self::put) was given, written over zeros; what the bits of ranges have in common
-    /// is not among the values and masks. Gives the last word.
+    /// Reads the rule in a lane back into `parts`, which must be zeroed. Returns the last word. Values and masks of
+    /// range fields stay 0.
     pub(crate) fn take(&self, group: &[u64], lane: usize, parts: PartsMut<'_>) -> u64 {
         let mut rows = group.chunks_exact(2 * ROW).map(|rows| {
             let (first, second) = rows.split_at(ROW);
@@ -251,7 +254,7 @@ impl Columns {
         group[self.lasts() + lane]
     }
 
-    /// Copies a lane over another one of the same leaf, both counted through all groups.
+    /// Copies lane `from` to lane `to` of the same leaf. Lanes are counted across all groups.
     pub(crate) fn copy(&self, leaf: &mut [u64], from: usize, to: usize) {
         let words = self.group_words();
         let (from_group, to_group) = (from / LANES * words, to / LANES * words);
@@ -263,7 +266,7 @@ impl Columns {
         leaf[to_group + self.lasts() + to % LANES] = last;
     }
 
-    /// Empties a lane of a leaf.
+    /// Zeroes a lane of a leaf.
     pub(crate) fn clear(&self, leaf: &mut [u64], at: usize) {
         let group = &mut leaf[at / LANES * self.group_words()..];
         for row in 0..self.rows() {
@@ -273,7 +276,7 @@ impl Columns {
     }
 }
 
-/// A rule's parts: words that hold the bytes of a key, and its last word.
+/// Parts of a rule: words that hold the bytes of a key, and the last word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) values: &'a [u64],
@@ -283,7 +286,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) last: u64,
 }
 
-/// The same, to be written.
+/// Writable parts of a rule, without the last word.
 #[derive(Debug)]
 pub(crate) struct PartsMut<'a> {
     pub(crate) values: &'a mut [u64],

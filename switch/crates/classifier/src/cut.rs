@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node does with a key: how it finds the child, and to which children a rule belongs.
+//! Cuts: how a node selects the child for a key, and which children a rule belongs to.
 
 use crate::layout::Layout;
 use crate::tree::copies_of;
 
-/// A rule has at most 2^3 copies in the whole tree, beside what it has for overlapping nothing.
+/// Base-2 logarithm of the most copies that a rule may have in the whole tree.
 const MOST_COPIES_LOG2: u32 = 3;
 
-/// Children that one node may copy a rule to.
+/// Base-2 logarithm of the most children into which one node may copy a rule.
 const MOST_CHILDREN_LOG2: u32 = 2;
 
-/// Bits that a rule may leave open in one more cut.
+/// Returns how many selected bits of one more cut a rule may wildcard. `last` is the rule's last word.
 pub(crate) fn spare(last: u64) -> u8 {
     MOST_CHILDREN_LOG2.min(MOST_COPIES_LOG2 - copies_of(last)) as u8
 }
 
-/// Thresholds of a node.
+/// Thresholds in a node.
 pub(crate) const THRESHOLDS: usize = 7;
 
-/// How a node finds the child of a key.
+/// How a node selects the child for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// By the selected bits of the eight bytes at `offset`.
+    /// Selects bits of the eight bytes at `offset`. They form the child's index.
     Bits {
-        /// A byte of the key.
+        /// Offset in the key, in bytes.
         offset: u16,
-        /// The bits, of a little-endian word.
+        /// The selected bits, in the little-endian word.
         mask: u64,
     },
-    /// By how many of these a range field's number exceeds.
+    /// Counts the thresholds that a range field's number exceeds. The count is the child's index.
     Thresholds {
-        /// Which of the layout's numbers.
+        /// Index of the range field in the layout.
         number: u8,
-        /// Ascending; unused ones are the greatest number, which nothing exceeds.
+        /// Thresholds, ascending. Unused ones are the greatest number, which nothing exceeds.
         at: [u32; THRESHOLDS],
     },
 }
 
-/// The children of a rule.
+/// Children to which a rule belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Children {
-    /// `base` with every combination of the bits of `open`.
+    /// All indices made of `base` and any combination of the bits of `open`.
     Combinations { base: u32, open: u32 },
-    /// From the first to the last.
+    /// All indices from `first` to `last`, both included.
     Span { first: u32, last: u32 },
 }
 
-/// Gathers the bits of `value` that `mask` selects, the lowest first (what PEXT does).
+/// Gathers the bits of `value` that `mask` selects, the lowest first (as PEXT does).
 pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
     let (mut gathered, mut place) = (0, 0);
     while mask != 0 {
@@ -58,7 +58,7 @@ pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
 }
 
 impl Cut {
-    /// How many children a node with it has.
+    /// Returns the number of children of a node with this cut.
     pub(crate) fn fan_out(&self) -> usize {
         match self {
             Self::Bits { mask, .. } => 1 << mask.count_ones(),
@@ -66,8 +66,8 @@ impl Cut {
         }
     }
 
-    /// The children a rule belongs to, and the base-2 logarithm of how many these are (rounded
-    /// up); `None` if it belongs to the rest. `copies` is what this was for the node itself.
+    /// Returns the children to which a rule belongs, and the base-2 logarithm of their number, rounded up. Returns
+    /// `None` if the rule belongs to the rest. `copies` is the sum of these logarithms over the cuts above.
     pub(crate) fn children(
         &self,
         layout: &Layout,
@@ -100,7 +100,7 @@ impl Cut {
 }
 
 impl Children {
-    /// Calls with each child.
+    /// Calls `call` with the index of each child.
     pub(crate) fn for_each(self, mut call: impl FnMut(usize)) {
         match self {
             Self::Combinations { base, open } => {

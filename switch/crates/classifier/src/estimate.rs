@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chooses what a node cuts, by an estimate of the time that look-ups in it take.
+//! Selects the cut of a node by an estimate of the lookup time below it.
 //!
-//! Packets are taken to hit each rule alike. Bits are taken greedily: each step adds the bit that
-//! makes the estimate least, and of all steps the best is kept, so that a detour which pays only
-//! after three bits is found. As a rule set often wants the bits of one address first and leaves
-//! those rules to the rest that have none, several limits are tried on how many rules may leave a
-//! bit open.
+//! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
+//! with the lowest estimate. The best of all steps is kept, so a choice that pays only after three bits is found. Many
+//! rule sets are best cut by the bits of one address first, while rules that wildcard these bits go to the rest. So
+//! several limits are tried on the share of rules that may wildcard a bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
 use crate::layout::Layout;
 
-/// Rules that are looked at in a node: more would not change the choice.
+/// Rules sampled in a node. More would not change the choice.
 const SAMPLE: usize = 512;
 
-/// Most bits of one node.
+/// Most bits that one node selects.
 const MOST_BITS: usize = 9;
 
-/// Bits of a window that are tried: those that divide the rules best.
+/// Candidate bits of a window: those that divide the rules best.
 const CANDIDATES: usize = 14;
 
-/// What a copy of each rule costs: memory, and so cache misses.
+/// Penalty for one more copy of each rule: copies take memory and so cause cache misses. In cycles, as [`Costs`].
 const COPY: f32 = 10.0;
 
-/// Quarters of a rule, by how many bits it leaves open: what each of its copies is.
+/// Units that one rule counts when it moves to the rest. Each of its copies counts this, shifted right by the number of
+/// bits that the rule wildcards.
 const QUARTERS: u32 = 4;
 
-/// From so many rules on, windows overlap and all limits are tried.
+/// From this number of rules on, windows overlap and all limits are tried.
 const OVERLAPPING: usize = 64;
 
-/// Bits that are added in vain before a walk ends.
+/// Greedy steps without improvement before the walk ends.
 const PATIENCE: usize = 3;
 
-/// Which share of the rules may leave a bit open, of 16.
+/// Share of the rules that may wildcard a bit, in sixteenths.
 const OPEN_LIMITS: [usize; 4] = [1, 4, 9, 16];
 
-/// The estimated cost of a search in a leaf or tree of so many rules, in about a cycle.
+/// Estimated costs of a search in a leaf or tree, by its number of sampled rules. A unit is about a cycle.
 #[derive(Debug)]
 struct Costs {
     scale: f32,
@@ -69,7 +69,8 @@ impl Costs {
             .unwrap_or_else(|| cost(sampled as f32 * self.scale))
     }
 
-    /// Of a rest: it is searched unless what was found comes before it.
+    /// Returns the cost of a rest. It is less than that of a tree, since a lookup skips the rest if the match found so
+    /// far ranks before all its rules.
     fn rest(&self, sampled: u32) -> f32 {
         if sampled == 0 {
             0.0
@@ -79,16 +80,16 @@ impl Costs {
     }
 }
 
-/// A sample of a node's rules.
+/// Sample of a node's rules.
 struct Sample<'a> {
     layout: &'a Layout,
     records: Vec<&'a [u64]>,
-    /// How many bits each may leave open in the cut.
+    /// For each rule, the selected bits that it may wildcard in the cut.
     spare: Vec<u8>,
     costs: Costs,
 }
 
-/// The best cut of rules that lie one after the other, `None` if a leaf serves as well.
+/// Returns the best cut for consecutive records, or `None` if a leaf is at least as good.
 pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     let stride = layout.stride();
     let count = records.len() / stride;
@@ -106,7 +107,7 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // Windows that overlap find bits of neighbours together; few rules or long keys go without.
+    // Overlapping windows find adjacent bits together. They do not pay for few rules, nor for long keys.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -121,15 +122,15 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// Rules of the sample in their children while bits are added.
+/// State of the greedy selection: rules of the sample in their children while bits are added.
 struct Greedy<'a> {
-    /// Values and masks of the window, for each rule.
+    /// Value and mask of the window, for each rule.
     window: &'a [(u64, u64)],
-    /// Rule and child; a rule may have several.
+    /// Pairs of rule and child. A rule may have several.
     items: Vec<(u32, u32)>,
-    /// Bits that a rule leaves open.
+    /// For each rule, the selected bits that it wildcards.
     stars: Vec<u8>,
-    /// Bits that a rule may leave open.
+    /// For each rule, the selected bits that it may wildcard.
     spare: &'a [u8],
     rest: u32,
     mask: u64,
@@ -221,7 +222,7 @@ impl Sample<'_> {
             .iter()
             .map(|record| self.layout.range(record, number))
             .collect();
-        // A child begins where a range does, or behind the end of one.
+        // A child begins at the start of a range, or just past the end of one.
         let begins = ranges.iter().filter_map(|(low, _)| low.checked_sub(1));
         let ends = ranges
             .iter()
@@ -262,14 +263,14 @@ impl Sample<'_> {
 }
 
 impl Costs {
-    /// The cost of a node with such children and rest.
+    /// Returns the cost of a node with children of these sizes and this rest.
     fn node(&self, sizes: &[u32], rest: u32, rules: usize) -> f32 {
         let (mut weight, mut sum) = (rest as f32, rest as f32 * self.of(0));
         for size in sizes {
             weight += *size as f32;
             sum += *size as f32 * self.of(*size);
         }
-        // Nothing is won if all stay together.
+        // A cut gains nothing if all rules stay together.
         let largest = sizes.iter().copied().max().unwrap_or(0).max(rest);
         if largest as usize >= rules {
             return f32::INFINITY;
@@ -280,7 +281,7 @@ impl Costs {
 }
 
 impl Greedy<'_> {
-    /// The bit that makes the cost least.
+    /// Returns the bit with the lowest cost, and that cost.
     fn best_bit(&self, candidates: u64, costs: &Costs) -> Option<(f32, u32)> {
         let mut best: Option<(f32, u32)> = None;
         let mut left = candidates & !self.mask;
@@ -298,7 +299,7 @@ impl Greedy<'_> {
         best
     }
 
-    /// Sizes of the children with one more bit; gives that of the rest.
+    /// Writes the sizes of the children with `bit` added to `sizes`. Returns the size of the rest.
     fn sizes_with(&self, bit: u32, sizes: &mut [u32]) -> u32 {
         let mut leaving = 0;
         for (rule, child) in &self.items {
@@ -313,7 +314,7 @@ impl Greedy<'_> {
                 leaving += QUARTERS >> self.stars[*rule as usize];
             }
         }
-        // All copies of a rule leave together.
+        // All copies of a rule move to the rest together, so their units add up to whole rules.
         self.rest + leaving / QUARTERS
     }
 
@@ -331,7 +332,7 @@ impl Greedy<'_> {
             }
         }
         for (index, (_, mask)) in self.window.iter().enumerate() {
-            // One more than it may: it is in the rest.
+            // One more than `spare` marks a rule that is in the rest.
             self.stars[index] +=
                 u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
         }
@@ -342,7 +343,7 @@ impl Greedy<'_> {
     }
 }
 
-/// How evenly a bit divides the rules: the smaller part of those that know it.
+/// Returns how evenly a bit divides the rules: the smaller of the numbers of rules that require 0 and that require 1.
 fn divides(window: &[(u64, u64)], bit: u32) -> usize {
     let (mut zeros, mut ones) = (0, 0);
     for (value, mask) in window {

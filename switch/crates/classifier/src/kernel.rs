@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What look-ups do with the processor's help: comparing a key with a group of rules, gathering bits,
-//! counting thresholds. Each kernel gives what [`Portable`] gives.
+//! Search kernels: comparing a key with a group of rules, gathering bits, counting thresholds. Every kernel returns the
+//! same results as [`Portable`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -10,34 +10,34 @@ use crate::columns::{Columns, KeyBytes, LANES, ROW};
 use crate::columns::{Masked, Part};
 use crate::cut::gather;
 
-/// A kind of processor.
+/// Operations for which a processor may have special instructions.
 pub(crate) trait Machine: Copy {
-    /// A bit for each lane of a group whose rule the key matches; unused lanes may have one.
+    /// Returns a bit for each lane of a group whose rule the key matches. Bits of unused lanes are arbitrary.
     ///
     /// # Safety
-    /// `group` points to a group of these columns, `key` is one of their keys.
+    /// `group` must point to a group of `columns`, and `key` must be one of their keys.
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32;
 
-    /// The bits of `value` that `mask` selects.
+    /// Gathers the bits of `value` that `mask` selects, the lowest first.
     fn gather(self, value: u64, mask: u64) -> u32;
 
-    /// How many of eight numbers, two to a word, `number` exceeds.
+    /// Returns how many of eight numbers, two to a word, `number` exceeds.
     ///
     /// # Safety
-    /// `at` points to four words.
+    /// `at` must point to four words.
     unsafe fn exceeded(self, at: *const u64, number: u32) -> u32;
 }
 
-/// Any processor.
+/// Kernel for any processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable;
 
-/// The number in each lane of a word.
+/// Copies `number` to all four lanes of a word.
 const fn spread(number: u16) -> u64 {
     number as u64 * 0x0001_0001_0001_0001
 }
 
-/// A bit for each lane that fulfils a condition on its two numbers.
+/// Returns a bit for each lane whose two numbers fulfil a condition.
 fn lanes(first: &[u64; ROW], second: &[u64; ROW], holds: impl Fn(u16, u16) -> bool) -> u32 {
     let number = |row: &[u64; ROW], lane: usize| (row[lane / 4] >> (16 * (lane % 4))) as u16;
     (0..LANES).fold(0, |bits, lane| {
@@ -73,7 +73,7 @@ impl Machine for Portable {
             inside &= lanes(low, span, |low, span| number.wrapping_sub(low) <= span);
         }
         for field in &columns.long {
-            // Whether the bytes so far are at least, and at most, what they should be.
+            // Lanes whose bytes so far are at least the least number, and at most the greatest.
             let (mut above, mut below) = (u32::MAX, u32::MAX);
             for part in field {
                 // SAFETY: as above.
@@ -96,7 +96,7 @@ impl Machine for Portable {
 
     #[inline(always)]
     unsafe fn exceeded(self, at: *const u64, number: u32) -> u32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let words = unsafe { at.cast::<[u64; 4]>().read() };
         let exceeds =
             |word: u64| u32::from(number > word as u32) + u32::from(number > (word >> 32) as u32);
@@ -104,7 +104,7 @@ impl Machine for Portable {
     }
 }
 
-/// A processor with AVX2, BMI1 and BMI2: exists only where they were detected.
+/// Kernel for AVX2, BMI1, BMI2 and POPCNT. A value exists only where these were detected.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());
@@ -122,14 +122,14 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Where the bytes of a masked column differ: two rows from here on.
+    /// Returns the differing bits of a masked column, whose two rows begin at `rows`.
     ///
     /// # Safety
-    /// As for [`matching`](Machine::matching); the rows are this column's.
+    /// As for [`matching`](Machine::matching). The rows must be those of `column`.
     #[inline(always)]
     unsafe fn differing(self, column: &Masked, rows: *const __m256i, key: KeyBytes) -> __m256i {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions; rows have 32
-        // bytes each, and groups begin with a cache line.
+        // SAFETY: an `Avx2` exists only where the processor has these instructions. Rows have 32 bytes, and groups are
+        // aligned to cache lines.
         unsafe {
             let pair = key.pair(usize::from(column.at));
             let wanted = _mm256_set1_epi16(i16::from_le_bytes(pair));
@@ -138,7 +138,7 @@ impl Avx2 {
         }
     }
 
-    /// Where the number of a short field is in range.
+    /// Returns all ones in lanes whose range contains the number of a short field.
     ///
     /// # Safety
     /// As for [`differing`](Self::differing).
@@ -159,12 +159,11 @@ impl Machine for Avx2 {
     #[inline(always)]
     unsafe fn matching(self, columns: &Columns, group: *const u64, key: KeyBytes) -> u32 {
         let mut rows = group.cast::<__m256i>();
-        // SAFETY: an `Avx2` exists only where the processor has these instructions. A group has two
-        // rows of 32 bytes for each column and begins with a cache line; the key has all of the
-        // columns' bytes.
+        // SAFETY: an `Avx2` exists only where the processor has these instructions. A group has two rows of 32 bytes
+        // for each column and is aligned to a cache line. The key has all bytes of the columns.
         unsafe {
-            // What access lists look at, without loops whose branches could be mispredicted: addresses
-            // and protocol, and ranges of both ports.
+            // Special case for access lists: addresses and protocol, and ranges of both ports. It has no loops, whose
+            // branches could be mispredicted.
             let Columns {
                 masked,
                 short,
@@ -198,7 +197,7 @@ impl Machine for Avx2 {
                     let number = _mm256_set1_epi16(part.of(key) as i16);
                     let (low, high) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
                     rows = rows.add(2);
-                    // At least as much; and if just as much, so were the bytes behind.
+                    // Compares the number with the bounds. If they are equal, the result for the bytes behind decides.
                     let least = _mm256_cmpeq_epi16(_mm256_max_epu16(number, low), number);
                     let most = _mm256_cmpeq_epi16(_mm256_min_epu16(number, high), number);
                     let (low, high) = (
@@ -210,21 +209,20 @@ impl Machine for Avx2 {
                 }
                 inside = _mm256_and_si256(inside, _mm256_and_si256(above, below));
             }
-            // Two bits for each lane.
+            // `movemask` gives two bits for each lane; keep one.
             _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555)
         }
     }
 
     #[inline(always)]
     fn gather(self, value: u64, mask: u64) -> u32 {
-        // SAFETY: an `Avx2` exists only where the processor has it.
+        // SAFETY: an `Avx2` exists only where the processor has BMI2.
         unsafe { std::arch::x86_64::_pext_u64(value, mask) as u32 }
     }
 
     #[inline(always)]
     unsafe fn exceeded(self, at: *const u64, number: u32) -> u32 {
-        // SAFETY: an `Avx2` exists only where the processor has these instructions; the caller
-        // promises 32 bytes.
+        // SAFETY: an `Avx2` exists only where the processor has these instructions. The caller guarantees 32 bytes.
         unsafe {
             let at = _mm256_loadu_si256(at.cast());
             let greatest = _mm256_max_epu32(at, _mm256_set1_epi32(number as i32));
@@ -240,7 +238,7 @@ mod tests {
     use crate::layout::{Layout, Rank, Rule};
     use crate::sample::Random;
 
-    /// Few values, so that rules match, and the ends of what a byte can be.
+    /// Returns bytes of few values, so that rules match, including the extremes of a byte.
     fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
         let byte = |_| [0, 1, 0x7f, 0x80, 0xff][random.below(5)];
         (0..count).map(byte).collect()
@@ -288,7 +286,7 @@ mod tests {
                     let mut key = bytes(random, length);
                     key.resize(length.max(8), 0);
                     let key = KeyBytes(key.as_ptr());
-                    // SAFETY: the group is one of these columns, the key of their layout.
+                    // SAFETY: the group is one of these columns, and the key is one of their layout.
                     let found = unsafe {
                         let wanted = Portable.matching(columns, group, key);
                         assert_eq!(
@@ -318,7 +316,7 @@ mod tests {
             let number = random.number() as u32;
             let at =
                 [0; 4].map(|_| random.number() & u64::from(u32::MAX) << 32 | u64::from(number));
-            // SAFETY: four words.
+            // SAFETY: `at` holds four words.
             let both = unsafe {
                 let at = at.as_ptr();
                 [machine.exceeded(at, number), Portable.exceeded(at, number)]

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How keys and rules look to the tree: bytes that are compared under a mask, and range fields.
+//! Layout of keys and rules: bytes that are matched under a mask, and range fields.
 //!
-//! While a tree is built, a rule is a *record* of words: values and masks of all bytes, then, where
-//! there are range fields, the least and the greatest number of each (at its bytes' place, 0
-//! elsewhere), then a last word of priority, copies and handle. Words are little-endian, so that
-//! bytes stay in their order in memory. Of a range field, values and masks have what the bits of
-//! all its numbers have in common: that is what cuts by bits see of it. In leaves, records lie in
+//! While a tree is built, a rule is a *record* of words:
+//! - values and masks of all bytes,
+//! - if there are range fields, the least and the greatest number of each (at its bytes' offset, 0 elsewhere),
+//! - a last word of priority, copies and handle.
+//!
+//! Words are little-endian, so that bytes keep their order in memory. For a range field, values and masks hold the
+//! leading bits that all its numbers have in common. Cuts by bits use only these. In leaves, records are stored in
 //! [`Columns`].
 
 use std::ops::Range;
 
 use crate::columns::{Columns, KeyBytes, Parts, PartsMut, byte_of, put_byte};
 
-/// The longest key.
+/// Greatest key length, in bytes.
 pub const MAX_KEY_BYTES: usize = 512;
 
-/// A rule: what a key must look like. Both parts have the key's length.
+/// A rule: the values and bounds that a key must match. Both slices have the key's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<'a> {
-    /// Values; for range fields the least number, in network byte order.
+    /// Values. For range fields, the least number in network byte order.
     pub value: &'a [u8],
-    /// Masks (a 1 for each bit that must be as in `value`); for range fields the greatest number.
+    /// Masks (a 1 for each bit that must equal `value`). For range fields, the greatest number.
     pub bounds: &'a [u8],
 }
 
-/// The order of rules: the higher priority comes first, then the lower sequence. No two rules of
-/// one classifier have the same rank.
+/// Order of rules: the higher priority comes first, then the lower sequence. No two rules of one classifier have equal
+/// ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
     /// Higher wins.
@@ -34,19 +36,18 @@ pub struct Rank {
     pub sequence: u64,
 }
 
-/// A range field.
+/// A range field, and how to read its number: the first four bytes of the field, or all if it is shorter.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeField {
-    /// Its bytes in the key.
+    /// Bytes of the field in the key.
     bytes: Range<usize>,
-    /// Its number, which is made of its first four bytes: eight bytes from here, big-endian, shifted
-    /// right and masked.
+    /// Offset of eight bytes in the key. Their big-endian number is shifted right and masked.
     load: usize,
     shift: u32,
     mask: u32,
 }
 
-/// Places of a key's parts.
+/// Layout of a key and of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) key_bytes: usize,
@@ -77,23 +78,24 @@ impl Layout {
         }
     }
 
-    /// Words of a record.
+    /// Returns the number of words of a record.
     pub(crate) fn stride(&self) -> usize {
         self.parts() * self.words + 1
     }
 
-    /// Parts of a record of as many words as a key has.
+    /// Returns the number of parts of a record. Each part has as many words as a key.
     fn parts(&self) -> usize {
         if self.ranges.is_empty() { 2 } else { 4 }
     }
 
-    /// Places from which cuts take eight bytes, `step` bytes apart; the last eight among them.
+    /// Returns offsets of the eight-byte windows for cuts, `step` bytes apart. The last one covers the key's last
+    /// bytes.
     pub(crate) fn windows(&self, step: usize) -> impl Iterator<Item = usize> + use<> {
         let last = self.key_bytes.max(8) - 8;
         (0..last).step_by(step).chain([last])
     }
 
-    /// A rule's record, with the low half of its last word left 0.
+    /// Returns a rule's record. The low half of its last word is 0.
     pub(crate) fn record(&self, rule: Rule<'_>, rank: Rank) -> Vec<u64> {
         let mut record = vec![0; self.stride()];
         let mut parts = record.chunks_exact_mut(self.words);
@@ -118,7 +120,8 @@ impl Layout {
         record
     }
 
-    /// Writes what the bits of ranges have in common, and takes from values what masks leave open.
+    /// Writes the common leading bits of ranges into values and masks, and clears the bits of values that masks
+    /// wildcard.
     fn complete(&self, record: &mut [u64]) {
         let words = self.words;
         for field in &self.ranges {
@@ -143,7 +146,7 @@ impl Layout {
         masked.for_each(|(value, mask)| *value &= *mask);
     }
 
-    /// Puts a record into a lane of a group.
+    /// Writes a record into a lane of a group.
     pub(crate) fn put(&self, group: &mut [u64], lane: usize, record: &[u64]) {
         let words = self.words;
         let part = |index: usize| record.get(index * words..(index + 1) * words);
@@ -157,7 +160,7 @@ impl Layout {
         self.columns.put(group, lane, parts);
     }
 
-    /// Appends the record in a lane of a group.
+    /// Appends the record in a lane of a group to `records`.
     pub(crate) fn take(&self, group: &[u64], lane: usize, records: &mut Vec<u64>) {
         let start = records.len();
         records.resize(start + self.stride(), 0);
@@ -179,7 +182,7 @@ impl Layout {
         record[self.stride() - 1] = last;
     }
 
-    /// What cuts by bits see of a record in the eight bytes from a place: values and masks.
+    /// Returns value and mask of a record in the eight bytes at `offset`, as cuts by bits use them.
     #[inline]
     pub(crate) fn bits(&self, record: &[u64], offset: usize) -> (u64, u64) {
         (
@@ -188,7 +191,7 @@ impl Layout {
         )
     }
 
-    /// A range of a record: the least and the greatest number.
+    /// Returns the least and the greatest number of a record's range field.
     #[inline]
     pub(crate) fn range(&self, record: &[u64], number: usize) -> (u32, u32) {
         let field = &self.ranges[number];
@@ -199,10 +202,10 @@ impl Layout {
         (of(2), of(3))
     }
 
-    /// A key's number of a range field.
+    /// Returns a key's number for a range field.
     ///
     /// # Safety
-    /// The key is one of this layout.
+    /// `key` must be a key of this layout.
     #[inline(always)]
     pub(crate) unsafe fn number(&self, key: KeyBytes, number: usize) -> u32 {
         let Some(field) = self.ranges.get(number) else {
@@ -220,7 +223,7 @@ impl RangeField {
     }
 }
 
-/// Eight bytes of words from a place.
+/// Returns the eight bytes at `offset`.
 #[inline]
 fn window(words: &[u64], offset: usize) -> u64 {
     let (index, bits) = (offset / 8, 8 * (offset % 8) as u32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leaves as they lie in the arena: groups of rules in [`Columns`], one after the other, the rules
-//! in their order. The last word of a group's last lane says whether another group follows.
+//! Leaves in the arena: consecutive groups of rules in [`Columns`], the rules in their order. The last word of a
+//! group's last lane tells whether another group follows.
 
 use crate::arena::Arena;
 use crate::columns::{Columns, LANES};
@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::node::Ref;
 use crate::tree::{handle_of, without_more};
 
-/// In a group's last word: another group follows.
+/// Flag in a group's last word: another group follows.
 pub(crate) const MORE: u64 = 1 << 31;
 
 /// A leaf of the arena.
@@ -39,7 +39,7 @@ impl Leaf {
         arena.words(self.block, self.words(columns))
     }
 
-    /// A new leaf of records that lie one after the other in their order; none if there is none.
+    /// Builds a leaf of consecutive records, which are in order. Returns [`Ref::NONE`] if there are none.
     pub(crate) fn build(layout: &Layout, arena: &mut Arena, records: &[u64]) -> Ref {
         let (columns, stride) = (&layout.columns, layout.stride());
         if records.is_empty() {
@@ -56,7 +56,7 @@ impl Leaf {
         Ref::leaf(block)
     }
 
-    /// The last words of its rules, in order.
+    /// Returns the last words of the leaf's rules, in order.
     pub(crate) fn lasts<'a>(
         self,
         columns: &Columns,
@@ -70,7 +70,7 @@ impl Leaf {
             .take_while(|last| handle_of(*last) != 0)
     }
 
-    /// How many rules it has.
+    /// Returns the number of rules in the leaf.
     pub(crate) fn count(self, columns: &Columns, arena: &Arena) -> usize {
         let group = (self.groups - 1) * columns.group_words() + columns.lasts();
         let lasts = &self.contents(columns, arena)[group..];
@@ -78,7 +78,7 @@ impl Leaf {
         (self.groups - 1) * LANES + used.count()
     }
 
-    /// Appends one of its rules' records.
+    /// Appends the record of the rule at `index` to `records`.
     pub(crate) fn take(self, layout: &Layout, arena: &Arena, index: usize, records: &mut Vec<u64>) {
         let words = self.contents(&layout.columns, arena);
         let group = &words[index / LANES * layout.columns.group_words()..];
@@ -87,13 +87,13 @@ impl Leaf {
         *last = without_more(*last);
     }
 
-    /// Appends the records of all its rules.
+    /// Appends the records of all rules to `records`.
     pub(crate) fn collect(self, layout: &Layout, arena: &Arena, records: &mut Vec<u64>) {
         (0..self.count(&layout.columns, arena))
             .for_each(|index| self.take(layout, arena, index, records));
     }
 
-    /// Puts a rule in place `index`; gives the leaf, which may have moved.
+    /// Inserts a rule at `index`. Returns the leaf, which may have moved.
     pub(crate) fn insert(
         self,
         layout: &Layout,
@@ -117,7 +117,7 @@ impl Leaf {
         Ref::leaf(leaf.block)
     }
 
-    /// Takes a rule out; gives the leaf, which may have moved or gone.
+    /// Removes the rule at `index`. Returns the leaf, which may have moved, or [`Ref::NONE`] if it is now empty.
     pub(crate) fn remove(self, columns: &Columns, arena: &mut Arena, index: usize) -> Ref {
         let count = self.count(columns, arena);
         if count == 1 {
@@ -137,7 +137,7 @@ impl Leaf {
         Ref::leaf(leaf.block)
     }
 
-    /// The same with so many groups, elsewhere.
+    /// Moves the leaf to a new block of `groups` groups.
     fn resized(self, columns: &Columns, arena: &mut Arena, groups: usize) -> Self {
         let mut words = self.contents(columns, arena).to_vec();
         self.release(columns, arena);
@@ -152,7 +152,7 @@ impl Leaf {
     }
 }
 
-/// Writes after which groups others follow.
+/// Sets [`MORE`] in all groups but the last.
 fn mark(columns: &Columns, leaf: &mut [u64]) {
     let groups = leaf.len() / columns.group_words();
     for (index, group) in leaf.chunks_exact_mut(columns.group_words()).enumerate() {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes as they lie in the arena, and what refers to nodes and leaves.
+//! Nodes in the arena, and references to nodes and leaves.
 //!
-//! | word | of a node |
+//! | word | content |
 //! |---|---|
-//! | 0 | kind, offset or number |
+//! | 0 | kind of cut, and the window's offset or the index of the range field |
 //! | 1 | the selected bits |
 //! | 2 | the rest, and the highest priority in it |
-//! | 3 | rules when it was built, changes since |
+//! | 3 | number of rules when the node was built, and of changes since |
 //! | 4.. | thresholds (4 words) if it has them, then children, two to a word |
 
 use crate::arena::Arena;
 use crate::cut::{Cut, THRESHOLDS};
 
-/// A node, a leaf or nothing: the block, shifted by one, and whether it is a leaf.
+/// Reference to a node, a leaf or nothing: the block number shifted left by one, and a low bit that is set for a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ref(pub(crate) u32);
 
@@ -29,7 +29,7 @@ impl Ref {
         self.0 == 0
     }
 
-    /// The block's number in the arena.
+    /// Returns the block's number in the arena.
     #[inline(always)]
     pub(crate) fn block(self) -> u32 {
         self.0 >> 1
@@ -46,7 +46,7 @@ impl Ref {
 
 /// Words before a node's thresholds or children.
 pub(crate) const NODE_HEAD: usize = 4;
-/// Words of thresholds.
+/// Words of thresholds in a node.
 pub(crate) const THRESHOLD_WORDS: usize = THRESHOLDS.div_ceil(2);
 
 const KIND_BITS: u64 = 0;
@@ -62,7 +62,7 @@ impl Head {
         self.0 & 0xff == KIND_THRESHOLDS
     }
 
-    /// The window's offset, or which number.
+    /// Returns the window's offset, or the index of the range field.
     #[inline(always)]
     pub(crate) fn place(self) -> usize {
         (self.0 >> 8 & 0xffff) as usize
@@ -87,7 +87,7 @@ fn half(words: &[u64], index: usize) -> u32 {
     (words[index / 2] >> (32 * (index % 2))) as u32
 }
 
-/// A node without children.
+/// Allocates a node without children. `rules` is the number of rules that it is built for.
 pub(crate) fn new_node(arena: &mut Arena, cut: &Cut, rules: usize) -> Ref {
     let count = node_words(cut);
     let block = arena.allocate(count);
@@ -160,7 +160,7 @@ impl Node {
         Ref(arena.words(self.block, 3)[2] as u32)
     }
 
-    /// Sets the rest, in which no priority is higher than this one or what it was.
+    /// Sets the rest, and raises the bound of its priorities to `priority`. A node without a rest has no bound yet.
     pub(crate) fn set_rest(&self, arena: &mut Arena, rest: Ref, priority: u32) {
         let word = &mut arena.words_mut(self.block, 3)[2];
         let priority = if *word as u32 == 0 {
@@ -171,14 +171,14 @@ impl Node {
         *word = u64::from(priority) << 32 | u64::from(rest.0);
     }
 
-    /// Counts a change; true when there were as many as the node had rules when it was built.
+    /// Counts a change. Returns true once there were more changes than rules at the time the node was built, plus 16.
     pub(crate) fn changed(&self, arena: &mut Arena) -> bool {
         arena.words_mut(self.block, NODE_HEAD)[3] += 1 << 32;
         let (rules, changes) = self.rules_and_changes(arena);
         changes > rules + 16
     }
 
-    /// As many rules as there can be in it.
+    /// Returns an upper bound of the number of rules below this node.
     pub(crate) fn most_rules(&self, arena: &Arena) -> usize {
         let (rules, changes) = self.rules_and_changes(arena);
         rules + changes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building large trees anew without a pause: beside the old one, a piece with every change that is
-//! made to the rules. Changes to the old tree are noted and made in the new one once it is built;
-//! when it has caught up, it takes the old one's place.
+//! Incremental rebuild of large trees, without a pause. The new tree is built beside the old one, one piece with each
+//! change of the rules. Changes of the old tree are queued and applied to the new tree once it is built. When the queue
+//! is empty, the new tree replaces the old one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,45 +11,45 @@ use crate::columns::LANES;
 use crate::node::{Node, Ref};
 use crate::tree::{Division, Key, Tree};
 
-/// A node with at most so many rules is built anew at once.
+/// A node with at most this many rules is rebuilt at once.
 pub(crate) const AT_ONCE: usize = 512;
 
-/// What is done with each change: about as many rules built.
+/// Work per change, in units of about one rule built.
 const PIECE: usize = 64;
 
-/// What the choice of a cut is in rules built, and what a change is.
+/// Costs of selecting a cut and of applying a change, in the units of [`PIECE`].
 const CHOICE: usize = 256;
 const CHANGE: usize = 16;
 
-/// Rules that are sorted at a time, and what that is in rules built.
+/// Rules that are sorted in one step, and the cost of that step in the units of [`PIECE`].
 const RUN: usize = 256;
 const RUN_SORTED: usize = 16;
 
-/// So few noted changes are made at once, to come to an end.
+/// With at most this many changes queued, all are applied at once, so that the rebuild ends.
 const LAST: usize = 8;
 
-/// A change to the rules of a node; the record has as many copies as at the node.
+/// A change of a node's rules. The record's copies are those it has at the node.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// A rule comes, with its sequence.
+    /// Adds a rule with this sequence.
     Insert(Vec<u64>, u64),
-    /// A rule goes.
+    /// Removes a rule.
     Remove(Vec<u64>),
 }
 
-/// Rules that are put in order piece by piece: runs of them are sorted, and all runs then merged.
+/// Incremental merge sort of rules: sorts runs of them, then merges all runs.
 #[derive(Debug)]
 struct Sorting {
     records: Vec<u64>,
     keys: Vec<Key>,
-    /// Runs that have been sorted.
+    /// Number of sorted runs.
     runs: usize,
-    /// The first key of each run that has not been merged, and where it is.
+    /// First unmerged key of each run, and its index in `keys`.
     heads: BinaryHeap<Reverse<(Key, usize)>>,
     sorted: Vec<u64>,
 }
 
-/// Where a tree that is yet to be built belongs.
+/// Where a tree that is still to be built is attached.
 #[derive(Debug)]
 enum Place {
     Root,
@@ -57,7 +57,7 @@ enum Place {
     Rest(Ref),
 }
 
-/// A tree that is yet to be built.
+/// A tree that is still to be built.
 #[derive(Debug)]
 struct Task {
     records: Vec<u64>,
@@ -65,24 +65,24 @@ struct Task {
     place: Place,
 }
 
-/// A tree that is being built anew.
+/// A rebuild in progress.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// The old one's root.
+    /// Root of the old tree.
     of: Ref,
     level: usize,
     root: Ref,
-    /// Rules that are yet to be put in order, before there are tasks.
+    /// Sort in progress. It ends before the first task exists.
     sorting: Option<Sorting>,
     tasks: Vec<Task>,
     changes: VecDeque<Change>,
-    /// As the tree's, but as they were when the last change was made that has been made here: a
-    /// handle may have come to another rule since.
+    /// Copy of the tree's `sequences` as of the last change applied to the new tree. It is needed because a handle may
+    /// have been reused for another rule since.
     sequences: Vec<u64>,
 }
 
 impl Tree {
-    /// Begins to build the tree below a node anew, if none is being built.
+    /// Begins to rebuild the tree below a node, unless a rebuild is in progress.
     pub(crate) fn begin_renewal(&mut self, of: Ref, level: usize) {
         if self.renewal.is_some() || self.renewing {
             return;
@@ -106,15 +106,15 @@ impl Tree {
         }));
     }
 
-    /// Whether the tree below this node is being built anew.
+    /// Returns whether the tree below this node is being rebuilt.
     pub(crate) fn renews(&self, node: Ref) -> bool {
         self.renewal
             .as_ref()
             .is_some_and(|renewal| renewal.of == node)
     }
 
-    /// Notes a change to the node whose tree is being built anew. If the new one is ready but for
-    /// this and few others, it is finished and given; then the old one is gone.
+    /// Queues a change of the node that is being rebuilt. If the new tree is built and few changes are queued, applies
+    /// them all, releases the old tree and returns the new root.
     pub(crate) fn note_change(&mut self, change: Change) -> Option<Ref> {
         let renewal = self.renewal.as_mut()?;
         renewal.changes.push_back(change);
@@ -128,7 +128,7 @@ impl Tree {
         Some(renewal.root)
     }
 
-    /// Does a piece of what is to be done.
+    /// Performs one piece of the rebuild.
     pub(crate) fn renew_some(&mut self) {
         self.renew(PIECE);
     }
@@ -166,7 +166,7 @@ impl Tree {
         self.renewal = Some(renewal);
     }
 
-    /// Sorts a run, or merges as many rules from all runs; whether all are in order.
+    /// Sorts a run, or merges as many rules from all runs. Returns whether all rules are in order.
     fn sort(&self, sorting: &mut Sorting) -> bool {
         if let Some(run) = sorting.keys.chunks_mut(RUN).nth(sorting.runs) {
             run.sort_unstable();
@@ -192,7 +192,7 @@ impl Tree {
         false
     }
 
-    /// Builds a node or a small tree; gives what it was in rules built.
+    /// Builds a node or a small tree. Returns the cost in the units of [`PIECE`].
     fn perform(&mut self, renewal: &mut Renewal, task: Task) -> usize {
         let count = task.records.len() / self.layout.stride();
         let (built, cost) = if count <= 2 * LANES {
@@ -234,7 +234,7 @@ impl Tree {
         cost
     }
 
-    /// Makes a change in the new tree.
+    /// Applies a change to the new tree.
     fn catch_up(&mut self, renewal: &mut Renewal, change: Change) {
         renewal.root = match change {
             Change::Insert(record, sequence) => {
@@ -246,7 +246,7 @@ impl Tree {
         };
     }
 
-    /// Gives up what was being built.
+    /// Abandons the rebuild in progress, if any.
     pub(crate) fn abandon_renewal(&mut self) {
         if let Some(renewal) = self.renewal.take() {
             self.release(renewal.root);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rule sets of the shape of access lists, and packets that meet them, for tests and benchmarks.
+//! Generates rule sets that resemble access lists, and packets that match them, for tests and benchmarks.
 //!
-//! The mixes follow what "ClassBench: A Packet Classification Benchmark" (Taylor and Turner,
-//! INFOCOM 2005) reports of real lists: addresses are nested prefixes of few sites, source ports
-//! are mostly any, destination ports mostly one well-known port, and firewalls have many rules
-//! that leave one address open. Rules come the most specific first, so that few are shadowed.
-//! Everything is a function of the seed.
+//! The mixes follow the findings of "ClassBench: A Packet Classification Benchmark" (Taylor and Turner, INFOCOM 2005)
+//! on real lists. Addresses are nested prefixes of few sites. Source ports are mostly any, destination ports mostly one
+//! well-known port. Firewalls have many rules that wildcard one address. The most specific rules come first, so that
+//! few are shadowed. All results are functions of the seed.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -13,18 +12,18 @@ use std::ops::RangeInclusive;
 /// Bytes of a key: source and destination address, source and destination port, protocol.
 pub const KEY_BYTES: usize = 13;
 
-/// A kind of list.
+/// Kind of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// An access list: both addresses specific, destination ports.
     AccessList,
-    /// A firewall: one address is often open, ranges on both ports.
+    /// A firewall: one address is often a wildcard, with ranges on both ports.
     Firewall,
-    /// A chain of a host's packet filter: in between.
+    /// A chain of a host's packet filter: a mix between the other two.
     Chain,
 }
 
-/// A rule over IPv4's five-tuple. Rules in front win.
+/// A rule over the five-tuple of IPv4. Earlier rules win.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FiveTuple {
     /// Source prefix: address and length.
@@ -40,7 +39,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// Whether a key is in it: bit for bit, the definition.
+    /// Returns whether the rule matches a key, by the definition.
     pub fn matches(&self, key: &[u8; KEY_BYTES]) -> bool {
         let address =
             |at: usize| u32::from_be_bytes([key[at], key[at + 1], key[at + 2], key[at + 3]]);
@@ -54,7 +53,7 @@ impl FiveTuple {
             && self.protocol.is_none_or(|protocol| protocol == key[12])
     }
 
-    /// The rule in the form of a [`crate::Rule`]: values and least ports, masks and greatest ports.
+    /// Returns value and bounds of a [`crate::Rule`]: values and least ports, masks and greatest ports.
     pub fn parts(&self) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
         let (from, to) = (&self.source_ports, &self.destination_ports);
         let protocol = self.protocol.unwrap_or(0);
@@ -77,7 +76,7 @@ impl FiveTuple {
         )
     }
 
-    /// Bits that it leaves open, about.
+    /// Returns roughly the number of bits that the rule wildcards.
     fn openness(&self) -> u32 {
         let ports = |range: &RangeInclusive<u16>| {
             (range.end() - range.start())
@@ -92,22 +91,22 @@ impl FiveTuple {
     }
 }
 
-/// The mask of a prefix.
+/// Returns the mask of a prefix length.
 pub fn mask(length: u32) -> u32 {
     u32::MAX.checked_shl(32 - length).unwrap_or(0)
 }
 
-/// A generator of pseudo-random numbers: splitmix64.
+/// Pseudo-random number generator: splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Seeded.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -116,7 +115,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.number()) * n as u128) >> 64) as usize
     }
@@ -125,7 +124,7 @@ impl Random {
         low + self.below(usize::from(high - low) + 1) as u16
     }
 
-    /// An index of weights that add up to 100.
+    /// Returns a random index into weights that add up to 100.
     fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut point = self.below(100) as u32;
         for (index, weight) in weights.iter().enumerate() {
@@ -138,7 +137,7 @@ impl Random {
     }
 }
 
-/// Prefixes to draw from: sites, their subnets and hosts.
+/// Pool of prefixes: sites, their subnets and hosts.
 struct Addresses {
     sites: Vec<u32>,
     /// Weights of prefix lengths: any, 8 to 16, 17 to 23, 24, 25 to 31, 32.
@@ -160,7 +159,7 @@ impl Addresses {
             4 => u32::from(random.between(25, 31)),
             _ => 32,
         };
-        // A site is a /16; what lies below is drawn, the low numbers more often.
+        // A site is a /16. Subnets and hosts in it are random; low subnet numbers are more frequent.
         let site = self.sites[random.below(self.sites.len())] & mask(16);
         let (subnet, host) = (random.below(256), random.below(256));
         let subnet = subnet * random.below(256) / 256;
@@ -173,7 +172,7 @@ const WELL_KNOWN: [u16; 16] = [
     80, 443, 53, 25, 22, 21, 23, 110, 123, 135, 139, 143, 161, 389, 445, 1521,
 ];
 
-/// Weights: any, one port, the ephemeral ports, the reserved ones, another range.
+/// Returns random ports. Weights: any, one port, the ephemeral ports, the reserved ports, another range.
 fn ports(random: &mut Random, weights: &[u32; 5]) -> RangeInclusive<u16> {
     match random.weighted(weights) {
         0 => 0..=u16::MAX,
@@ -216,7 +215,7 @@ fn draw(shape: Shape, random: &mut Random, pools: &[Addresses; 2]) -> FiveTuple 
     rule
 }
 
-/// `count` different rules, the first of which wins.
+/// Returns `count` different rules, of which earlier ones win.
 pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     let random = &mut Random::new(seed);
     let sites = (count / 24).clamp(4, 2_000);
@@ -233,7 +232,7 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     let mut rules = Vec::with_capacity(count);
     while rules.len() < count {
         let rule = draw(shape, random, &pools);
-        // Lists seldom hold more than a few rules for whole networks to whole networks.
+        // Real lists seldom hold more than a few rules between whole networks.
         let broad = rule.source.1 < 16 && rule.destination.1 < 16;
         if (!broad || random.below(count) < 40) && known.insert(rule.clone()) {
             rules.push((rule.openness() * 4 + random.below(24) as u32, rule));
@@ -243,7 +242,7 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-/// A key inside a rule: at its lowest or highest corner or anywhere, field by field.
+/// Returns a key that a rule matches. Each field is the lowest, the highest or any number of its range.
 pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     let mut pick = |low: u64, high: u64| match random.below(4) {
         0 => low,
@@ -260,7 +259,7 @@ pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     key(source, destination, from, to, protocol)
 }
 
-/// A key of the five-tuple: its fields in network byte order, one after the other.
+/// Returns a key of the five-tuple: its fields in network byte order.
 pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
     key[0..4].copy_from_slice(&source.to_be_bytes());
@@ -271,8 +270,8 @@ pub fn key(source: u32, destination: u32, from: u16, to: u16, protocol: u8) -> [
     key
 }
 
-/// Keys of packets: nine of ten lie inside a rule drawn uniformly, the others mix the addresses of
-/// two rules.
+/// Returns keys of packets. Nine of ten match a rule that is drawn uniformly. The others mix the addresses of two
+/// rules.
 pub fn trace(rules: &[FiveTuple], count: usize, seed: u64) -> Vec<[u8; KEY_BYTES]> {
     let random = &mut Random::new(seed);
     (0..count)

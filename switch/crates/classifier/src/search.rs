@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-ups, one by one or many side by side.
+//! Lookups, one by one or interleaved in a batch.
 //!
-//! A look-up goes down to a leaf, then through the rests it passed on the way, the last first, but
-//! not through one whose rules all come after what was found. In a batch in a large tree, look-ups go
-//! side by side: those that are at nodes take a step each and ask for the memory of the next, those that
-//! have come to leaves compare, and so on. Which list a look-up goes to is computed, not branched
-//! upon.
+//! A lookup descends to a leaf, then searches the rests of the nodes on its path, the last first. It skips a rest if
+//! the match found so far ranks before all its rules. In a batch in a large tree, lookups are interleaved: those at
+//! nodes descend one step each and prefetch the next node, then those at leaves compare, and so on. A lookup is
+//! assigned to its next list by arithmetic, without a branch.
 //!
-//! **Invariant that the unchecked reads rest on.** Every [`Ref`] in the arena names a block that is
-//! in use: `tree.rs` writes a block before the reference to it and clears or overwrites the
-//! reference when it releases the block. A block's length follows from its first words, or from the
-//! marks of its groups. A child's index is below the fan-out: it is made of the bits the node
-//! selects, or of a count of thresholds.
+//! **Invariant for the unchecked reads.** Every [`Ref`] in the arena names a block in use: `tree.rs` writes a block
+//! before the reference to it, and clears or overwrites the reference when it releases the block. A block's length
+//! follows from its first words, or from the marks of its groups. A child's index is below the fan-out: it consists of
+//! the bits that the node selects, or is a count of thresholds.
 
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
@@ -24,47 +22,46 @@ use crate::leaf::{Leaf, MORE};
 use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS};
 use crate::tree::{MOST_LEVELS, Tree, handle_of, priority_of};
 
-/// Look-ups that go side by side.
+/// Lookups that are interleaved.
 const ABREAST: usize = 32;
 
-/// Look-ups of a resident tree that leave its root together: what is mispredicted in one of them does
-/// not undo that step of those behind it.
+/// Lookups in a resident tree whose descents from the root run in one loop, so that a later misprediction in one of
+/// them does not discard this step of the lookups behind it.
 const TOGETHER: usize = 16;
 
-/// A tree of so many bytes is in or near a core's caches when it is used much: look-ups one after the
-/// other overlap by themselves, and to go side by side would only cost (measured: a seventh, and
-/// from some 100,000 rules on it wins twice as much).
+/// A tree of at most this many bytes stays in or near a core's caches under load. There, consecutive lookups overlap
+/// without help. Measured: interleaving costs a seventh, while from some 100,000 rules on it gains twice as much.
 const RESIDENT: usize = 4 << 20;
 
-/// A tree to be read without checks.
+/// Words of a tree, read without bounds checks.
 #[derive(Clone, Copy)]
 struct Words(*const u64);
 
 impl Words {
-    /// The word at a place.
+    /// Reads the word at `index`.
     #[inline(always)]
     fn at(self, index: usize) -> u64 {
         // SAFETY: the module's invariant: callers read words of blocks in use.
         unsafe { *self.0.add(index) }
     }
 
-    /// The half word `index` after the word `base`.
+    /// Reads half word `index` behind the word `base`.
     #[inline(always)]
     fn half(self, base: usize, index: usize) -> u32 {
-        // SAFETY: as for `at`. Of a word's halves the lower comes first.
+        // SAFETY: as for `at`. The lower half of a word comes first in memory.
         #[cfg(target_endian = "little")]
         return unsafe { *self.0.add(base).cast::<u32>().add(index) };
         #[cfg(target_endian = "big")]
         return (self.at(base + index / 2) >> (32 * (index & 1) as u32)) as u32;
     }
 
-    /// Asks for so many words from a place on.
+    /// Prefetches `words` words from `start` on.
     #[inline(always)]
     fn prefetch(self, start: usize, words: usize) {
         #[cfg(target_arch = "x86_64")]
         for word in (start..start + words).step_by(LINE) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing; the address is not dereferenced.
+            // SAFETY: a prefetch does not dereference its address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.0.wrapping_add(word).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -72,15 +69,15 @@ impl Words {
     }
 }
 
-/// A look-up under way.
+/// State of a lookup.
 #[derive(Clone, Copy)]
 struct Lane {
     key: KeyBytes,
     at: Ref,
-    /// The last word of the best rule so far, 0 for none.
+    /// Last word of the best match so far, 0 for none.
     best: u64,
     pending: usize,
-    /// Rests to be searched, each below the highest priority in it.
+    /// Stack of rests to search. The upper half of each is the highest priority in it.
     rests: [MaybeUninit<u64>; MOST_LEVELS],
 }
 
@@ -89,7 +86,7 @@ impl Tree {
         Words(self.arena.flat().as_ptr())
     }
 
-    /// The handle of the first rule that matches, 0 for none. Bytes that a key lacks count as 0.
+    /// Returns the handle of the first rule that matches, 0 for none. Missing bytes of a short key count as 0.
     #[inline(always)]
     pub(crate) fn search(&self, machine: impl Machine, key: &[u8]) -> u32 {
         let length = self.layout.key_bytes;
@@ -110,7 +107,7 @@ impl Tree {
         self.search(Portable, &self.filled(key))
     }
 
-    /// A key with zeros for what it lacks, and at least eight bytes.
+    /// Pads a key with zeros to the key length, and to at least eight bytes.
     fn filled(&self, key: &[u8]) -> Vec<u8> {
         let length = self.layout.key_bytes;
         let mut filled = key[..length.min(key.len())].to_vec();
@@ -128,7 +125,7 @@ impl Tree {
         handle_of(lane.best)
     }
 
-    /// What a search costs.
+    /// Returns the effort of a search.
     pub(crate) fn effort(&self, key: &[u8]) -> Effort {
         let (filled, columns) = (self.filled(key), &self.layout.columns);
         let mut lane = Lane::new(KeyBytes(filled.as_ptr()), self.root);
@@ -146,12 +143,12 @@ impl Tree {
         effort
     }
 
-    /// Handles, less one (0 becomes the greatest number), for keys that lie one after the other.
+    /// Looks up consecutive keys. Results are handles minus one; no match wraps to the greatest number.
     #[inline(always)]
     pub(crate) fn search_batch(&self, machine: impl Machine, keys: &[u8], found: &mut [u32]) {
         let length = self.layout.key_bytes;
         if length < 8 {
-            // Too short to be read where they are.
+            // The keys are too short to be read in place.
             let count = keys.len().checked_div(length).unwrap_or(found.len());
             for (index, found) in found.iter_mut().enumerate().take(count) {
                 let key = &keys[index * length..][..length];
@@ -175,7 +172,7 @@ impl Tree {
         }
     }
 
-    /// At most `TOGETHER` keys.
+    /// Looks up at most `TOGETHER` keys.
     #[inline(always)]
     fn one_by_one(
         &self,
@@ -205,7 +202,7 @@ impl Tree {
         }
     }
 
-    /// At most `ABREAST` keys.
+    /// Looks up at most `ABREAST` keys.
     #[inline(always)]
     fn side_by_side(
         &self,
@@ -261,7 +258,7 @@ impl Tree {
         }
     }
 
-    /// One node or leaf, and on to the next rest where a path ends.
+    /// Processes one node or leaf. At the end of a path, continues with the next rest.
     #[inline(always)]
     fn step(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         if lane.at.is_leaf() {
@@ -274,44 +271,43 @@ impl Tree {
         }
     }
 
-    /// From a node to its child; the rest is kept for later.
+    /// Descends from a node to its child, and saves the rest for later.
     #[inline(always)]
     fn descend(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         let base = lane.at.block() as usize * LINE;
         let head = Head(words.at(base));
         let (child, children) = if head.is_thresholds() {
-            // SAFETY: a lane's key is one of the layout; a node with thresholds has four words of them.
+            // SAFETY: a lane's key is one of the layout, and a node with thresholds has four words of them.
             let child = unsafe {
                 let number = self.layout.number(lane.key, head.place());
                 machine.exceeded(words.0.add(base + NODE_HEAD), number)
             };
             (child, base + NODE_HEAD + THRESHOLD_WORDS)
         } else {
-            // SAFETY: as above; a node takes one of the layout's windows.
+            // SAFETY: as above. A node's window is one of the layout's.
             let window = unsafe { lane.key.window(head.place()) };
             (machine.gather(window, words.at(base + 1)), base + NODE_HEAD)
         };
         let rest = words.at(base + 2);
         let wanted = rest as u32 != 0 && (rest >> 32) as u32 >= priority_of(lane.best);
-        // A path has at most `MOST_LEVELS` nodes, so there is room.
+        // A path has at most `MOST_LEVELS` nodes, so `rests` cannot overflow.
         lane.rests[lane.pending] = MaybeUninit::new(rest);
         lane.pending += usize::from(wanted);
         lane.at = Ref(words.half(children, child as usize));
     }
 
-    /// Compares with the rules of a leaf.
+    /// Compares the key with the rules of a leaf.
     #[inline(always)]
     fn compare(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         let columns = &self.layout.columns;
         let lasts = columns.lasts();
         let mut group = lane.at.block() as usize * LINE;
         loop {
-            // SAFETY: the lane is at a leaf, whose groups lie one after the other; its key is one of
-            // the layout's.
+            // SAFETY: the lane is at a leaf, whose groups are consecutive. Its key is one of the layout's.
             let hits = unsafe { machine.matching(columns, words.0.add(group), lane.key) };
             let first = (hits | 1 << (LANES - 1)).trailing_zeros() as usize;
             let last = words.at(group + lasts + first) & !MORE;
-            // The lanes behind the last rule are empty.
+            // Lanes behind the last rule are all zeros.
             let better = hits != 0 && last != 0 && self.comes_first(last, lane.best);
             lane.best = select_unpredictable(better, last, lane.best);
             let more = words.at(group + lasts + LANES - 1) & MORE != 0;
@@ -355,13 +351,13 @@ impl Lane {
         self.pending = 0;
     }
 
-    /// Goes on with the last rest in which a rule may come first.
+    /// Continues with the last rest that may have a rule before the best match.
     #[inline(always)]
     fn next_rest(&mut self) {
         self.at = Ref::NONE;
         while self.pending > 0 {
             self.pending -= 1;
-            // SAFETY: the first `pending` were written by `descend`.
+            // SAFETY: `descend` wrote the first `pending` rests.
             let rest = unsafe { self.rests[self.pending].assume_init() };
             if (rest >> 32) as u32 >= priority_of(self.best) {
                 self.at = Ref(rest as u32);
@@ -370,7 +366,7 @@ impl Lane {
         }
     }
 
-    /// Asks for the node or the first group that it goes to.
+    /// Prefetches the node or the first group at the lane's position.
     #[inline(always)]
     fn prefetch(&self, words: Words, group: usize) {
         let base = self.at.block() as usize * LINE;
@@ -379,9 +375,9 @@ impl Lane {
     }
 }
 
-/// Which lanes are at the same sort of step.
+/// Lanes whose next step is of the same kind.
 struct List {
-    /// One more place than can be in use: `push_if` writes before it knows.
+    /// One more element than lanes, since `push_if` writes before it tests.
     lanes: [u8; ABREAST + 1],
     count: usize,
 }
@@ -397,7 +393,7 @@ impl Default for List {
 }
 
 impl List {
-    /// Appends a lane on a condition, without a branch.
+    /// Appends a lane if `wanted`, without a branch.
     #[inline(always)]
     fn push_if(&mut self, lane: usize, wanted: bool) {
         self.lanes[self.count] = lane as u8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tree: rules are added, taken out, and trees below a node built anew.
+//! The decision tree: adds and removes rules, and builds subtrees.
 
 use crate::arena::Arena;
 use crate::columns::LANES;
@@ -10,27 +10,26 @@ use crate::leaf::{Leaf, MORE};
 use crate::node::{Node, Ref, new_node};
 use crate::renewal::{AT_ONCE, Change, Renewal};
 
-/// No path from the root is longer. Deeper down, rules stay in one leaf.
+/// Greatest depth of a path from the root. Below it, rules stay in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
 
-/// Bits of a rule's last word: priority (32), a mark of leaves (1), logarithm of its copies (3), handle
-/// (28).
+/// Bits of a rule's last word: priority (32), [`MORE`] of leaves (1), logarithm of its copies (3), handle (28).
 const COPIES_SHIFT: u32 = 28;
 const HANDLE_MASK: u64 = (1 << COPIES_SHIFT) - 1;
 
-/// The priority in a rule's last word, higher first.
+/// Returns the priority in a rule's last word. Higher numbers come first.
 #[inline(always)]
 pub(crate) fn priority_of(last: u64) -> u32 {
     (last >> 32) as u32
 }
 
-/// The handle in a rule's last word: the caller's value, plus one.
+/// Returns the handle in a rule's last word: the caller's value plus one.
 #[inline(always)]
 pub(crate) fn handle_of(last: u64) -> u32 {
     (last & HANDLE_MASK) as u32
 }
 
-/// The logarithm of a rule's copies, in its last word.
+/// Returns the base-2 logarithm of a rule's copies, from its last word.
 pub(crate) fn copies_of(last: u64) -> u32 {
     (last >> COPIES_SHIFT & 7) as u32
 }
@@ -39,7 +38,7 @@ fn with_copies(last: u64, copies: u32) -> u64 {
     last & !(7 << COPIES_SHIFT) | u64::from(copies) << COPIES_SHIFT
 }
 
-/// A last word without the mark of leaves.
+/// Clears [`MORE`] in a last word.
 pub(crate) fn without_more(last: u64) -> u64 {
     last & !MORE
 }
@@ -50,28 +49,28 @@ pub(crate) struct Tree {
     pub(crate) layout: Layout,
     pub(crate) arena: Arena,
     pub(crate) root: Ref,
-    /// By handle.
+    /// Sequence of each rule, by handle.
     pub(crate) sequences: Vec<u64>,
     pub(crate) rules: usize,
-    /// The large tree that is being built anew, if there is one.
+    /// Rebuild of a large subtree, if one is in progress.
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Changes are being made to it just now.
+    /// Set while the rebuild performs a piece.
     pub(crate) renewing: bool,
 }
 
-/// What a rule is ordered by (descending priority, then ascending sequence; what is equal, by handle), and its
-/// number among the rules that are to be ordered.
+/// Sort key of a rule: descending priority, ascending sequence, handle as a tie-break, then the rule's index among the
+/// rules to sort.
 pub(crate) type Key = (u32, u64, u32, u32);
 
-/// Rules that have been found in a tree.
+/// Rules collected from a tree.
 struct Collected {
     records: Vec<u64>,
-    /// A bit for each handle.
+    /// Bit set of handles.
     seen: Vec<u64>,
 }
 
 impl Collected {
-    /// Notes a handle; whether it had not been.
+    /// Marks a handle. Returns whether it was unmarked.
     fn is_first(&mut self, handle: u32) -> bool {
         let word = &mut self.seen[handle as usize / 64];
         let before = *word;
@@ -80,11 +79,11 @@ impl Collected {
     }
 }
 
-/// Rules under one cut.
+/// Result of dividing rules by a cut.
 pub(crate) enum Division {
-    /// No cut is worth it.
+    /// No cut improves on this leaf.
     Leaf(Ref),
-    /// A node without children, the rules of each child, and those of the rest.
+    /// A node without children yet, the rules of each child, and those of the rest.
     Node(Ref, Vec<Vec<u64>>, Vec<u64>),
 }
 
@@ -101,8 +100,7 @@ impl Tree {
         }
     }
 
-    /// Adds a rule, or puts a handle in the place of that of the rule that looks the same and has
-    /// the same priority; gives that one.
+    /// Adds a rule. If a rule with equal fields and equal priority exists, replaces it and returns its handle.
     pub(crate) fn insert(&mut self, rule: Rule<'_>, rank: Rank, handle: u32) -> Option<u32> {
         let known = self.remove(rule, rank);
         let mut record = self.layout.record(rule, rank);
@@ -114,7 +112,7 @@ impl Tree {
         known
     }
 
-    /// Takes out the rule that looks like this and has this priority; gives its handle.
+    /// Removes the rule with equal fields and equal priority. Returns its handle.
     pub(crate) fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
         let mut record = self.layout.record(rule, rank);
         let known = self.find(&record)?;
@@ -125,7 +123,7 @@ impl Tree {
         Some(known)
     }
 
-    /// Builds the whole tree anew.
+    /// Rebuilds the whole tree.
     pub(crate) fn rebuild(&mut self) {
         self.abandon_renewal();
         let records = self.collected(self.root);
@@ -140,7 +138,7 @@ impl Tree {
         self.sequences[index] = sequence;
     }
 
-    /// Order among the rules: descending priority, then ascending sequence.
+    /// Returns the order of a rule: descending priority, then ascending sequence.
     fn order(&self, last: u64) -> (u32, u64) {
         (!priority_of(last), self.sequences[handle_of(last) as usize])
     }
@@ -149,14 +147,14 @@ impl Tree {
         Leaf::at(&self.layout.columns, &self.arena, at)
     }
 
-    /// Where a rule of a leaf is, or would be.
+    /// Returns the index of a rule in a leaf, or the index at which it would be inserted.
     fn place(&self, leaf: Leaf, record: &[u64]) -> usize {
         let order = self.order(record[record.len() - 1]);
         let lasts = leaf.lasts(&self.layout.columns, &self.arena);
         lasts.take_while(|last| self.order(*last) < order).count()
     }
 
-    /// The handle of the rule of a leaf that looks like this and has this priority.
+    /// Returns the handle of the rule in a leaf with equal fields and equal priority.
     fn find_in(&self, leaf: Leaf, record: &[u64]) -> Option<u32> {
         let (looks, last) = record.split_at(record.len() - 1);
         let mut known = Vec::with_capacity(record.len());
@@ -172,7 +170,7 @@ impl Tree {
         None
     }
 
-    /// The handle of the rule that looks like this and has this priority.
+    /// Returns the handle of the rule with equal fields and equal priority.
     fn find(&self, record: &[u64]) -> Option<u32> {
         let (mut at, mut copies) = (self.root, 0);
         while !at.is_none() {
@@ -297,7 +295,7 @@ impl Tree {
         at
     }
 
-    /// Releases a tree; gives its rules, in order.
+    /// Releases a tree and returns its rules, in order.
     fn collected(&mut self, at: Ref) -> Vec<u64> {
         let records = self.collect(at);
         self.release(at);
@@ -320,7 +318,7 @@ impl Tree {
         node.release(&mut self.arena);
     }
 
-    /// The rules of a tree, each once, with the copies they have at its top.
+    /// Returns the rules of a tree, each once, with the copies that they have at its root.
     pub(crate) fn collect(&self, at: Ref) -> Vec<u64> {
         let mut collected = Collected {
             records: Vec::new(),
@@ -330,7 +328,7 @@ impl Tree {
         collected.records
     }
 
-    /// `path` are the cuts above, that multiplied rules.
+    /// Collects the rules below `at`. `path` holds the cuts above, which copied rules.
     fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;
@@ -361,7 +359,7 @@ impl Tree {
         path.pop();
     }
 
-    /// Rules' places in an order, to be sorted.
+    /// Returns the sort keys of records.
     pub(crate) fn keys(&self, records: &[u64]) -> Vec<Key> {
         let stride = self.layout.stride();
         let records = records.chunks_exact(stride).enumerate();
@@ -373,13 +371,13 @@ impl Tree {
         keys.collect()
     }
 
-    /// The rule that a key is of.
+    /// Returns the record to which a sort key belongs.
     pub(crate) fn record_of<'a>(&self, records: &'a [u64], key: &Key) -> &'a [u64] {
         let stride = self.layout.stride();
         &records[key.3 as usize * stride..][..stride]
     }
 
-    /// Rules in order.
+    /// Returns the records in order.
     pub(crate) fn sorted(&self, records: &[u64]) -> Vec<u64> {
         let mut keys = self.keys(records);
         keys.sort_unstable();
@@ -390,7 +388,7 @@ impl Tree {
         sorted
     }
 
-    /// A tree of rules that are in order.
+    /// Builds a tree of records that are in order.
     pub(crate) fn build(&mut self, records: &[u64], level: usize) -> Ref {
         let (at, children, rest) = match self.divided(records, level) {
             Division::Leaf(leaf) => return leaf,
@@ -410,12 +408,12 @@ impl Tree {
         at
     }
 
-    /// The priority of the first of some records.
+    /// Returns the priority of the first record.
     pub(crate) fn first_priority(&self, records: &[u64]) -> u32 {
         priority_of(records[self.layout.stride() - 1])
     }
 
-    /// Divides rules that are in order, if that is better than a leaf.
+    /// Divides records that are in order, if a node is better than a leaf.
     pub(crate) fn divided(&mut self, records: &[u64], level: usize) -> Division {
         let count = records.len() / self.layout.stride();
         let cut = if count <= LANES || level >= MOST_LEVELS {
@@ -426,7 +424,7 @@ impl Tree {
         if let Some(cut) = cut {
             let (children, rest) = self.divide(&cut, records);
             let largest = children.iter().map(Vec::len).max().unwrap_or(0);
-            // Else the sample promised what all rules do not keep.
+            // Otherwise the sample misled: the cut does not divide all the rules.
             if largest.max(rest.len()) < records.len() {
                 let at = new_node(&mut self.arena, &cut, count);
                 return Division::Node(at, children, rest);
@@ -435,7 +433,7 @@ impl Tree {
         Division::Leaf(Leaf::build(&self.layout, &mut self.arena, records))
     }
 
-    /// Rules of each child, and of the rest.
+    /// Returns the records of each child, and those of the rest.
     fn divide(&self, cut: &Cut, records: &[u64]) -> (Vec<Vec<u64>>, Vec<u64>) {
         let mut children: Vec<Vec<u64>> = vec![Vec::new(); cut.fan_out()];
         let mut rest = Vec::new();
@@ -453,8 +451,8 @@ impl Tree {
     }
 }
 
-/// Whether a leaf that has grown to so many rules may be better as a node: asked when it needs one
-/// group more than 1, 2, 4, 8, ... groups.
+/// Returns whether a leaf of `count` rules should be tried as a node. That is the case when it first needs one group
+/// more than 1, 2, 4, 8, ... groups.
 fn splits(count: usize) -> bool {
     count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classifier against its definition: a scan of all rules in their order.
+//! Compares the classifier with its definition: a scan of all rules in their order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sluice_classifier::sample::{self, KEY_BYTES, Random, Shape};
 use sluice_classifier::{Classifier, NONE, Rank, Rule};
 
-/// A rule that owns its bytes.
+/// A rule with owned bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owned {
     value: Vec<u8>,
@@ -36,7 +36,7 @@ impl Owned {
     }
 }
 
-/// The definition. Ordered by descending priority, then sequence.
+/// The definition: rules by descending priority, then sequence.
 #[derive(Default)]
 struct Scan(BTreeMap<(std::cmp::Reverse<i32>, u64), (Owned, u32)>);
 
@@ -49,7 +49,7 @@ impl Scan {
     }
 }
 
-/// Shapes of keys: how many bytes, and which fields are matched by range (first byte, end).
+/// Layouts of keys: the number of bytes, and the range fields (first byte, end).
 const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (1, &[]),
     (2, &[(0, 2)]),
@@ -80,13 +80,13 @@ const LAYOUTS: [(usize, &[(usize, usize)]); 13] = [
     (500, &[(490, 492)]),
 ];
 
-/// Bytes out of few values, so that rules overlap and keys meet their corners.
+/// Returns one of few values, so that rules overlap and keys meet their corners.
 fn byte(random: &mut Random) -> u8 {
     [0, 1, 2, 0x7f, 0x80, 0xfe, 0xff, random.number() as u8][random.below(8)]
 }
 
 fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owned {
-    // Most rules know little: else none would match.
+    // Most rules match on few bytes. Otherwise none would match.
     let known = random.below(8);
     let mut value: Vec<u8> = (0..bytes).map(|_| byte(random)).collect();
     let mut bounds: Vec<u8> = (0..bytes)
@@ -116,7 +116,7 @@ fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owne
     Owned { value, bounds }
 }
 
-/// A key at or next to a corner of a rule, or anywhere.
+/// Returns a key at or next to a corner of a rule, or anywhere.
 fn draw_key(
     random: &mut Random,
     rule: Option<&Owned>,
@@ -151,7 +151,7 @@ fn draw_key(
     key
 }
 
-/// Adds and removes rules and compares look-ups on the way.
+/// Adds and removes rules, and compares lookups after the changes.
 fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u64) {
     let (bytes, fields) = LAYOUTS[layout];
     let ranges: Vec<Range<usize>> = fields.iter().map(|(start, end)| *start..*end).collect();
@@ -178,7 +178,7 @@ fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u
             let rule = draw_rule(random, bytes, ranges);
             let priority = random.below(priorities) as i32 - priorities as i32 / 2;
             let value = free.pop().expect("as many as steps");
-            // Rolling back may restore an old sequence: they come in any order.
+            // Sequences come in any order, since a rollback may restore an old one.
             let rank = Rank {
                 priority,
                 sequence: random.number(),
@@ -263,7 +263,7 @@ fn lists_of_access_list_shape() {
     for shape in [Shape::AccessList, Shape::Firewall, Shape::Chain] {
         let rules = sample::rules(shape, 3_000, 5);
         let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
-        // Every third is added last, and every fifth taken out again.
+        // Every third rule is added last, and every fifth is removed again.
         let order = (0..rules.len())
             .filter(|n| n % 3 != 0)
             .chain((0..rules.len()).step_by(3));
@@ -310,14 +310,14 @@ fn lists_of_access_list_shape() {
     }
 }
 
-/// Large trees are built anew beside the old ones while rules come and go, values are used again at
-/// once, and many rules have the same priority.
+/// Large trees are rebuilt incrementally while rules are added and removed. Values are reused at once, and many rules
+/// have the same priority.
 #[test]
 fn rules_that_come_and_go_while_the_tree_is_built_anew() {
     let random = &mut Random::new(31);
     let rules = sample::rules(Shape::Firewall, 2_500, 6);
     let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
-    // The place in the order and the value of each rule that is in the list.
+    // Rank and value of each rule in the list.
     let mut known: Vec<Option<(Rank, u32)>> = vec![None; rules.len()];
     let mut free: Vec<u32> = (0..rules.len() as u32).collect();
     for step in 0..24_000 {
@@ -328,7 +328,7 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
             bounds: &bounds,
         };
         if let Some((rank, value)) = known[index].take() {
-            // Of three that could go, two stay; later in the test it is the other way round.
+            // At first, one of three candidates is removed. Later in the test, two of three are.
             if random.below(3) < 1 + step / 12_000 {
                 assert_eq!(list.remove(rule, rank), Some(value));
                 free.push(value);
@@ -424,7 +424,7 @@ fn keys_of_no_bytes_and_short_slices() {
     assert_eq!(found, [3, 9, 9]);
 }
 
-/// Not a scan: what a look-up costs hardly grows with the number of rules.
+/// Lookups are not a scan: their effort hardly grows with the number of rules.
 #[test]
 fn a_look_up_compares_with_few_rules() {
     for shape in [Shape::AccessList, Shape::Firewall, Shape::Chain] {
@@ -456,7 +456,7 @@ fn a_look_up_compares_with_few_rules() {
     }
 }
 
-/// Ranges that only thresholds can tell apart.
+/// Only thresholds can separate these ranges.
 #[test]
 fn disjoint_ranges_are_searched_not_scanned() {
     let mut list = Classifier::new(4, std::slice::from_ref(&(0..4)));
@@ -487,7 +487,7 @@ fn disjoint_ranges_are_searched_not_scanned() {
     }
 }
 
-/// Bounded memory: rules that leave random bits open cannot be divided well.
+/// Memory is bounded even for rules with random wildcard bits, which cannot be divided well.
 #[test]
 fn random_masks_do_not_explode() {
     let random = &mut Random::new(9);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router program with full tables, native, packets in memory: a million routes and a million flows of an outbound
-//! list, each packet of another flow, so that what look-ups cost is what memory costs. One packet after the other, and in
-//! lanes, in turn.
+//! CPU time per packet of the router program with full tables, in native code, with packets in memory.
 //!
-//! `cargo bench -p sluice-engine --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints nanoseconds of the thread's CPU
-//! time a packet: median, least and most. Tables of `FAR` entries are waited for in lanes: with few entries and fewer than
-//! those, what waiting costs by itself is seen.
+//! There are a million routes and a million flows of an outbound list, and each packet belongs to another flow: memory
+//! latency dominates the lookups. Measures packets one after the other and packets in lanes, in turn.
+//!
+//! `cargo bench -p sluice-engine --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
+//! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. Few
+//! entries and an even smaller `FAR` show the cost of yielding by itself.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -23,7 +24,7 @@ const ROUTES: usize = 1_000_000;
 const FLOWS: usize = 1 << 20;
 const RUNS: usize = 5;
 const BATCH: usize = 64;
-/// Packets of a run.
+/// Packets per run.
 const PACKETS: usize = 1 << 20;
 const FRAME: usize = 60;
 
@@ -58,7 +59,7 @@ fn main() {
     }
 }
 
-/// Nanoseconds a packet, several at a time.
+/// Measures packets in lanes; returns nanoseconds per packet.
 fn in_lanes(
     bench: &mut cases::Bench<Native>,
     lanes: &mut Lanes,
@@ -86,7 +87,7 @@ fn in_lanes(
     elapsed as f64 / sink.0 as f64
 }
 
-/// Nanoseconds a packet, one after the other.
+/// Measures packets one after the other; returns nanoseconds per packet.
 fn in_turn(bench: &mut cases::Bench<Native>, frames: &[u8], packets: usize) -> f64 {
     let mut sink = Count::default();
     let mut frames = frames.chunks(FRAME).cycle();

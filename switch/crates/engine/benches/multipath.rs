@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What equal-cost paths cost: `make bench-multipath`.
+//! The cost of equal-cost multipath: `make bench-multipath`.
 //!
-//! The router program, native, packets in memory. *single-path*: a route to a next hop, no groups
-//! at all. *unused*: the same route with groups beside it. *used*: the route leads to a group of 1
-//! to 64 members. Prints every round as JSON, as `sluice-bench` does.
+//! Runs the router program in native code, with packets in memory. *single-path*: a route to a next hop, without any
+//! groups. *unused*: the same route, with a group that it does not use. *used*: the route leads to a group of 1 to 64
+//! members. Prints every round as JSON, as `sluice-bench` does.
 //!
-//! Each round has switches of its own, made beside those of the rounds before: where code and data happen to lie is
-//! worth some nanoseconds, as much as a group, and a switch would have the luck of its place in all rounds.
+//! Each round creates new switches and keeps the old ones. The addresses of code and data change the result by some
+//! nanoseconds, as much as a group does; a switch kept for all rounds would have the same bias in all of them.
 //!
-//! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`; one case alone (0 is
-//! *single-path*) is for counting instructions: the difference of two numbers of rounds.
+//! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`. A single case (0 is
+//! *single-path*) serves to count instructions: take the difference between two numbers of rounds.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -23,11 +23,11 @@ use sluice_engine::PacketIn;
 use sluice_engine::native::Native;
 
 const BATCH: usize = 32;
-/// Passes over the packets in a round.
+/// Passes over the packets per round.
 const PASSES: usize = 32;
 const ROUNDS: usize = 7;
 
-/// A case: its name, and what its tables hold.
+/// A case: its name, its tables as case file commands, and its measured rates.
 struct Case {
     name: String,
     tables: String,
@@ -35,7 +35,7 @@ struct Case {
 }
 
 impl Case {
-    /// A new switch with the case's tables.
+    /// Creates a switch with the case's tables.
     fn switch(&self) -> cases::Bench<Native> {
         let bench = cases::Bench::load(&traces::program());
         let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
@@ -45,7 +45,7 @@ impl Case {
     }
 }
 
-/// Packets per second of this thread's CPU time.
+/// Returns packets per second of this thread's CPU time.
 fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) -> f64 {
     let mut sink = Count::default();
     let start = cpu_time();
@@ -69,7 +69,7 @@ fn rate(bench: &mut cases::Bench<Native>, packets: &[Vec<u8>], passes: usize) ->
     sink.0 as f64 * 1e9 / elapsed.max(1) as f64
 }
 
-/// The number behind a flag of the command line.
+/// Returns the number after a command line flag.
 fn number(flag: &str) -> Option<usize> {
     let mut words = std::env::args().skip_while(|word| word != flag);
     words.nth(1)?.parse().ok()
@@ -90,7 +90,7 @@ fn main() {
             rounds: Vec::new(),
         })
         .collect();
-    // They stay, so that those of the next round lie elsewhere.
+    // Kept alive, so that the switches of the next round get other addresses.
     let mut switches = Vec::new();
     for round in 0..rounds {
         let mut made: Vec<_> = cases.iter().map(Case::switch).collect();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time a packet of the router program, packets in memory: `cargo bench -p sluice-engine`.
+//! CPU time per packet of the router program, with packets in memory: `cargo bench -p sluice-engine`.
 //!
-//! Forwards to 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and
-//! through a group of 8. Prints the median and the spread of eleven runs.
+//! Forwards to 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and through a group of
+//! 8. Prints the median, minimum and maximum of eleven runs.
 //!
-//! `cargo bench -p sluice-engine -- PACKETS RUNS` changes how many; with one run it is what callgrind
-//! counts instructions of (the difference between two numbers of packets is the packets' own).
+//! `cargo bench -p sluice-engine -- PACKETS RUNS` sets the numbers of packets and runs. To count instructions with
+//! callgrind, use one run, and take the difference between two numbers of packets.
 
 #[path = "../tests/cases/mod.rs"]
 mod cases;
@@ -21,7 +21,7 @@ const PACKETS: usize = 100_000;
 const RUNS: usize = 11;
 const BATCH: usize = 32;
 
-/// How much to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy)]
 struct Amount {
     packets: usize,
@@ -29,7 +29,7 @@ struct Amount {
 }
 
 impl Amount {
-    /// From the command line, where cargo adds `--bench`.
+    /// Parses the command line. Ignores the `--bench` that cargo adds.
     fn from_arguments() -> Self {
         let numbers = std::env::args()
             .skip(1)

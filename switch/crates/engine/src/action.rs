@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running actions.
+//! Runs actions.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -19,8 +19,8 @@ use crate::phv::varbit_slot;
 use crate::trace::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
-    /// Runs an action with an entry's parameters. Register actions are atomic, as in BMv2: an action
-    /// has the registers that it uses for itself.
+    /// Runs an action with an entry's parameters. Actions with registers are atomic, as in BMv2: the action locks all
+    /// registers that it uses.
     pub(crate) fn run_action(&mut self, entry: ActionRef<'_>) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);
@@ -54,7 +54,7 @@ impl<T: Trace> Machine<'_, T> {
         Flow::Continue
     }
 
-    /// Runs one operation that is neither a jump nor `exit`.
+    /// Runs one operation. Jumps and `exit` are ignored; see [`run_action`](Self::run_action).
     pub(crate) fn run_op(&mut self, op: &Op, params: &[u64]) {
         match op {
             Op::Move { to, from } => move_bits(&mut self.packet.phv.bytes, *to, *from),
@@ -99,7 +99,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Counters, meters, registers, hashes, and what the traffic manager does later.
+    /// Runs a counter, meter, register or hash operation, or records a request to the traffic manager.
     fn run_extern(&mut self, op: &Op, params: &[u64]) {
         match op {
             Op::Count(id, index) => {
@@ -191,7 +191,7 @@ impl<T: Trace> Machine<'_, T> {
         });
     }
 
-    /// Writes modulo the target's width. A header beyond its stack is not written to.
+    /// Writes a value modulo 2^width of the target. A write to a header beyond its stack has no effect.
     #[inline]
     pub(crate) fn store<N: Number>(&mut self, target: &LValue, value: &N, params: &[u64]) {
         match target {
@@ -250,7 +250,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// A value modulo 2^width in so many words, most significant first.
+    /// Evaluates an expression modulo 2^width; returns it in this number of words, most significant first.
     fn wide_digits(&self, value: &Arith, width: u16, words: usize, params: &[u64]) -> Vec<u64> {
         let value: BigInt = self
             .data::<BigInt>(&value.data, params)
@@ -331,7 +331,7 @@ impl<T: Trace> Machine<'_, T> {
     ) {
         let (to, from) = (self.program.union(to), self.program.union(from));
         let phv = &mut self.packet.phv;
-        // Invalid ones first, so that making one member valid does not undo another.
+        // Invalidates members first, because making one member valid invalidates the others.
         let pairs = || to.headers.iter().zip(&from.headers);
         for (to, _) in pairs().filter(|(to, from)| to != from) {
             phv.set_invalid(*to);
@@ -365,7 +365,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// `push_front`: elements move up, the first ones become invalid (P4_16 section 8.18).
+    /// `push_front`: moves elements up and makes the first ones invalid (P4_16 section 8.18).
     pub(crate) fn push(&mut self, stack: StackId, count: u64) {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
@@ -381,7 +381,7 @@ impl<T: Trace> Machine<'_, T> {
         self.packet.phv.set_filled(stack, filled);
     }
 
-    /// `pop_front`: elements move down, the last ones become invalid.
+    /// `pop_front`: moves elements down and makes the last ones invalid.
     pub(crate) fn pop(&mut self, stack: StackId, count: u64) {
         let headers = &self.program.stack(stack).headers;
         let count = count.min(headers.len() as u64) as usize;
@@ -448,7 +448,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 }
 
-/// Copies between two slots of equal width.
+/// Copies a value between two slots of equal width.
 #[inline]
 fn move_bits(bytes: &mut [u8], to: Slot, from: Slot) {
     if to.is_bytes() && from.is_bytes() {

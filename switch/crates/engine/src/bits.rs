@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs of bits in a byte buffer, most significant bit first.
+//! Reads and writes bit ranges in byte buffers, most significant bit first.
 //!
-//! Buffers end with [`sluice_program::layout::SLACK`] spare bytes, so that a slot of up to 64 (or
-//! 128) bits is one unaligned load, a shift and a mask.
+//! Buffers end with [`sluice_program::layout::SLACK`] spare bytes, so that a slot of up to 64 (or 128) bits takes one
+//! unaligned load, a shift and a mask.
 
 use sluice_program::Slot;
 
@@ -34,7 +34,7 @@ fn word128(buffer: &[u8], byte: usize) -> u128 {
     }
 }
 
-/// A word at the end of a buffer without slack, as if zeros followed.
+/// Reads a word at the end of a buffer without slack, as if zeros followed.
 #[cold]
 fn short_word(bytes: &[u8], size: u32) -> u128 {
     let value = bytes
@@ -43,19 +43,19 @@ fn short_word(bytes: &[u8], size: u32) -> u128 {
     value << (8 * (size - bytes.len() as u32))
 }
 
-/// The slot's bits as an unsigned number; needs [`fits_u64`].
+/// Returns the slot's bits as an unsigned number; requires [`fits_u64`].
 #[inline]
 pub(crate) fn load_u64(buffer: &[u8], slot: Slot) -> u64 {
     word64(buffer, slot.byte as usize) << slot.lead >> (64 - slot.width)
 }
 
-/// The slot's bits as an unsigned number; needs [`fits_u128`].
+/// Returns the slot's bits as an unsigned number; requires [`fits_u128`].
 #[inline]
 pub(crate) fn load_u128(buffer: &[u8], slot: Slot) -> u128 {
     word128(buffer, slot.byte as usize) << slot.lead >> (128 - slot.width)
 }
 
-/// Writes the low bits of a number to the slot; needs [`fits_u64`].
+/// Writes the low bits of a number to the slot; requires [`fits_u64`].
 #[inline]
 pub(crate) fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
     let shift = 64 - u32::from(slot.lead) - u32::from(slot.width);
@@ -65,7 +65,7 @@ pub(crate) fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
     put(buffer, byte, &word.to_be_bytes());
 }
 
-/// Writes the low bits of a number to the slot; needs [`fits_u128`].
+/// Writes the low bits of a number to the slot; requires [`fits_u128`].
 #[inline]
 pub(crate) fn store_u128(buffer: &mut [u8], slot: Slot, value: u128) {
     let shift = 128 - u32::from(slot.lead) - u32::from(slot.width);
@@ -84,7 +84,7 @@ fn put<const N: usize>(buffer: &mut [u8], byte: usize, word: &[u8; N]) {
     }
 }
 
-/// As much of a word as there is room for, at the end of a buffer without slack.
+/// Writes the first bytes of a word, as many as fit, at the end of a buffer without slack.
 #[cold]
 fn put_short(rest: &mut [u8], word: &[u8]) {
     let len = rest.len();
@@ -107,7 +107,7 @@ pub(crate) fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
     }
 }
 
-/// Writes right-aligned bytes to the slot, dropping what does not fit.
+/// Writes right-aligned bytes to the slot; drops the high bits that do not fit.
 pub(crate) fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
     let width = usize::from(slot.width);
     let have = bytes.len() * 8;
@@ -151,7 +151,7 @@ mod tests {
         (0usize..64, 1u16..200).prop_map(|(bit, width)| Slot::at(bit, width, false))
     }
 
-    /// The specification: bit by bit.
+    /// Specification of a load: bit by bit.
     fn naive(buffer: &[u8], slot: Slot) -> Vec<bool> {
         let bits = slot.bit()..slot.bit() + usize::from(slot.width);
         bits.map(|bit| buffer[bit / 8] >> (7 - bit % 8) & 1 == 1)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calculations over fields, headers and payload; checksums verified after parsing and updated
-//! before deparsing.
+//! Calculations over fields, headers and payload. Verifies checksums after parsing and updates them before deparsing.
 
 use sluice_program::control::Selector;
 use sluice_program::{CalculationId, CalculationInput, Checksum, HashAlgorithm, Program};
@@ -14,7 +13,7 @@ use crate::phv::varbit_slot;
 use crate::random::Random;
 use crate::trace::Trace;
 
-/// Bits appended one after the other; the last byte is zero-padded.
+/// A bit string to append to; the last byte is zero-padded.
 struct BitString<'a> {
     bytes: &'a mut Vec<u8>,
     bits: usize,
@@ -35,7 +34,7 @@ impl BitString<'_> {
     }
 }
 
-/// Puts the input of a calculation together. Headers that are not valid are left out.
+/// Concatenates the input of a calculation. Leaves out invalid headers.
 fn gather(
     program: &Program,
     packet: &Packet,
@@ -76,7 +75,8 @@ fn gather(
     }
 }
 
-/// The hash over inputs of a packet that came in as given; `scratch` is overwritten, `random` is for the algorithm of that name.
+/// Computes a hash over inputs of a packet, which was received as `came_in`. Overwrites `scratch`; only the algorithm
+/// "random" uses `random`.
 pub(crate) fn hash_inputs(
     program: &Program,
     (packet, came_in): (&Packet, &[u8]),
@@ -89,7 +89,7 @@ pub(crate) fn hash_inputs(
     hash::hash(algorithm, scratch, random)
 }
 
-/// What a selector chooses by; see [`hash_inputs`].
+/// Computes the hash by which a selector chooses a member; see [`hash_inputs`].
 pub(crate) fn select(
     program: &Program,
     (packet, came_in): (&Packet, &[u8]),
@@ -102,7 +102,7 @@ pub(crate) fn select(
 }
 
 impl<T: Trace> Machine<'_, T> {
-    /// The value of a named calculation.
+    /// Computes a named calculation.
     pub(crate) fn calculate(&mut self, id: CalculationId) -> u64 {
         let calculation = self.program.calculation(id);
         if calculation.unseen {
@@ -127,7 +127,7 @@ impl<T: Trace> Machine<'_, T> {
         )
     }
 
-    /// Whether all checksums to be verified are right.
+    /// Verifies checksums; returns whether all are right.
     pub(crate) fn verify_checksums(&mut self) -> bool {
         let program = self.program;
         let mut right = true;
@@ -140,7 +140,7 @@ impl<T: Trace> Machine<'_, T> {
         right
     }
 
-    /// Writes all checksums to be updated.
+    /// Computes and writes all checksums that the program updates.
     pub(crate) fn update_checksums(&mut self) {
         let program = self.program;
         for checksum in program.checksums.iter().filter(|checksum| checksum.update) {

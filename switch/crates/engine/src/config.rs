@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be set for an engine.
+//! Configuration of an engine.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::queue::Congestion;
 
-/// Which engine runs programs.
+/// The engine that runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Walks the program; the oracle.
+    /// Interprets the program; the reference.
     Interpreter,
-    /// Runs machine code that was made of the program.
+    /// Compiles the program to machine code and runs it.
     #[default]
     Native,
 }
@@ -36,27 +36,27 @@ impl FromStr for EngineKind {
     }
 }
 
-/// Limits keep a program, or a packet made for it, from occupying a worker for ever.
+/// Configuration of an engine. Its limits keep a program, or a packet crafted for it, from blocking a worker forever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The value of `egress_spec` that drops.
+    /// The value of `egress_spec` that drops a packet.
     pub drop_port: u32,
-    /// How often one packet that came in may enter ingress or egress, copies included.
+    /// How often a received packet and its copies together may enter ingress or egress.
     pub max_passes: u32,
-    /// States that one parser run may enter.
+    /// Maximum number of states that the parser enters for one packet.
     pub max_parser_steps: u32,
-    /// Operations that one run of an action may execute.
+    /// Maximum number of operations in one run of an action.
     pub max_action_steps: u32,
-    /// Machine code tells where packets are: see [`crate::native::NativeProfiled`].
+    /// Compiles native code for profiling: see [`crate::native::NativeProfiled`].
     pub profile: bool,
-    /// Packets leave nothing behind: they count nowhere, use up no meter (all are green), and write no register. The
-    /// interpreter alone knows this.
+    /// Packets change no state: counters do not count, meters are not charged and return green, registers are not
+    /// written. Only the interpreter implements this.
     pub rehearsal: bool,
-    /// Queues of each port, at least 1: a packet of this priority or a higher one is dropped.
+    /// Number of queues per port, at least 1. Packets with this priority or a higher one are dropped.
     pub queues: u32,
     /// Whether packets may have to wait for egress.
     pub congestion: Congestion,
-    /// Where `random` starts; equal seeds give equal sequences.
+    /// Seed of `random`; equal seeds give equal sequences.
     pub seed: u64,
 }
 

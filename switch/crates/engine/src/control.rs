@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running a pipeline: tables and conditions, one after the other.
+//! Runs a pipeline: tables and conditions, one after the other.
 
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, MeterUnit, Next, Node, Pipeline, Table, TableId};
@@ -83,7 +83,7 @@ impl<T: Trace> Machine<'_, T> {
         (flow, table.next_after(action, hit))
     }
 
-    /// Counts and meters the packet where the table's entries do.
+    /// Updates the entry's counter, idle time and meter, as far as the table has them.
     pub(crate) fn leave_behind(
         &mut self,
         table: &Table,
@@ -114,7 +114,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 }
 
-/// A table's key from the packet: each field in whole bytes, 0 where its header is not valid.
+/// Builds a table's lookup key: each field in whole bytes, 0 if its header is not valid.
 fn build_key(table: &Table, packet: &Packet, out: &mut Vec<u8>) {
     out.clear();
     out.resize(table.key_bytes, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened to packets, by name.
+//! Packet counters, with names.
 
-/// Counts of one worker. Every packet that comes in, and every copy made of one, ends in exactly one
-/// of the first group, unless it waits in a port's queue.
+/// Counters of one worker. Invariant: every received packet and every copy is counted in exactly one counter of the
+/// first group, unless it waits in a port's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sent by a port.
+    /// Packets sent by a port.
     pub transmitted: u64,
     /// `egress_spec` was the drop port at the end of ingress.
     pub dropped_ingress: u64,
@@ -13,18 +13,18 @@ pub struct Counters {
     pub dropped_egress: u64,
     /// The queue of the port was full.
     pub dropped_queue_full: u64,
-    /// The priority was that of no queue ([`crate::Config::queues`]).
+    /// The port had no queue of this priority ([`crate::Config::queues`]).
     pub dropped_priority: u64,
     /// Multicast to a group that does not exist or has no replica.
     pub dropped_no_replica: u64,
-    /// Resubmitted, recirculated or copied more often than [`crate::Config::max_passes`].
+    /// Packets and copies beyond the limit [`crate::Config::max_passes`].
     pub dropped_pass_limit: u64,
-    /// A parser that took more steps than [`crate::Config::max_parser_steps`].
+    /// The parser took more steps than [`crate::Config::max_parser_steps`].
     pub dropped_parser_limit: u64,
     /// Replaced by its copies: multicast, resubmit, recirculate.
     pub replaced: u64,
 
-    /// Packets that came in.
+    /// Packets received.
     pub received: u64,
     /// Copies made: clones and replicas, packets resubmitted and recirculated.
     pub copies: u64,
@@ -34,20 +34,20 @@ pub struct Counters {
     pub checksum_errors: u64,
     /// Clones to a session that does not exist.
     pub clone_no_session: u64,
-    /// An access beyond a counter, meter, register or header stack; it had no effect.
+    /// Accesses beyond the end of a counter, meter, register or header stack; they had no effect.
     pub index_out_of_range: u64,
-    /// An action that took more steps than [`crate::Config::max_action_steps`]; it was cut short.
+    /// Actions stopped because they took more steps than [`crate::Config::max_action_steps`].
     pub action_limit: u64,
-    /// A selector group without a live member: no action ran.
+    /// Hits on a selector group without a live member: no action ran.
     pub empty_group: u64,
-    /// An `assert` or `assume` that did not hold.
+    /// Failed `assert` or `assume` statements.
     pub assertions_failed: u64,
     /// Digests sent.
     pub digests: u64,
 }
 
 impl Counters {
-    /// Adds what another worker has counted.
+    /// Adds the counters of another worker.
     pub(crate) fn add(&mut self, other: &Self) {
         self.transmitted += other.transmitted;
         self.dropped_ingress += other.dropped_ingress;
@@ -70,7 +70,7 @@ impl Counters {
         self.digests += other.digests;
     }
 
-    /// All counters with their names, in a fixed order.
+    /// Returns all counters with their names, in a fixed order.
     pub fn named(&self) -> [(&'static str, u64); 19] {
         [
             ("received", self.received),

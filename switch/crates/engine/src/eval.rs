@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Evaluating expressions.
+//! Evaluates expressions.
 //!
-//! [`Machine::data`] is the one evaluator, generic over the class of integers; [`in_class!`] enters
-//! it with the class the loader found for the expression.
+//! [`Machine::data`] is the only evaluator, generic over the integer class. [`in_class!`] calls it with the class that
+//! the loader determined for the expression.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::number::Number;
 use crate::trace::Trace;
 
-/// Evaluates `$body` with `$n` as the integer type of a class.
+/// Evaluates `$body` with `$n` as the integer type of the class.
 macro_rules! in_class {
     ($class:expr, $n:ident => $body:expr) => {
         match $class {
@@ -38,7 +38,7 @@ macro_rules! in_class {
 }
 pub(crate) use in_class;
 
-/// The words of a parameter.
+/// Returns the words of an action parameter.
 #[inline]
 fn param(params: &[u64], slot: ParamSlot) -> &[u64] {
     let first = usize::from(slot.word);
@@ -46,17 +46,17 @@ fn param(params: &[u64], slot: ParamSlot) -> &[u64] {
 }
 
 impl<T: Trace> Machine<'_, T> {
-    /// An expression's value as an index or length; negative or huge values are `u64::MAX`.
+    /// Evaluates an expression as an index or length; negative or larger values become `u64::MAX`.
     pub(crate) fn index(&self, arith: &Arith, params: &[u64]) -> u64 {
         in_class!(arith.class, N => self.data::<N>(&arith.data, params).to_u64().unwrap_or(u64::MAX))
     }
 
-    /// An expression's value modulo 2^64.
+    /// Evaluates an expression modulo 2^64.
     pub(crate) fn low_u64(&self, arith: &Arith, params: &[u64]) -> u64 {
         in_class!(arith.class, N => self.data::<N>(&arith.data, params).low_u64())
     }
 
-    /// An integer expression.
+    /// Evaluates an integer expression.
     pub(crate) fn data<N: Number>(&self, data: &Data, params: &[u64]) -> N {
         let phv = &self.packet.phv;
         match data {
@@ -116,7 +116,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// A boolean expression.
+    /// Evaluates a boolean expression.
     pub(crate) fn bool(&self, condition: &Bool, params: &[u64]) -> bool {
         match condition {
             Bool::Const(value) => *value,
@@ -167,7 +167,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// The header that a reference means now; `None` beyond a stack.
+    /// Resolves a header reference; `None` if the index is beyond the stack.
     #[inline]
     pub(crate) fn header(&self, header: &HeaderRef, params: &[u64]) -> Option<HeaderId> {
         match header {
@@ -187,7 +187,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// The union that a reference means now; `None` beyond a stack.
+    /// Resolves a union reference; `None` if the index is beyond the stack.
     pub(crate) fn union(&self, union: &UnionRef, params: &[u64]) -> Option<UnionId> {
         match union {
             UnionRef::Fixed(id) => Some(*id),
@@ -202,7 +202,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Position and id of the valid member of a union.
+    /// Returns the position and id of the valid member of a union.
     fn valid_member(&self, union: &UnionRef, params: &[u64]) -> Option<(usize, HeaderId)> {
         let headers = &self.program.union(self.union(union, params)?).headers;
         headers

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hash algorithms, as BMv2 computes them, and the hash that selectors choose by.
+//! Hash algorithms as in BMv2, and the hash by which selectors choose members.
 
 mod crc;
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh64::xxh64;
 pub(crate) use self::crc::{Folding, Remainder, RemainderOfBlock};
 use crate::random::Random;
 
-/// The hash of `data`; `random` is for the algorithm of that name.
+/// Computes the hash of `data`. Only the algorithm "random" uses `random`.
 pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     match algorithm {
         HashAlgorithm::Random => random.between(0, u64::MAX),
@@ -29,7 +29,7 @@ pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -
     }
 }
 
-/// Which polynomial's remainders of short inputs can be had without tables, if `algorithm` is such a CRC.
+/// Returns the constants to compute `algorithm` by folding, without tables, if it is a CRC that supports this.
 pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     match algorithm {
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Some(&crc::FOLDING_ARC),
@@ -38,20 +38,22 @@ pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     }
 }
 
-/// What [`spread`] multiplies by (from splitmix64).
+/// Multiplier of [`spread`] and [`blend`], from SplitMix64.
 pub(crate) const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// A hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads): any member of a group is right
-/// then. It takes a few instructions a word: the words of the input, the last one padded with 0,
-/// each but the last mixed by a multiplication whose halves are combined. The choice of a bucket does
-/// the same with the result, so one word needs nothing here.
+/// Computes a hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads), so that any even choice
+/// of members is correct.
+///
+/// It takes a few instructions per word. Input words, the last one zero-padded, are combined by exclusive or; after
+/// each word but the last, the hash is multiplied and the halves of the product are combined. The choice of the bucket
+/// does this multiplication for the result, so an input of one word is returned as it is.
 pub(crate) fn spread(data: &[u8]) -> u64 {
     let mut words = words(data);
     let first = words.next().unwrap_or(0);
     words.fold(first, |hash, word| fold(hash) ^ word)
 }
 
-/// The words of an input, the last one padded with 0.
+/// Returns the big-endian words of an input, the last one zero-padded.
 fn words(data: &[u8]) -> impl Iterator<Item = u64> {
     data.chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -60,13 +62,13 @@ fn words(data: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The halves of a product, combined.
+/// Multiplies by [`MULTIPLIER`] and combines the halves of the product by exclusive or.
 fn fold(word: u64) -> u64 {
     let product = u128::from(word) * u128::from(MULTIPLIER);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// What [`blend`] multiplies a word of the input by: odd numbers without a pattern (splitmix64).
+/// Returns the factor by which [`blend`] multiplies an input word: an odd number without a pattern (SplitMix64).
 pub(crate) const fn weight(index: usize) -> u64 {
     let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -74,16 +76,17 @@ pub(crate) const fn weight(index: usize) -> u64 {
     (word ^ word >> 31) | 1
 }
 
-/// A hash in the place of a CRC or xxHash that nobody sees ([`unseen`](sluice_program::Calculation::unseen)): the
-/// sum of the input's words, each times a number of its own, which do not wait for each other; mixed in the end,
-/// since few bits of it may be taken.
+/// Computes the hash that replaces a CRC or xxHash whose value is [`unseen`](sluice_program::Calculation::unseen).
+///
+/// It is the sum of the input words, each times its own factor; these multiplications are independent of each other.
+/// The sum is mixed at the end, since the program may use only a few of its bits.
 pub(crate) fn blend(data: &[u8]) -> u64 {
     let weighted = words(data).enumerate();
     let weighted = weighted.map(|(index, word)| word.wrapping_mul(weight(index)));
     fold(weighted.fold(0, u64::wrapping_add))
 }
 
-/// What a selector chooses by.
+/// Computes the hash by which a selector chooses a member.
 pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     if algorithm.only_spreads() {
         spread(data)
@@ -92,7 +95,8 @@ pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Rando
     }
 }
 
-/// RFC 1071: the complement of the one's complement sum of 16-bit words, zero-padded at the end.
+/// Computes the Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words, zero-padded
+/// at the end.
 pub(crate) fn internet_checksum(data: &[u8]) -> u16 {
     // The one's complement sum does not depend on the word size, so sum 32 bits at a time.
     let mut chunks = data.chunks_exact(4);
@@ -109,7 +113,7 @@ pub(crate) fn internet_checksum(data: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Exclusive or of big-endian words of `N` bytes, zero-padded at the end.
+/// Computes the exclusive or of big-endian words of `N` bytes, zero-padded at the end.
 fn xor_words<const N: usize>(data: &[u8]) -> u64 {
     data.chunks(N).fold(0, |value, chunk| {
         let word = chunk
@@ -142,7 +146,7 @@ mod tests {
         );
     }
 
-    /// The definition: a bit at a time, top-aligned, input and result mirrored where the CRC is.
+    /// Computes a CRC by its definition, bit by bit and top-aligned. Mirrors input and result if the CRC is mirrored.
     fn bitwise(
         width: u32,
         polynomial: u64,
@@ -204,7 +208,7 @@ mod tests {
         for algorithm in [HashAlgorithm::Crc16, HashAlgorithm::Crc32] {
             let folding = folding(algorithm).expect("a CRC of this kind");
             let Some(remainder) = folding.remainder() else {
-                return; // this machine cannot
+                return; // no PCLMULQDQ
             };
             for length in 1..=data.len() {
                 let mut padded = vec![0; length.next_multiple_of(16) - length];
@@ -214,13 +218,13 @@ mod tests {
                     .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
                     .collect();
                 let blocks = words.len() as u64 / 2;
-                // SAFETY: there are as many words.
+                // SAFETY: `words` holds `blocks` blocks, at least one; the CPU supports PCLMULQDQ.
                 let raw = unsafe { remainder(folding, words.as_ptr(), blocks) };
                 let expected = hash(algorithm, &data[..length]);
                 assert_eq!(raw ^ folding.of_zeros(length), expected, "{length} bytes");
                 if let [low, high] = words[..] {
                     let short = folding.remainder_of_block().expect("as above");
-                    // SAFETY: this machine has what it takes.
+                    // SAFETY: the CPU supports PCLMULQDQ.
                     let of_block = unsafe { short(folding, low, high) };
                     assert_eq!(of_block, raw, "{length} bytes");
                 }
@@ -228,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Flows that differ little come to all buckets alike, whatever the algorithm's name.
+    /// Flows that differ in few bits reach all buckets evenly.
     #[test]
     fn selectors_spread_flows_in_a_row() {
         let bucket = |hash: u64| {
@@ -236,7 +240,7 @@ mod tests {
             let spread = (product >> 64) as u64 ^ product as u64;
             ((u128::from(spread) * 16) >> 64) as usize
         };
-        // Addresses and ports: the place of the bytes that count up, in inputs of several lengths.
+        // Input length, and position of the two bytes that count up (in an address or a port).
         for (bytes, place) in [
             (4, 2),
             (8, 2),
@@ -262,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Few bits of what nobody sees spread flows as well, whichever they are, and whatever is added to them.
+    /// The low bits of [`blend`], few or many and plus any base, also spread flows evenly.
     #[test]
     fn what_nobody_sees_spreads_flows_in_a_row() {
         for (bytes, place) in [(4, 2), (8, 6), (13, 2), (13, 6), (13, 9), (37, 30)] {

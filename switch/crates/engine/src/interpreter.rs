@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interpreter: the oracle that every faster engine must agree with.
+//! The interpreter: the reference that every faster engine must agree with.
 
 use std::sync::Arc;
 
@@ -13,52 +13,53 @@ use crate::profile::Place;
 use crate::random::Random;
 use crate::trace::{NoTrace, Step, Trace};
 
-/// What became of a packet in the parser.
+/// The outcome of parsing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// Parsed, with or without an error.
+    /// Parsing ended, with or without a parser error.
     Done,
     /// The parser did not end.
     Limit,
 }
 
-/// How far a packet came on its way.
+/// How far the engine took a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The parser did not end.
     ParserLimit,
-    /// To the end of ingress. What is to be done with it is not decided.
+    /// To the end of ingress. The traffic manager decides what happens next.
     Ingress,
-    /// To the end of ingress, and to the drop port.
+    /// To the end of ingress; the packet is to be dropped.
     DroppedIngress,
-    /// To the end of egress for this port. What is to be done with it is not decided.
+    /// To the end of egress for this port. The traffic manager decides what happens next.
     Egress(u32),
-    /// To the end of egress, and to the drop port.
+    /// To the end of egress; the packet is to be dropped.
     DroppedEgress,
-    /// To the end, for this port: its headers are written.
+    /// To the end of the deparser, for this port: the headers are written.
     Deparsed(u32),
 }
 
-/// The parts of a v1model program, each run on the packet it is given. The traffic manager
-/// ([`crate::Switch`]) decides what runs when.
+/// Runs the parts of a v1model program on single packets. The traffic manager ([`crate::Switch`]) decides which part
+/// runs next.
 pub trait Engine: Send {
-    /// The program.
+    /// Returns the program.
     fn program(&self) -> &Arc<Program>;
 
-    /// How it was set up.
+    /// Returns the engine's configuration.
     fn config(&self) -> &Config;
 
-    /// Counters of what happens inside the parts, and of what the traffic manager does.
+    /// Returns the counters, in which both the engine and the traffic manager count.
     fn counters(&mut self) -> &mut Counters;
 
-    /// Whether anybody reads a standard metadata field in the header vector; if not, it is not written.
+    /// Whether this standard metadata field may be read from the header vector. Fields that are never read are not
+    /// written.
     fn looks_at(&self, slot: Slot) -> bool {
         let _ = slot;
         true
     }
 
-    /// Whether [`forward`](Self::forward) and [`receive`](Self::receive) write by themselves what a packet has that
-    /// began with [`Packet::start_bare`].
+    /// Whether [`forward`](Self::forward) and [`receive`](Self::receive) initialise the header vector of a packet that
+    /// was started with [`Packet::start_bare`].
     #[inline(always)]
     fn starts_packets(&self) -> bool {
         false
@@ -67,12 +68,12 @@ pub trait Engine: Send {
     /// Runs the parser and verifies checksums.
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed;
 
-    /// Likewise, and then the ingress pipeline unless the parser did not end.
+    /// Runs [`parse`](Self::parse) and then, if the parser ended, the ingress pipeline.
     fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
     -> Parsed;
 
-    /// Likewise, and then as much of what follows as the engine can do by itself: egress and the deparser, which
-    /// writes to `out`, unless something was asked for that is the traffic manager's to do.
+    /// Runs [`receive`](Self::receive) and then as many of the later parts as the engine can run by itself: egress, and
+    /// the deparser, which writes to `out`. Stops early where the traffic manager must act on a request.
     #[inline]
     fn forward(
         &mut self,
@@ -100,20 +101,20 @@ pub trait Engine: Send {
         sink: &mut dyn Sink,
     );
 
-    /// Whether somebody watches packets: if not, nothing is noted.
+    /// Whether the engine has a trace. Without one, no steps are reported.
     #[inline(always)]
     fn watched(&self) -> bool {
         false
     }
 
-    /// Told what the traffic manager does with a packet, for whoever watches it.
+    /// Reports a step of the traffic manager to the trace, if there is one.
     #[inline]
     fn note(&mut self, step: Step<'_>) {
         let _ = step;
     }
 }
 
-/// See the module.
+/// The reference engine; see the module.
 pub struct Interpreter<T = NoTrace> {
     program: Arc<Program>,
     config: Config,
@@ -122,14 +123,14 @@ pub struct Interpreter<T = NoTrace> {
 }
 
 impl Interpreter<NoTrace> {
-    /// An interpreter for a program.
+    /// Creates an interpreter for a program.
     pub fn new(program: Arc<Program>, config: Config) -> Self {
         Self::traced(program, config, NoTrace)
     }
 }
 
 impl<T: Trace> Interpreter<T> {
-    /// An interpreter that tells `trace` about every step.
+    /// Creates an interpreter that reports every step to `trace`.
     pub fn traced(program: Arc<Program>, config: Config, trace: T) -> Self {
         let work = Work {
             random: Random::new(config.seed),
@@ -143,7 +144,7 @@ impl<T: Trace> Interpreter<T> {
         }
     }
 
-    /// Who watches.
+    /// Returns the trace.
     pub fn trace(&mut self) -> &mut T {
         &mut self.trace
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs loaded programs on packets.
 //!
-//! * [`Switch`]: a packet's whole life: [`Switch::process`] takes one packet and tells a [`Sink`]
-//!   what leaves;
-//! * [`Engine`]: the parts of a program that a `Switch` puts together, and [`Interpreter`], the
-//!   engine that defines what is right;
-//! * [`native`]: the engine that is fast: the program as machine code, made when it is loaded;
-//! * [`Trace`]: watching a packet, [`Step`] by [`Step`]; [`Profile`]: where its time goes.
+//! * [`Switch`]: the v1model architecture. [`Switch::process`] takes one packet and passes all output to a [`Sink`].
+//! * [`Engine`]: runs the parts of a program, in the order that a `Switch` decides.
+//! * [`Interpreter`]: the reference engine, which defines correct behaviour.
+//! * [`native`]: the fast engine, which compiles the program to machine code when it is loaded.
+//! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures where the time goes.
 //!
-//! Depends on `program` and `tables`. Promises: no bytes on the wire can make it panic, loop for
-//! ever, or show one packet's content to another; after the first packets it does not allocate
-//! (but for logging, values wider than 255 bits, and new peaks of packet size or copies).
+//! Depends on `program` and `tables`. Promises:
+//!
+//! * No packet can make it panic or loop forever, and no packet's content leaks into another.
+//! * After the first packets it does not allocate, except for logging, for values wider than 255 bits, and for new
+//!   peaks of packet size or number of copies.
 
 mod action;
 mod bits;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One packet in the hands of the interpreter: what every step of it needs.
+//! The interpreter's state while it processes one packet.
 
 use sluice_program::Program;
 use sluice_tables::{Externs, Side};
@@ -12,33 +12,33 @@ use crate::profile::Profile;
 use crate::random::Random;
 use crate::trace::{Step, Trace};
 
-/// What the tables and the clock say while a packet is processed.
+/// The inputs of a packet's processing, apart from the program: tables, time and the received bytes.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The version of the tables that this packet sees.
     pub side: &'a Side,
     /// Counters, meters and registers.
     pub externs: &'a Externs,
-    /// Now, in microseconds since the switch started.
+    /// The current time in microseconds since the switch started.
     pub now_us: u64,
-    /// The packet as it came in.
+    /// The packet as received.
     pub input: &'a [u8],
 }
 
-/// Buffers and state that outlive a packet, so that the next one allocates nothing.
+/// Buffers and state that are kept between packets, to avoid allocation per packet.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) key: Vec<u8>,
     pub(crate) hash_input: Vec<u8>,
     pub(crate) random: Random,
     pub(crate) counters: Counters,
-    /// Of machine code that tells where packets are.
+    /// The profile, for native code that was compiled for profiling.
     pub(crate) profile: Option<Box<Profile>>,
-    /// Of machine code in a lane.
+    /// How to yield, for native code that runs in a lane.
     pub(crate) waiting: Option<Waiting>,
 }
 
-/// See the module.
+/// All that the steps of the interpreter read and write; see the module.
 pub(crate) struct Machine<'a, T> {
     pub(crate) program: &'a Program,
     pub(crate) config: &'a Config,
@@ -49,7 +49,7 @@ pub(crate) struct Machine<'a, T> {
     pub(crate) trace: &'a mut T,
 }
 
-/// Whether an action or pipeline goes on.
+/// Whether an action or pipeline continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
@@ -57,7 +57,7 @@ pub(crate) enum Flow {
 }
 
 impl<T: Trace> Machine<'_, T> {
-    /// Tells whoever watches the packet; nothing at all when nobody can.
+    /// Reports a step to the trace; compiles to nothing without one.
     #[inline(always)]
     pub(crate) fn note(&mut self, step: Step<'_>) {
         if T::ENABLED {
@@ -65,7 +65,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Notes an access beyond an array or stack.
+    /// Counts and reports an access beyond the end of an array or stack.
     #[cold]
     pub(crate) fn out_of_range(&mut self) {
         self.work.counters.index_out_of_range += 1;

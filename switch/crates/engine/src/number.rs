@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The integers that expressions are evaluated in: machine words where the loader has proved that
-//! they suffice, big integers otherwise. One evaluator serves them all.
+//! The integer types in which expressions are evaluated: machine words where the loader has proved that they suffice,
+//! else big integers. One evaluator serves all of them.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Sub};
 
@@ -13,7 +13,7 @@ use sluice_program::expr::{Constant, MAX_SHIFT};
 
 use crate::bits;
 
-/// Arithmetic of one class. Overflow cannot happen: see [`sluice_program::expr::NumberClass`].
+/// Arithmetic in one integer class. It cannot overflow: see [`sluice_program::expr::NumberClass`].
 pub(crate) trait Number:
     Clone
     + Ord
@@ -27,40 +27,40 @@ pub(crate) trait Number:
 {
     fn from_i64(value: i64) -> Self;
     fn from_constant(value: &Constant) -> Self;
-    /// A slot's value, with its sign.
+    /// Reads a slot's value, with its sign.
     fn load(buffer: &[u8], slot: Slot) -> Self;
-    /// Words, most significant first, without sign.
+    /// Converts unsigned words, most significant first.
     fn from_words(words: &[u64]) -> Self;
     /// Writes the value modulo 2^width.
     fn store(&self, buffer: &mut [u8], slot: Slot);
-    /// The value modulo 2^64.
+    /// Returns the value modulo 2^64.
     fn low_u64(&self) -> u64;
-    /// The value, if it is between 0 and `u64::MAX`.
+    /// Returns the value if it is between 0 and `u64::MAX`.
     fn to_u64(&self) -> Option<u64>;
-    /// 2^bits.
+    /// Returns 2^bits.
     fn power(bits: u32) -> Self;
     fn shift_left(self, count: u32) -> Self;
     fn shift_right(self, count: u32) -> Self;
-    /// Truncating quotient and remainder; the divisor is not 0.
+    /// Returns the quotient, truncated toward 0, and the remainder. The divisor must not be 0.
     fn divide(self, by: Self) -> (Self, Self);
 
     fn is_zero(&self) -> bool {
         *self == Self::from_i64(0)
     }
 
-    /// A shift count: anything negative or beyond [`MAX_SHIFT`] is `MAX_SHIFT`.
+    /// Returns the value as a shift count: negative values and those beyond [`MAX_SHIFT`] become `MAX_SHIFT`.
     fn to_shift(&self) -> u32 {
         let count = self.to_u64().unwrap_or(u64::MAX);
         count.min(u64::from(MAX_SHIFT)) as u32
     }
 
-    /// The value modulo 2^bits.
+    /// Returns the value modulo 2^bits.
     fn modulo_power(self, bits: u32) -> Self {
         self & (Self::power(bits) - Self::from_i64(1))
     }
 }
 
-/// A slot's value as right-aligned bytes in a buffer that is large enough for the class.
+/// Returns a slot's value as right-aligned bytes in an array that is large enough for the class.
 fn padded<const N: usize>(buffer: &[u8], slot: Slot) -> [u8; N] {
     let mut out = [0; N];
     bits::load_padded(buffer, slot, &mut out[N - slot.bytes()..]);
@@ -79,7 +79,7 @@ macro_rules! machine_number {
             fn from_constant(value: &Constant) -> Self {
                 match value {
                     Constant::Small(small) => *small as $ty,
-                    // Only a constant beyond i128 is big, and only `I256` and `BigInt` hold it.
+                    // Only constants beyond i128 are big, and only `I256` and `BigInt` hold them.
                     Constant::Big(big) => big.to_i128().unwrap_or(0) as $ty,
                 }
             }
@@ -133,7 +133,7 @@ macro_rules! machine_number {
                 (self.wrapping_div(by), self.wrapping_rem(by))
             }
 
-            /// Without the detour over 2^bits, which would overflow at the class's own width.
+            /// Avoids 2^bits, which would overflow at the type's own width.
             #[inline]
             fn modulo_power(self, bits: u32) -> Self {
                 if bits >= $bits {
@@ -345,7 +345,7 @@ impl Number for BigInt {
     }
 
     fn shift_left(self, count: u32) -> Self {
-        // What is shifted this far is 0 modulo every width there is.
+        // A value shifted this far is 0 modulo every possible width.
         if count < MAX_SHIFT {
             self << count
         } else {

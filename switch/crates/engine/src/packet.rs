@@ -1,52 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes into the engine, what comes out, and a packet in between.
+//! The input and output of an engine, and the packet in between.
 
 use sluice_program::{DigestId, FieldListId, Program};
 
 use crate::phv::Phv;
 use crate::queue::{Admission, Arrival};
 
-/// A packet as it came in.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketIn<'a> {
-    /// From the first byte of the Ethernet header, without frame check sequence.
+    /// The frame, from the Ethernet header on, without frame check sequence.
     pub data: &'a [u8],
-    /// The port, below 512.
+    /// The ingress port, below 512.
     pub port: u32,
-    /// Now, in microseconds since the switch started (the epoch of the store).
+    /// The current time in microseconds since the switch started (the epoch of the store).
     pub now_us: u64,
 }
 
-/// Takes what processing a packet gives. Called from inside the packet path: keep it short.
+/// Receives the output of packet processing. Called from inside the packet path: implementations must be fast.
 pub trait Sink {
-    /// A packet leaves by a port (the CPU port included).
+    /// Sends a packet by a port, which may be the CPU port.
     fn transmit(&mut self, port: u32, data: &[u8]);
 
-    /// Likewise, with its headers in a buffer and its payload where it came in: for those who can put the two
-    /// together in the place where they are wanted.
+    /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can gather
+    /// both straight into its own buffer implements this to save a copy.
     #[inline]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         headers.extend_from_slice(payload);
         self.transmit(port, headers);
     }
 
-    /// A packet is about to enter egress while packets may have to wait ([`crate::Congestion`]): says whether it does.
+    /// Decides whether a packet enters egress now, waits in a queue, or is dropped. Called only while packets may have
+    /// to wait ([`crate::Congestion`]).
     fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
         let _ = arrival;
         Admission::Pass
     }
 
-    /// A digest for the control plane: each field in (width + 7) / 8 big-endian bytes, one after
-    /// the other, in the order of [`sluice_program::Digest::fields`].
+    /// Sends a digest to the control plane. Fields are concatenated in the order of
+    /// [`sluice_program::Digest::fields`], each as (width + 7) / 8 big-endian bytes.
     fn digest(&mut self, digest: DigestId, fields: &[u8]);
 
-    /// A line that the program logs with `log_msg`. Allocates, as logging does.
+    /// Receives a line that the program logs with `log_msg`. Building the line allocates.
     fn log(&mut self, message: &str) {
         let _ = message;
     }
 }
 
-/// `standard_metadata.instance_type`: why a packet is processed.
+/// `standard_metadata.instance_type`: the origin of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum InstanceType {
@@ -58,14 +59,14 @@ pub enum InstanceType {
     Resubmitted = 6,
 }
 
-/// A clone that the program asked for.
+/// A clone that the program requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CloneRequest {
     pub(crate) session: u32,
     pub(crate) preserve: Option<FieldListId>,
 }
 
-/// What the program asked the traffic manager for. The last request of a kind counts.
+/// The program's requests to the traffic manager. The last request of each kind counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests {
     pub(crate) clone: Option<CloneRequest>,
@@ -78,22 +79,22 @@ pub(crate) struct Requests {
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub(crate) phv: Phv,
-    /// The packet as it was recirculated, if it was.
+    /// The bytes of a recirculated packet.
     recirculated: Option<Vec<u8>>,
-    /// A buffer for that.
+    /// An unused buffer for `recirculated`.
     spare: Vec<u8>,
-    /// Bytes that the parser took.
+    /// Bytes that the parser has consumed.
     pub(crate) parsed: usize,
-    /// Length limit set by `truncate`.
+    /// Length limit in bytes, set by `truncate`.
     pub(crate) truncate: usize,
-    /// Length as `packet_length` shows it: as received, then headers added and removed.
+    /// Length for `packet_length`: as received, then adjusted for headers added and removed.
     pub(crate) length: u64,
-    /// Length as counters and meters count it: as it came in or was recirculated.
+    /// Length for counters and meters: as received or recirculated.
     pub(crate) ingress_length: u64,
     pub(crate) ingress_port: u32,
-    /// The header vector is still what an earlier packet left.
+    /// The header vector still holds the values of an earlier packet.
     pub(crate) fresh: bool,
-    /// See [`request`](Self::request).
+    /// Whether `requests` holds a request; see [`request`](Self::request).
     pub(crate) requested: bool,
     /// All `None` unless `requested`.
     requests: Requests,
@@ -116,13 +117,13 @@ impl Packet {
         }
     }
 
-    /// What the program asks for, to be changed.
+    /// Returns the requests for modification, and marks them as present.
     pub(crate) fn request(&mut self) -> &mut Requests {
         self.requested = true;
         &mut self.requests
     }
 
-    /// Takes what the program has asked for.
+    /// Takes the program's requests and leaves none.
     #[inline]
     pub(crate) fn take_requests(&mut self) -> Requests {
         if std::mem::take(&mut self.requested) {
@@ -132,20 +133,20 @@ impl Packet {
         }
     }
 
-    /// The packet as it last entered the parser; `input` is what came in.
+    /// Returns the packet as it last entered the parser; `input` is the packet as received.
     #[inline]
     pub(crate) fn data<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         self.recirculated.as_deref().unwrap_or(input)
     }
 
-    /// The header vector, to be changed, and [`data`](Self::data).
+    /// Returns the header vector for modification, and [`data`](Self::data).
     #[inline]
     pub(crate) fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
         let data = self.recirculated.as_deref().unwrap_or(input);
         (&mut self.phv, data)
     }
 
-    /// A packet that starts anew with so many bytes that came in: nothing parsed, metadata 0.
+    /// Starts a received packet of this number of bytes: nothing parsed, metadata 0.
     #[inline]
     pub(crate) fn start(&mut self, bytes: usize, port: u32) {
         self.start_bare(bytes, port);
@@ -153,8 +154,8 @@ impl Packet {
         self.fresh = false;
     }
 
-    /// Likewise, but for most of the header vector: an engine that [starts packets](crate::Engine::starts_packets)
-    /// writes it.
+    /// Starts a received packet, but leaves most of the header vector as it is. For engines that [start
+    /// packets](crate::Engine::starts_packets): these initialise the vector themselves.
     #[inline]
     pub(crate) fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
@@ -172,13 +173,13 @@ impl Packet {
         self.take_requests();
     }
 
-    /// A packet that starts anew with bytes of its own.
+    /// Starts a recirculated packet with these bytes.
     pub(crate) fn start_recirculated(&mut self, data: &[u8]) {
         self.start(data.len(), 0);
         self.set_recirculated(data);
     }
 
-    /// A packet that starts anew as another did.
+    /// Starts a packet with the bytes with which another last entered the parser.
     pub(crate) fn start_again(&mut self, other: &Self, input: &[u8]) {
         self.start(other.data(input).len(), other.ingress_port);
         self.ingress_length = other.ingress_length;
@@ -187,7 +188,7 @@ impl Packet {
         }
     }
 
-    /// Whether it has its bytes itself: what came in does not matter any more.
+    /// Whether the packet holds its own bytes and no longer depends on the input.
     pub(crate) fn is_recirculated(&self) -> bool {
         self.recirculated.is_some()
     }
@@ -199,7 +200,7 @@ impl Packet {
         self.recirculated = Some(buffer);
     }
 
-    /// A copy of another packet in its present state, without its requests and length limit.
+    /// Copies another packet's current state, without its requests and length limit.
     pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
         self.fresh = false;
@@ -217,7 +218,7 @@ impl Packet {
         self.take_requests();
     }
 
-    /// What follows the parsed headers, within the length limit; `input` is what came in.
+    /// Returns the bytes after the parsed headers, cut to the length limit; `input` is the packet as received.
     #[inline]
     pub(crate) fn payload<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         let rest = &self.data(input)[self.parsed..];

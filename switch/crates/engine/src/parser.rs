@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running the parser.
+//! Runs the parser.
 //!
-//! An error ends parsing, leaves what was extracted as it is, and is told to the program in
-//! `parser_error`; it drops nothing by itself.
+//! An error ends parsing and keeps the headers extracted so far. The program sees it in `parser_error`; the packet is
+//! not dropped for it.
 
 use sluice_program::HeaderId;
 use sluice_program::parser::{
@@ -15,22 +15,22 @@ use crate::number::Number;
 use crate::profile::Place;
 use crate::trace::{Step as Note, Trace};
 
-/// Why the parser stopped early.
+/// The reason why the parser stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// With this value of `error`.
+    /// An error, with its value of `error`.
     Error(u32),
-    /// Too many states entered: the packet must be dropped.
+    /// The parser entered too many states: the packet must be dropped.
     Limit,
 }
 
 type Step<R> = Result<R, Stop>;
 
 impl<T: Trace> Machine<'_, T> {
-    /// Parses the packet and verifies its checksums; tells the program how that went.
+    /// Parses the packet, verifies its checksums, and writes both results to standard metadata.
     ///
     /// # Errors
-    /// When the parser does not end within the configured number of steps.
+    /// Returns [`Stop::Limit`] if the parser does not end within the configured number of steps.
     pub(crate) fn parse(&mut self) -> Result<(), Stop> {
         self.packet.parsed = 0;
         let error = match self.run_parser() {
@@ -133,7 +133,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    /// Where the next header goes; an error when the stack is full.
+    /// Returns the header to extract to, or an error if the stack is full.
     fn destination(&self, to: &ExtractTo) -> Step<HeaderId> {
         let full = Stop::Error(self.program.core_errors.stack_out_of_bounds);
         let phv = &self.packet.phv;
@@ -182,7 +182,7 @@ impl<T: Trace> Machine<'_, T> {
         Ok(())
     }
 
-    /// Bits ahead, right-aligned in whole bytes.
+    /// Returns `width` bits after the parsed bytes and `offset` bits, right-aligned in whole bytes.
     fn look_ahead(&mut self, offset: u32, width: u32) -> Step<Vec<u8>> {
         let mut value = Vec::new();
         self.append_ahead(offset, width, &mut value)?;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packet's header vector: all headers and metadata, their validity, and how far stacks are
-//! filled.
+//! The packet header vector (PHV): all headers and metadata, their validity, and the fill levels of stacks.
 
 use std::ops::Range;
 
@@ -9,52 +8,52 @@ use sluice_program::{HeaderId, Program, Slot, StackId, UnionStackId};
 
 use crate::bits;
 
-/// See the module. The bytes of a header that is not valid are kept, as BMv2 keeps them; at the
-/// start of a packet all bytes are 0, so that nothing of one packet is seen by another. The space
-/// reserved for `varbit` fields is left alone, since only the part in use is ever looked at.
+/// A packet header vector; see the module.
+///
+/// An invalid header keeps its bytes, as in BMv2. At the start of a packet all bytes are 0, so that no packet sees the
+/// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
 #[derive(Clone, Debug)]
 pub(crate) struct Phv {
-    ///
-    /// Behind as many bytes as [`Program::phv_bytes`] one for each header says whether it is valid, 0 or 1: machine
-    /// code has both at known distances from one address.
+    /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Both
+    /// are in one buffer so that native code reaches them at fixed offsets from one address.
     pub(crate) bytes: Vec<u8>,
-    /// Everything but what is reserved for `varbit` fields, as few runs: first those outside of headers
-    /// that have such a field.
+    /// The bytes outside the space of `varbit` fields, as few ranges: first those outside headers that have such a
+    /// field.
     fixed: Vec<Range<usize>>,
-    /// How many of them lie outside.
+    /// Number of these first ranges.
     plain: usize,
-    /// The end of the first of these if it begins with the first byte, else 0: mostly it has all that a packet uses,
-    /// and what a packet needs at once is not looked for in lists.
+    /// The end of the first range if it starts at byte 0, else 0. This range mostly holds all that a packet uses, so
+    /// the common reset does not read the list of ranges.
     front: usize,
-    /// Whether anything may be other than it was at the start in headers with `varbit` fields, in these
-    /// fields' lengths, or in the fill levels of stacks.
+    /// Whether headers with `varbit` fields, the lengths of these fields, or the fill levels of stacks may differ from
+    /// their initial values.
     touched: bool,
-    /// The first of the bytes that say which headers are valid.
+    /// Offset of the validity bytes.
     validity: usize,
-    /// These bytes before parsing: metadata is valid.
+    /// Initial validity bytes: only metadata is valid.
     valid_at_start: Vec<u8>,
-    /// Bits that the `varbit` field of each header has now.
+    /// Current length in bits of each header's `varbit` field.
     varbit_bits: Vec<u32>,
-    /// Elements in each header stack, then in each union stack.
+    /// Number of elements in each header stack, then in each union stack.
     filled: Vec<u32>,
     stacks: usize,
     metadata_bytes: usize,
 }
 
-/// Addresses of the parts, for machine code.
+/// Addresses of a PHV's parts, for native code.
 pub(crate) struct Parts {
-    /// As many as [`Program::phv_bytes`], and behind them one for each header: 0 or 1, whether it is valid.
+    /// [`Program::phv_bytes`] bytes of headers and metadata, then one validity byte per header.
     pub(crate) bytes: *mut u8,
-    /// One for each header.
+    /// One per header.
     pub(crate) varbit_bits: *mut u32,
-    /// One for each stack, then one for each union stack.
+    /// One per header stack, then one per union stack.
     pub(crate) filled: *mut u32,
-    /// To be set to 1 by whoever does what [`Phv::touch`] is for.
+    /// Set to 1 before writes for which [`Phv::touch`] must be called.
     pub(crate) touched: *mut u8,
 }
 
 impl Phv {
-    /// Where everything lies. It stays there as long as the value lives.
+    /// Returns the addresses of the parts. They stay valid as long as the value lives.
     #[inline]
     pub(crate) fn parts(&mut self) -> Parts {
         Parts {
@@ -91,7 +90,7 @@ impl Phv {
         }
     }
 
-    /// As it is before parsing.
+    /// Restores the initial state.
     pub(crate) fn reset(&mut self) {
         self.bytes[..self.front].fill(0);
         let further = usize::from(self.front != 0);
@@ -104,7 +103,8 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// What an engine that starts packets has to write before it reads it holds no zeros by luck.
+    /// Fills all bytes that an engine that starts packets must write before it reads them, so that a missing write does
+    /// not go unnoticed because of leftover zeros.
     #[cfg(debug_assertions)]
     pub(crate) fn poison(&mut self) {
         const POISON: u8 = 0xa5;
@@ -114,7 +114,7 @@ impl Phv {
         self.bytes[self.validity..].fill(POISON);
     }
 
-    /// Likewise, but only what [`touch`](Self::touch) is for.
+    /// Restores only the state that [`touch`](Self::touch) covers.
     #[inline]
     pub(crate) fn reset_touched(&mut self) {
         if std::mem::take(&mut self.touched) {
@@ -131,12 +131,12 @@ impl Phv {
         self.filled.fill(0);
     }
 
-    /// To be called before bytes are written that may belong to a header with a `varbit` field.
+    /// Must be called before writes that may change a header with a `varbit` field or a stack's fill level.
     pub(crate) fn touch(&mut self) {
         self.touched = true;
     }
 
-    /// All metadata 0, headers as they are.
+    /// Sets all metadata to 0 and leaves headers as they are.
     pub(crate) fn reset_metadata(&mut self) {
         self.bytes[..self.metadata_bytes].fill(0);
     }
@@ -165,7 +165,7 @@ impl Phv {
         self.bytes[self.validity + header.index()] != 0
     }
 
-    /// Makes a header valid; in a union that makes the other members invalid.
+    /// Makes a header valid, and the other members of its union invalid.
     pub(crate) fn set_valid(&mut self, program: &Program, id: HeaderId) {
         if let Some(union) = program.header(id).union {
             for member in &program.union(union).headers {
@@ -206,14 +206,14 @@ impl Phv {
         self.filled[self.stacks + stack.index()] = elements as u32;
     }
 
-    /// The bytes of a header in the PHV.
+    /// Returns the byte range of a header.
     fn range(program: &Program, header: HeaderId) -> Range<usize> {
         let header = program.header(header);
         let start = header.offset as usize;
         start..start + header.bytes as usize
     }
 
-    /// All fields 0; a `varbit` field keeps the length it had, as in BMv2.
+    /// Sets all fields of a header to 0. A `varbit` field keeps its length, as in BMv2.
     pub(crate) fn clear(&mut self, program: &Program, header: HeaderId) {
         self.touch();
         self.bytes[Self::range(program, header)].fill(0);
@@ -232,7 +232,7 @@ impl Phv {
         self.set_valid(program, to);
     }
 
-    /// Both valid with equal fields, or both invalid.
+    /// Whether both headers are valid with equal fields, or both invalid.
     pub(crate) fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         if self.is_valid(left) != self.is_valid(right) {
             return false;
@@ -256,7 +256,7 @@ impl Phv {
         self.varbit_bits(left) == self.varbit_bits(right) && wire(left) == wire(right)
     }
 
-    /// The `varbit` fields of two headers equal, in length and content.
+    /// Whether the `varbit` fields of two headers have equal length and content.
     pub(crate) fn varbits_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         let count = self.varbit_bits(left) as usize;
         let content = |header| {
@@ -269,13 +269,13 @@ impl Phv {
         count == self.varbit_bits(right) as usize && content(left) == content(right)
     }
 
-    /// Bytes that a valid header has on the wire.
+    /// Returns the length of a valid header on the wire, in bytes.
     pub(crate) fn wire_bytes(&self, program: &Program, header: HeaderId) -> usize {
         let ty = program.header_type(program.header(header).ty);
         (ty.fixed_bits + self.varbit_bits(header) as usize) / 8
     }
 
-    /// Appends a header as it is on the wire.
+    /// Appends a header in wire format.
     pub(crate) fn emit(&self, program: &Program, id: HeaderId, out: &mut Vec<u8>) {
         let header = program.header(id);
         let ty = program.header_type(header.ty);
@@ -284,8 +284,7 @@ impl Phv {
             out.extend_from_slice(&self.bytes[start..start + header.bytes as usize]);
             return;
         };
-        // The parts before, in and after the varbit field, whose content is left-aligned in the
-        // space that is reserved for it.
+        // Copies the parts before, in and after the varbit field, whose content is left-aligned in its reserved space.
         let slot = ty.fields[varbit].slot;
         let (before, reserved) = (slot.bit(), usize::from(slot.width));
         let used = self.varbit_bits(id) as usize;
@@ -297,7 +296,7 @@ impl Phv {
         bits::copy_bits(source, before + reserved, target, before + used, after);
     }
 
-    /// Takes a header off `data`, which has as many bytes as the header with `varbit_bits`.
+    /// Fills a header from `data`, which has exactly the header's length with a `varbit` field of `varbit_bits`.
     pub(crate) fn extract(
         &mut self,
         program: &Program,
@@ -326,13 +325,13 @@ impl Phv {
     }
 }
 
-/// The space reserved for a header's `varbit` field.
+/// Returns the space reserved for a header's `varbit` field.
 pub(crate) fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
     let ty = program.header_type(program.header(id).ty);
     ty.varbit.map(|field| program.slot(id, field))
 }
 
-/// The headers with a `varbit` field: their bytes, and those reserved for the field, in order.
+/// Returns the byte ranges of headers with a `varbit` field and of the space reserved for the field, in order.
 fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     let ids = (0..program.headers.len()).map(|index| HeaderId(index as u32));
     let mut varbits: Vec<_> = ids
@@ -346,7 +345,7 @@ fn varbits(program: &Program) -> Vec<(Range<usize>, Range<usize>)> {
     varbits
 }
 
-/// The bytes of headers, and of metadata, outside of headers with a `varbit` field, as few runs.
+/// Returns the bytes of metadata and of headers without a `varbit` field, as few ranges.
 fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
     let mut plain = Vec::new();
     let mut start = 0;
@@ -359,7 +358,7 @@ fn plain_ranges(program: &Program) -> Vec<Range<usize>> {
     plain
 }
 
-/// The bytes of headers with a `varbit` field before and behind it.
+/// Returns the bytes of headers with a `varbit` field, before and after the field.
 fn ranges_beside_varbits(program: &Program) -> Vec<Range<usize>> {
     let varbits = varbits(program).into_iter();
     varbits

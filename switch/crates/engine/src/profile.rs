@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a packet's time goes, by parser state, table and condition.
+//! Measures where a packet's time goes, by parser state, table and condition.
 //!
-//! A [`Profile`] is told whenever a packet comes to another [`Place`], and adds the time since then to the place before:
-//! so every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one place. Looking at the clock
-//! takes time too; what it takes was measured beforehand and is left out of [`Profile::rows`].
+//! Whenever a packet reaches another [`Place`], the [`Profile`] adds the time since the last change to the place that
+//! the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one place.
+//! Reading the clock takes time too: this is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
-//! The interpreter tells it by [`Trace`]; machine code tells it if it was made to. An engine that is not profiled
-//! knows nothing of it.
+//! The interpreter reports places through [`Trace`]; native code reports them if it was compiled for profiling.
+//! Engines that are not profiled pay nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,23 +17,23 @@ use sluice_program::{Node, Program, StateId};
 use crate::interpreter::{Engine, Interpreter};
 use crate::trace::{Step, Trace};
 
-/// Where a packet is.
+/// A place in the program, or around it, where a packet spends time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Between the parts of the program: the packet is taken in, copied, queued, sent.
+    /// The traffic manager: packets are received, copied, queued and sent.
     Manager,
-    /// Its checksums are verified or written.
+    /// Verification and update of checksums.
     Checksums,
-    /// It is put together.
+    /// The deparser.
     Deparser,
-    /// In a state of the parser.
+    /// A parser state.
     State(StateId),
-    /// At a table, look-up and action together, or at a condition.
+    /// A table (lookup and action together) or a condition.
     Node(Node),
 }
 
 impl Place {
-    /// The number by which [`Profile::enter`] knows a place of this program.
+    /// Returns the place's number in this program, for [`Profile::enter`].
     pub fn index(self, program: &Program) -> usize {
         let states = COMMON;
         let tables = states + program.states.len();
@@ -49,50 +49,50 @@ impl Place {
     }
 }
 
-/// Tells a profile, for an engine that is profiled.
+/// An engine that records a profile.
 pub trait Profiled: Engine {
-    /// Where it tells.
+    /// Returns the engine's profile.
     fn profile(&mut self) -> &mut Profile;
 }
 
-/// Places that every program has.
+/// Number of places that every program has.
 const COMMON: usize = 3;
-/// How often the clock is looked at to find out what a look takes.
+/// Clock readings in the calibration.
 const TRIALS: u32 = 4096;
 
-/// Packets and time at one place.
+/// Visits of packets and time at one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     visits: u64,
     time: Duration,
 }
 
-/// A line of a profile.
+/// One place in the output of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// `state`, `table`, `condition`, or `other`.
     pub kind: &'static str,
-    /// The name that the program has for it.
+    /// The place's name in the program.
     pub name: String,
-    /// How often packets came there.
+    /// How often packets reached the place.
     pub visits: u64,
-    /// How long they stayed, all together.
+    /// Total time that packets spent there.
     pub time: Duration,
 }
 
-/// See the module.
+/// Visits and time of all places; see the module.
 #[derive(Clone, Debug)]
 pub struct Profile {
     tallies: Vec<Tally>,
     at: usize,
     since: Instant,
     packets: u64,
-    /// What so many looks at the clock take.
+    /// Time of [`TRIALS`] clock readings.
     looks: Duration,
 }
 
 impl Profile {
-    /// Of a program, with nothing in it.
+    /// Creates an empty profile of a program.
     pub fn new(program: &Program) -> Self {
         let nodes = program.tables.len() + program.conditionals.len();
         let places = COMMON + program.states.len() + nodes;
@@ -107,7 +107,7 @@ impl Profile {
         profile
     }
 
-    /// Finds out what entering a place takes.
+    /// Measures the time that entering a place takes.
     fn calibrate(&mut self) {
         self.begin();
         (0..TRIALS).for_each(|_| self.enter(0));
@@ -116,7 +116,7 @@ impl Profile {
         self.packets = 0;
     }
 
-    /// A packet comes in.
+    /// Starts the time of a received packet.
     pub fn begin(&mut self) {
         self.packets += 1;
         self.at = 0;
@@ -124,12 +124,12 @@ impl Profile {
         self.since = Instant::now();
     }
 
-    /// The packet has left.
+    /// Ends the time of the packet.
     pub fn end(&mut self) {
         self.tallies[self.at].time += self.since.elapsed();
     }
 
-    /// The packet, or a copy of it, comes to the place with this [`Place::index`].
+    /// Records that the packet, or a copy of it, reaches the place with this [`Place::index`].
     #[inline]
     pub fn enter(&mut self, place: usize) {
         let now = Instant::now();
@@ -139,21 +139,21 @@ impl Profile {
         self.tallies[place].visits += 1;
     }
 
-    /// What so many looks at the clock take.
+    /// Returns the time of this number of clock readings.
     fn looking(&self, looks: u64) -> Duration {
         let nanoseconds = self.looks.as_nanos() * u128::from(looks) / u128::from(TRIALS);
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
-    /// Packets that came in.
+    /// Returns the number of received packets.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Adds what another profile of the same program has.
+    /// Adds another profile of the same program.
     ///
     /// # Panics
-    /// If it is of another program.
+    /// Panics if the other profile is of another program.
     pub fn add(&mut self, other: &Self) {
         assert_eq!(
             self.tallies.len(),
@@ -167,7 +167,7 @@ impl Profile {
         self.packets += other.packets;
     }
 
-    /// The places where packets came, the longest stay first; without the time that looking at the clock took.
+    /// Returns the places that packets reached, longest time first. The time of clock readings is subtracted.
     pub fn rows(&self, program: &Program) -> Vec<Row> {
         let common = ["traffic manager", "checksums", "deparser"];
         let others = common.map(|name| ("other", name.to_owned()));
@@ -193,7 +193,7 @@ impl Profile {
     }
 }
 
-/// What p4c calls it, and where it is in the source.
+/// Returns a condition's name in p4c's output, and its place in the source.
 fn condition(conditional: &Conditional) -> String {
     let name = &conditional.name;
     match &conditional.source {
@@ -202,14 +202,14 @@ fn condition(conditional: &Conditional) -> String {
     }
 }
 
-/// The profile of a program that is interpreted.
+/// A trace for the interpreter that records a profile.
 pub struct Clocked {
     program: Arc<Program>,
     profile: Profile,
 }
 
 impl Clocked {
-    /// With nothing in it.
+    /// Creates a trace with an empty profile.
     pub fn new(program: &Arc<Program>) -> Self {
         Self {
             profile: Profile::new(program),

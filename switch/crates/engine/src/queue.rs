@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between ingress and egress: where packets wait while a port takes no more.
+//! Egress queues: hold packets between ingress and egress while a port is congested.
 //!
-//! Queues are the caller's. As long as none is used, which [`Congestion`] says, a packet goes from ingress to egress
-//! without asking. Else [`Sink::queue`] is asked for each packet, and one that waits is the caller's until it comes back
-//! by [`Switch::leave_queue`].
+//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While it
+//! is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it is returned by
+//! [`Switch::leave_queue`].
 //!
 //! [`Sink::queue`]: crate::Sink::queue
 //! [`Switch::leave_queue`]: crate::Switch::leave_queue
@@ -15,18 +15,18 @@ use sluice_program::Program;
 
 use crate::packet::Packet;
 
-/// Says to the engines of one worker whether packets may have to wait. Clones say the same.
+/// Flag for the engines of one worker: whether packets may have to wait in egress queues. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Congestion(Arc<AtomicBool>);
 
 impl Congestion {
-    /// Whether [`Sink::queue`](crate::Sink::queue) is to be asked.
+    /// Whether [`Sink::queue`](crate::Sink::queue) must be called for each packet.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Has it asked from the next packet on, or no more.
+    /// Turns the flag on or off, from the next packet on.
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Relaxed);
     }
@@ -40,33 +40,34 @@ impl PartialEq for Congestion {
 
 impl Eq for Congestion {}
 
-/// What a port does with a packet that comes from ingress.
+/// A port's decision about a packet from ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It enters egress at once.
+    /// The packet enters egress immediately.
     Pass,
-    /// It waits: the packet was taken with [`Arrival::take`].
+    /// The packet waits: the sink took it with [`Arrival::take`].
     Waits,
-    /// There is no room.
+    /// The queue is full: the packet is dropped.
     Full,
 }
 
-/// A packet at the end of ingress, for a port's queue.
+/// A packet at the end of ingress that may enter a port's queue.
 pub struct Arrival<'a> {
     pub(crate) program: &'a Arc<Program>,
     pub(crate) packet: &'a mut Packet,
     pub(crate) input: &'a [u8],
     pub(crate) passes: u32,
-    /// The port that it leaves by.
+    /// The egress port.
     pub port: u32,
-    /// The queue of the port: below [`Config::queues`](crate::Config::queues), the highest first.
+    /// The queue of the port, below [`Config::queues`](crate::Config::queues). The highest is served first.
     pub priority: u32,
-    /// Now, in microseconds.
+    /// The current time in microseconds.
     pub now_us: u64,
 }
 
 impl Arrival<'_> {
-    /// Takes the packet, in the buffers of one that has left; before it there are `depth` in the queue.
+    /// Takes the packet for a queue that holds `depth` packets before it. Reuses the buffers of `spare`, a packet that
+    /// has left its queue.
     pub fn take(&mut self, spare: Option<Box<Queued>>, depth: u32) -> Box<Queued> {
         let mut queued = spare.unwrap_or_else(|| {
             Box::new(Queued {
@@ -93,13 +94,12 @@ impl Arrival<'_> {
     }
 }
 
-/// A packet that waits for egress, with the bytes that it came in with. Of use only to switches of the program that it
-/// was processed by.
+/// A packet that waits for egress, with its received bytes. Only switches of the same program can process it.
 #[derive(Debug)]
 pub struct Queued {
     pub(crate) packet: Packet,
     pub(crate) data: Vec<u8>,
-    /// How often it entered ingress or egress.
+    /// How many times the packet entered ingress or egress.
     pub(crate) passes: u32,
     pub(crate) port: u32,
     pub(crate) priority: u32,
@@ -107,7 +107,7 @@ pub struct Queued {
     pub(crate) enqueued_depth: u32,
 }
 
-/// What a packet has of its queue when it enters egress.
+/// The queueing metadata of a packet that enters egress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamps {
     pub(crate) enqueued_us: u64,
@@ -118,7 +118,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// Those of a packet that does not wait.
+    /// Returns the metadata of a packet that does not wait.
     #[inline]
     pub(crate) fn passing(now_us: u64, priority: u32) -> Self {
         Self {

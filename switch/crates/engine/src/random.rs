@@ -19,12 +19,12 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Uniform between both bounds, inclusive; `low` must not exceed `high`.
+    /// Returns a number between both bounds, inclusive, with uniform distribution. `low` must not exceed `high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         let Some(count) = (high - low).checked_add(1) else {
             return self.next();
         };
-        // The high half of a 64 x 64 bit product; what is left of bias is below count / 2^64.
+        // The high half of a 64 x 64 bit product. The remaining bias is below count / 2^64.
         low + ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
 }

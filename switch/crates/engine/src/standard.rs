@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard metadata that the architecture reads and writes around the pipelines.
+//! Standard metadata: the fields that the traffic manager reads and writes around the pipelines.
 
 use sluice_program::{FieldListId, Program, Slot};
 
@@ -8,21 +8,24 @@ use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
 use crate::queue::Stamps;
 
-/// Where a field lies. It has its bytes to itself, as metadata has ([`sluice_program::layout`]), with unused bits first;
-/// and is written and read as machine code does it: a number that was written in other pieces than it is read in is late.
+/// The place of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]); unused bits
+/// come first.
+///
+/// Loads and stores have the same sizes as those of native code. Otherwise store-to-load forwarding fails, and the
+/// load stalls.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In as many bytes as a number has that processors know: the first one, and the bits of the field.
+    /// A field of one byte: its offset, and the mask of its bits. Likewise for two and four bytes.
     One(usize, u64),
     Two(usize, u64),
     Four(usize, u64),
-    /// In four bytes and two.
+    /// A field of six bytes, accessed as four and two.
     Six(usize, u64),
-    /// In others.
+    /// A field of any other size.
     Slot(Slot),
 }
 
-/// Puts the last bytes of a number where they belong.
+/// Writes the lowest `N` bytes of a number, big-endian.
 #[inline(always)]
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: u64) {
     let place = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<N>);
@@ -31,7 +34,7 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: u64) {
     }
 }
 
-/// The number that some bytes are.
+/// Reads a big-endian number of `N` bytes.
 #[inline(always)]
 fn get<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     let place = bytes.get(at..).and_then(<[u8]>::first_chunk::<N>);
@@ -85,10 +88,10 @@ impl Place {
     }
 }
 
-/// A field that is written only if somebody looks at it.
+/// A field that is written only if it may be read ([`crate::Engine::looks_at`]).
 type Seen = Option<Place>;
 
-/// The fields of a program.
+/// The places of a program's standard metadata fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Standard {
     ingress_port: Seen,
@@ -100,7 +103,7 @@ pub(crate) struct Standard {
     egress_spec: Place,
     mcast_grp: Option<Place>,
     egress_time: Seen,
-    /// None also where the program never writes it.
+    /// `None` also if the program never writes the field.
     priority: Option<Place>,
     enqueue_time: Seen,
     enqueue_depth: Seen,
@@ -110,7 +113,7 @@ pub(crate) struct Standard {
 }
 
 impl Standard {
-    /// The fields; `seen` says which of them somebody looks at.
+    /// Finds the fields of a program; `seen` returns whether a field may be read.
     pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
         let all = &program.standard_metadata;
         let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(Place::new);
@@ -140,7 +143,7 @@ impl Standard {
         }
     }
 
-    /// `instance_type` as it is now; 0 if nobody looks at it.
+    /// Returns the current `instance_type`, or 0 if it is never read and therefore not written.
     #[inline]
     pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
         self.instance_type
@@ -148,7 +151,7 @@ impl Standard {
             .map_or(0, |place| place.load(packet))
     }
 
-    /// What a packet has when it enters the parser.
+    /// Writes the metadata of a packet that enters the parser.
     #[inline]
     pub(crate) fn enter_ingress(&self, packet: &mut Packet, now_us: u64) {
         if let Some(place) = &self.ingress_port {
@@ -160,7 +163,7 @@ impl Standard {
         }
     }
 
-    /// What a packet has when it enters egress.
+    /// Writes the metadata of a packet that enters egress.
     #[inline]
     pub(crate) fn enter_egress(
         &self,
@@ -173,7 +176,7 @@ impl Standard {
         if let Some(place) = &self.egress_port {
             place.store(packet, port.into());
         }
-        // Anything but the drop port: egress drops by setting it.
+        // Any value but the drop port, because egress drops a packet by writing the drop port.
         self.egress_spec.store(packet, u64::from(drop_port) + 1);
         self.set_length(packet);
         let values = [
@@ -191,7 +194,7 @@ impl Standard {
         }
     }
 
-    /// The length alone, for a packet whose metadata was preserved from another.
+    /// Writes only the length, for a packet whose metadata was preserved from another one.
     #[inline]
     pub(crate) fn set_length(&self, packet: &mut Packet) {
         if let Some(place) = &self.packet_length {
@@ -205,19 +208,19 @@ impl Standard {
         }
     }
 
-    /// `egress_spec` as ingress or egress left it.
+    /// Returns `egress_spec` after ingress or egress.
     #[inline]
     pub(crate) fn egress_spec(&self, packet: &Packet) -> u32 {
         self.egress_spec.load(packet)
     }
 
-    /// The queue that ingress asked for.
+    /// Returns the queue that ingress selected.
     #[inline]
     pub(crate) fn priority(&self, packet: &Packet) -> u32 {
         self.priority.as_ref().map_or(0, |place| place.load(packet))
     }
 
-    /// The multicast group that ingress asked for; 0 for none.
+    /// Returns the multicast group that ingress selected; 0 for none.
     #[inline]
     pub(crate) fn multicast_group(&self, packet: &Packet) -> u32 {
         self.mcast_grp
@@ -227,7 +230,7 @@ impl Standard {
 }
 
 impl Packet {
-    /// Resets metadata but for the fields of a list, which take the values they have in `from`.
+    /// Resets all metadata except the fields of the list, which are copied from `from`.
     pub(crate) fn preserve(&mut self, program: &Program, list: Option<FieldListId>, from: &Self) {
         self.phv.reset_metadata();
         for slot in list

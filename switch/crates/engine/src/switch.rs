@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The v1model architecture around an engine: a packet's whole life, with all its copies.
+//! The v1model architecture around an engine: processes a packet and all its copies from end to end.
 //!
 //! ```text
 //! parser -> ingress -> clone, digest -> resubmit | multicast | drop | unicast
 //!                                            [queue ->] egress -> clone -> drop | deparser -> recirculate | port
 //! ```
 //!
-//! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in
-//! a queue and are processed one after the other, each seeing the same version of the tables; their
-//! number is bounded by [`crate::Config::max_passes`].
+//! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in a queue and are
+//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits their
+//! number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ use crate::queue::{Admission, Arrival, Congestion, Queued, Stamps};
 use crate::standard::Standard;
 use crate::trace::{self, Fate, Step};
 
-/// What is to be done with a packet.
+/// The part of the program that a waiting packet enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Parser and ingress.
     Ingress,
-    /// Egress and deparser, then this port.
+    /// Egress and deparser, for this port.
     Egress(u32),
 }
 
-/// An engine with what it needs to process packets from end to end. One for each worker.
+/// An engine and the traffic manager around it. Each worker has its own.
 pub struct Switch<E> {
     engine: E,
     standard: Standard,
     congestion: Congestion,
-    /// The one that came in.
+    /// The received packet.
     packet: Packet,
     out: Vec<u8>,
     program: Arc<Program>,
     waiting: VecDeque<(Stage, Box<Packet>)>,
-    /// Boxed, so that a packet moves between here and the queue by its pointer.
+    /// Unused packets. Boxed, so that moving one to or from `waiting` moves only a pointer.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Packet>>,
     digest: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct Switch<E> {
 }
 
 impl<E: Engine> Switch<E> {
-    /// A switch that runs packets through `engine`.
+    /// Creates a switch that runs packets through `engine`.
     pub fn new(engine: E) -> Self {
         let program = Arc::clone(engine.program());
         Self {
@@ -70,17 +70,17 @@ impl<E: Engine> Switch<E> {
         }
     }
 
-    /// What happened to packets so far.
+    /// Returns the packet counters.
     pub fn counters(&mut self) -> &Counters {
         self.engine.counters()
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// Processes one packet and every copy of it to the end.
+    /// Processes one packet and all its copies to the end.
     #[inline]
     pub fn process(
         &mut self,
@@ -103,7 +103,7 @@ impl<E: Engine> Switch<E> {
             self.standard.enter_ingress(&mut self.packet, input.now_us);
         }
         if self.congestion.is_on() {
-            // Has machine code stop at the end of ingress.
+            // Makes native code stop at the end of ingress.
             self.packet.requested = true;
         }
         if self.engine.config().max_passes == 0 {
@@ -117,7 +117,7 @@ impl<E: Engine> Switch<E> {
             ..
         } = self;
         enter(engine, standard, trace::Stage::Ingress(input.port), packet);
-        // Most packets' way ends here, and needs nothing of what is below.
+        // Fast path: most packets are finished here.
         match engine.forward(context, packet, out, sink) {
             Way::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Way::DroppedIngress => self.dropped_ingress(),
@@ -125,7 +125,7 @@ impl<E: Engine> Switch<E> {
         }
     }
 
-    /// Goes on with the packet that came in, and then with its copies.
+    /// Finishes the received packet, then processes its copies.
     #[inline(never)]
     fn go_on(&mut self, context: Context<'_>, way: Way, sink: &mut dyn Sink) {
         let mut packet = self.take_spare();
@@ -142,9 +142,11 @@ impl<E: Engine> Switch<E> {
         }
     }
 
-    /// Processes a packet that has waited in a queue, and every copy of it, to the end; behind it there are `depth` in
-    /// the queue. The packet's place holds another one of the same program afterwards. Invariant: a switch of machine
-    /// code takes any packet, one that interprets only those of an interpreter.
+    /// Processes a packet that leaves a queue, and all its copies, to the end. `depth` is the number of packets left in
+    /// the queue behind it. Afterwards `queued` may hold another packet of the same program; its buffers can be reused.
+    ///
+    /// Invariant: a switch with native code accepts any packet; a switch with an interpreter accepts only packets that
+    /// an interpreter queued.
     pub fn leave_queue(
         &mut self,
         side: &Side,
@@ -203,14 +205,14 @@ impl<E: Engine> Switch<E> {
         self.fate(Fate::PassLimit);
     }
 
-    /// A copy, or the packet once more, from the parser on.
+    /// Processes a resubmitted or recirculated packet, from the parser on.
     fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         let stage = trace::Stage::Ingress(packet.ingress_port);
         enter(&mut self.engine, &self.standard, stage, packet);
         let way = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Its turn to go on comes after theirs, or it may have to wait.
+            // Stops after ingress: packets in `waiting` go first, or this one may have to wait in a port's queue.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Way::Ingress,
                 Parsed::Limit => Way::ParserLimit,
@@ -219,7 +221,7 @@ impl<E: Engine> Switch<E> {
         self.after_forward(context, way, packet, sink);
     }
 
-    /// Goes on from where the engine has left a packet.
+    /// Continues a packet from where the engine stopped.
     fn after_forward(
         &mut self,
         context: Context<'_>,
@@ -252,7 +254,7 @@ impl<E: Engine> Switch<E> {
         self.fate(Fate::DroppedEgress);
     }
 
-    /// Decides what is to be done with a packet that comes from ingress.
+    /// Decides what happens to a packet after ingress.
     fn after_ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
         self.back();
         if packet.requested && self.is_resubmitted(context, packet, sink) {
@@ -273,14 +275,15 @@ impl<E: Engine> Switch<E> {
         if self.waiting.is_empty() {
             self.egress(context, port, packet, sink);
         } else {
-            // Its clones go first.
+            // The packet's clones go first.
             let mut moved = self.take_spare();
             std::mem::swap(&mut *moved, packet);
             self.waiting.push_back((Stage::Egress(port), moved));
         }
     }
 
-    /// Does what ingress has asked for but the recirculation, which is for later; true if the packet starts anew.
+    /// Executes the requests of ingress, except recirculation, which is kept until after egress. Returns whether the
+    /// packet is resubmitted.
     #[cold]
     fn is_resubmitted(
         &mut self,
@@ -305,7 +308,7 @@ impl<E: Engine> Switch<E> {
         true
     }
 
-    /// A packet for this port: through its queue, if it has to.
+    /// Sends a packet to this port's egress, through a queue if it has to wait.
     fn egress(
         &mut self,
         context: Context<'_>,
@@ -358,7 +361,7 @@ impl<E: Engine> Switch<E> {
         self.after_egress(context, port, packet, sink);
     }
 
-    /// Decides what is to be done with a packet that comes from egress.
+    /// Decides what happens to a packet after egress.
     fn after_egress(
         &mut self,
         context: Context<'_>,
@@ -398,20 +401,19 @@ impl<E: Engine> Switch<E> {
         self.engine.note(Step::Fate(fate));
     }
 
-    /// The packet is back from a part of the program.
+    /// Reports that the traffic manager has the packet again.
     #[inline]
     fn back(&mut self) {
         self.engine.note(Step::At(Place::Manager));
     }
 
-    /// A copy waits for its turn.
+    /// Appends a copy to the waiting packets.
     fn enqueue(&mut self, stage: Stage, copy: Box<Packet>) {
         self.engine.counters().copies += 1;
         self.waiting.push_back((stage, copy));
     }
 
-    /// One copy of `packet`, cut to `limit` bytes, for each replica; together they cannot exceed the
-    /// limit of passes.
+    /// Makes a copy of `packet`, truncated to `limit` bytes, for each replica. Drops copies beyond the limit of passes.
     fn replicate(&mut self, side: &Side, packet: &Packet, replicas: &[Replica], limit: usize) {
         for replica in replicas {
             if self.waiting.len() as u32 >= self.engine.config().max_passes {
@@ -440,7 +442,7 @@ impl<E: Engine> Switch<E> {
         self.replaced(Fate::Multicast { group, copies });
     }
 
-    /// Copies as the packet was when ingress began, parsed again, with the preserved metadata.
+    /// Clones the packet as it entered the parser: parses it again, and keeps only the preserved metadata.
     fn clone_ingress(
         &mut self,
         context: Context<'_>,
@@ -470,7 +472,7 @@ impl<E: Engine> Switch<E> {
         self.spare.push(copy);
     }
 
-    /// Copies as the packet is at the end of egress, with the preserved metadata.
+    /// Clones the packet as it is at the end of egress, with only the preserved metadata.
     fn clone_egress(
         &mut self,
         context: Context<'_>,
@@ -496,7 +498,7 @@ impl<E: Engine> Switch<E> {
         self.spare.push(copy);
     }
 
-    /// The packet as it last entered the parser enters it again.
+    /// Makes the packet enter the parser again, with the bytes of the last time.
     fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);
@@ -507,7 +509,7 @@ impl<E: Engine> Switch<E> {
         self.enqueue(Stage::Ingress, copy);
     }
 
-    /// The packet as it would have left enters the parser, from no port.
+    /// Makes the packet enter the parser with the bytes it would have been sent with, without an ingress port.
     fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
         let mut copy = self.take_spare();
         copy.start_recirculated(data);
@@ -530,7 +532,7 @@ impl<E: Engine> Switch<E> {
     }
 }
 
-/// Tells whoever watches packets where one enters.
+/// Reports to the trace, if there is one, which stage a packet enters.
 #[inline]
 fn enter(engine: &mut impl Engine, standard: &Standard, stage: trace::Stage, packet: &Packet) {
     if engine.watched() {
@@ -557,14 +559,14 @@ fn send(
     engine.note(Step::Fate(Fate::Transmitted { port, bytes }));
 }
 
-/// What follows a packet's headers, of which so many bytes are written, within its length limit.
+/// Returns the payload after `headers` bytes of written headers, cut to the packet's length limit.
 #[inline]
 fn payload<'p>(packet: &'p Packet, context: Context<'p>, headers: usize) -> &'p [u8] {
     let payload = &packet.data(context.input)[packet.parsed..];
     &payload[..payload.len().min(packet.truncate - headers)]
 }
 
-/// Bytes that copies of a clone session keep.
+/// Returns the number of bytes that copies of a clone session keep.
 fn limit(session: &CloneSession) -> usize {
     if session.packet_length == 0 {
         usize::MAX

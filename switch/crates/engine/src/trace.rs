@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watching a packet: every step of its life, told to whoever wants to know.
+//! Tracing: reports every step of a packet's processing.
 //!
-//! The interpreter is generic over [`Trace`]. For [`NoTrace`] the steps are not even put together,
-//! so an interpreter that nobody watches is the same code as one that could not be watched.
+//! The interpreter is generic over [`Trace`]. With [`NoTrace`] it does not even build the steps, so an interpreter
+//! without a trace pays nothing for tracing.
 
 use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
@@ -12,156 +12,156 @@ use sluice_tables::{ActionRef, Color, Match};
 
 use crate::profile::Place;
 
-/// Something that happened to a packet. Numbers are as wide as the program has them; byte strings
-/// are big-endian.
+/// A step in the processing of a packet. Numbers have the widths that the program declares; byte strings are
+/// big-endian.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The packet, or a copy of it, enters the parser or egress, with this `instance_type`
-    /// (see [`crate::InstanceType`]).
+    /// The packet, or a copy of it, enters the parser or egress with this `instance_type` (see
+    /// [`crate::InstanceType`]).
     Enter(Stage, u32),
-    /// The packet comes to another place than a state of the parser, which has a step of its own.
+    /// The packet reaches a place. Parser states are reported as [`Step::State`] instead.
     At(Place),
     /// The parser enters a state.
     State(StateId),
-    /// The parser fills a header.
+    /// The parser extracts a header.
     Extract(HeaderId),
     /// Parsing ended with this error.
     ParserError(u32),
-    /// A checksum that the program verifies is wrong.
+    /// A verified checksum is wrong.
     ChecksumError,
-    /// An `if`.
+    /// A condition (`if`) was evaluated to this result.
     Condition(ConditionalId, bool),
     /// A table was applied.
     Table {
         /// The table.
         table: TableId,
-        /// What was looked up: [`sluice_program::Table::key_bytes`] bytes.
+        /// The lookup key, of [`sluice_program::Table::key_bytes`] bytes.
         key: &'a [u8],
-        /// The entry, unless it was a miss.
+        /// The matching entry; `None` for a miss.
         entry: Option<&'a Match>,
-        /// What runs; `None` for nothing (a group without a live member among others).
+        /// The action that runs; `None` if no action runs, for example for a group without a live member.
         action: Option<ActionRef<'a>>,
     },
     /// An extern was used.
     Extern(Extern<'a>),
     /// The program logs a message.
     Log(&'a str),
-    /// An `assert` or `assume` does not hold.
+    /// An `assert` or `assume` failed.
     AssertionFailed,
-    /// An access beyond an array or a stack; it has no effect.
+    /// An access was beyond the end of an array or a stack; it has no effect.
     OutOfRange,
-    /// What becomes of the packet or copy.
+    /// The fate of the packet or copy.
     Fate(Fate),
 }
 
-/// Where a packet enters.
+/// The part of the program that a packet enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Parser and ingress, with the port that it came in by.
+    /// Parser and ingress, with the ingress port.
     Ingress(u32),
-    /// Egress and deparser, with the port that it leaves by.
+    /// Egress and deparser, with the egress port.
     Egress(u32),
 }
 
 /// A use of an extern.
 #[derive(Clone, Copy, Debug)]
 pub enum Extern<'a> {
-    /// A cell of an indirect counter counts the packet.
+    /// This cell of an indirect counter counts the packet.
     Count(CounterId, usize),
-    /// A cell of an indirect meter gives a colour.
+    /// This cell of an indirect meter returns a colour.
     Meter(MeterId, usize, Color),
-    /// A direct meter gives a colour.
+    /// A direct meter returns a colour.
     DirectMeter(MeterId, Color),
-    /// A register cell is read: words, most significant first.
+    /// A register cell is read: its words, most significant first.
     RegisterRead(RegisterId, usize, &'a [u64]),
-    /// A register cell is written.
+    /// A register cell is written: its words, most significant first.
     RegisterWrite(RegisterId, usize, &'a [u64]),
-    /// A hash, reduced and with its base.
+    /// A hash, after reduction to its range and addition of its base.
     Hash(CalculationId, u64),
     /// A random number.
     Random(u64),
-    /// A digest is asked for.
+    /// A digest is requested.
     Digest(DigestId),
-    /// A clone to this session is asked for.
+    /// A clone to this session is requested.
     Clone(u32),
-    /// The packet is to be resubmitted.
+    /// Resubmission of the packet is requested.
     Resubmit,
-    /// The packet is to be recirculated.
+    /// Recirculation of the packet is requested.
     Recirculate,
-    /// The packet is to be cut to so many bytes.
+    /// Truncation of the packet to this number of bytes is requested.
     Truncate(usize),
     /// The packet is marked to be dropped.
     MarkToDrop,
 }
 
-/// What became of a packet or copy.
+/// The fate of a packet or copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Sent, with so many bytes.
+    /// Sent.
     Transmitted {
-        /// By this port.
+        /// Egress port.
         port: u32,
-        /// Bytes.
+        /// Length in bytes.
         bytes: usize,
     },
     /// `egress_spec` was the drop port at the end of ingress.
     DroppedIngress,
     /// `egress_spec` was the drop port at the end of egress.
     DroppedEgress,
-    /// Waits in the queue of a port. What becomes of it later is not told.
+    /// Queued at a port. Its later fate is not reported.
     Queued {
         /// The port.
         port: u32,
         /// The queue of the port.
         priority: u32,
     },
-    /// The queue of the port is full.
+    /// Dropped: the queue of the port is full.
     QueueFull {
         /// The port.
         port: u32,
         /// The queue of the port.
         priority: u32,
     },
-    /// The port has no queue of this priority.
+    /// Dropped: the port has no queue of this priority.
     Priority(u32),
-    /// The multicast group does not exist or has no replica.
+    /// Dropped: this multicast group does not exist or has no replica.
     NoReplica(u32),
-    /// Processed, or copied, too often.
+    /// Dropped: the packet and its copies reached the limit [`crate::Config::max_passes`].
     PassLimit,
-    /// The parser does not end.
+    /// Dropped: the parser took more than [`crate::Config::max_parser_steps`] steps.
     ParserLimit,
-    /// Replaced by copies, one for each replica of the group.
+    /// Replaced by copies, one per replica of the group.
     Multicast {
         /// The group.
         group: u32,
         /// Copies.
         copies: usize,
     },
-    /// Cloned, one copy for each replica of the session; the packet itself goes on.
+    /// Cloned, one copy per replica of the session; the packet itself continues.
     Cloned {
         /// The session.
         session: u32,
         /// Copies.
         copies: usize,
     },
-    /// Not cloned: there is no such session.
+    /// Not cloned: this session does not exist.
     NoSession(u32),
-    /// Goes back to the parser as it came in.
+    /// Returns to the parser as it last entered it.
     Resubmitted,
-    /// Goes back to the parser as it would have left.
+    /// Returns to the parser as it would have been sent.
     Recirculated,
 }
 
-/// Told about every step.
+/// Receives every step.
 pub trait Trace: Send {
-    /// Whether anything is watched.
+    /// Whether steps are reported at all.
     const ENABLED: bool = true;
 
-    /// Told about a step; called from inside the packet path.
+    /// Receives a step. Called from inside the packet path.
     fn step(&mut self, step: Step<'_>);
 }
 
-/// Watches nothing.
+/// Ignores all steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 

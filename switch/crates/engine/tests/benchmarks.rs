@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both engines do the same with every benchmark's packets: what leaves, in which order and by which port.
+//! Both engines send the same output for the packets of every benchmark, in the same order and by the same ports.
 
 mod cases;
 mod traces;
@@ -10,11 +10,11 @@ use sluice_engine::{Config, Interpreter, PacketIn, Sink};
 use sluice_program::DigestId;
 use sluice_tables::Store;
 
-/// Enough for every algorithm that full tables come to, and few enough for the interpreter.
+/// Enough routes and flows for full tables to use all their lookup algorithms, and few enough for the interpreter.
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 
-/// What left, packet by packet.
+/// The sent packets with their ports, and the digests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sent {
     packets: Vec<(u32, Vec<u8>)>,
@@ -60,7 +60,7 @@ fn run<E: Runs>(bench: &mut Bench<E>, packets: &[Vec<u8>]) -> Sent {
     sent
 }
 
-/// Every packet leaves by port 2, and by both engines alike.
+/// Checks that every packet leaves by port 2, and that native code, also in lanes, agrees with the interpreter.
 fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
     let mut native = load::<Native>(tables, &fill);
     let oracle = run(&mut load::<Interpreter>(tables, &fill), packets);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random expressions give the same as machine code as they give in the interpreter.
+//! Property test: random expressions have the same results in native code and in the interpreter.
 //!
-//! A program is a sequence of conditions, each with assignments for either outcome, over the fields of a header and over
-//! metadata, of random widths, signed and unsigned. A packet is the header; what leaves shows every field. A difference
-//! is shrunk to the smallest program that shows one. PROPTEST_CASES says how many programs are tried.
+//! A program is a sequence of conditions, with assignments for both outcomes. Operands are header and metadata fields
+//! of random widths, signed and unsigned. A packet consists of the header, and the sent packet shows every field. A
+//! difference is shrunk to the smallest program that shows it. PROPTEST_CASES sets the number of programs.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use sluice_engine::{Config, Engine, Interpreter, PacketIn, Sink, Switch};
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
-/// Programs that are tried unless something else is said.
+/// Default number of programs.
 const PROGRAMS: u32 = 96;
-/// Fields of the header, and of metadata.
+/// Number of fields of the header (`FIELDS`) and of metadata (`LOCALS`).
 const FIELDS: usize = 6;
 const LOCALS: usize = 4;
-/// Any compiled program without tables: what is not replaced here comes from it.
+/// A compiled program that supplies all parts that the test does not replace. Any program without tables will do.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
 /// A field's width in bits, and whether it is signed.
 type Width = (u16, bool);
 
-/// An assignment: which of all fields, and what.
+/// An assignment: the number of the target field, as in [`field`], and the value.
 type Assignment = (usize, Value);
 
-/// A condition with what is done where it holds and where it does not.
+/// A condition, with the assignments if it is true and if it is false.
 type Step = (Value, Vec<Assignment>, Vec<Assignment>);
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ fn number(value: i128) -> Value {
     json!({"type": "hexstr", "value": format!("{sign}{:#x}", value.unsigned_abs())})
 }
 
-/// One of all fields: first those of the header, then those of metadata.
+/// Returns a field by number: header fields first, then metadata.
 fn field(index: usize) -> Value {
     match index.checked_sub(FIELDS) {
         None => json!({"type": "field", "value": ["calc", format!("f{index}")]}),
@@ -74,7 +74,7 @@ fn width() -> impl Strategy<Value = Width> {
         2 => 65_u16..=128,
         1 => 129_u16..=300,
     ];
-    // A signed field has a sign and at least one other bit.
+    // A signed field has a sign bit and at least one other bit.
     (bits, any::<bool>()).prop_map(|(bits, signed)| (bits.max(1 + u16::from(signed)), signed))
 }
 
@@ -83,7 +83,7 @@ fn constant() -> impl Strategy<Value = Value> {
     prop_oneof![-2_i128..=9, edge.clone(), edge.prop_map(|value| -value)].prop_map(number)
 }
 
-/// Conditions over numbers.
+/// Generates conditions over numbers.
 fn truth(
     numbers: impl Strategy<Value = Value> + Clone + 'static,
 ) -> impl Strategy<Value = Value> + Clone {
@@ -104,7 +104,8 @@ fn truth(
     .boxed()
 }
 
-/// Numbers of any operators. Shift counts are below 64, so that no intermediate value is of thousands of bits.
+/// Generates integer expressions with all operators. Computed shift counts are below 64, so that no intermediate value
+/// has thousands of bits.
 fn numbers() -> impl Strategy<Value = Value> + Clone {
     let leaf = prop_oneof![
         4 => (0..FIELDS + LOCALS).prop_map(field),
@@ -129,7 +130,7 @@ fn numbers() -> impl Strategy<Value = Value> + Clone {
             }),
             3 => (casts, inner.clone(), 1_i128..=140)
                 .prop_map(|(op, left, bits)| operation(op, &left, &number(bits))),
-            // What p4c makes of arithmetic of a fixed width: a mask.
+            // A mask, as p4c emits it for arithmetic of fixed width.
             2 => (inner.clone(), 1_u32..=120)
                 .prop_map(|(left, bits)| operation("&", &left, &number((1 << bits) - 1))),
             1 => inner.clone().prop_map(|right| unary("~", &right)),
@@ -160,13 +161,13 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Bytes of a header with these fields.
+/// Returns the length in bytes of a header with these fields.
 fn bytes(fields: &[Width]) -> usize {
     let bits = fields.iter().map(|(width, _)| usize::from(*width));
     bits.sum::<usize>().div_ceil(8)
 }
 
-/// The fields of a header type, and what makes it a whole number of bytes.
+/// Declares the fields of a header type, with padding to whole bytes.
 fn declared(prefix: char, fields: &[Width]) -> Value {
     let named = fields.iter().enumerate();
     let mut declared: Vec<Value> = named
@@ -186,7 +187,7 @@ fn action(name: &str, id: usize, assignments: &[Assignment]) -> Value {
     json!({"name": name, "id": id, "runtime_data": [], "primitives": primitives})
 }
 
-/// A table without a key that runs an action.
+/// Declares a table without a key that runs an action.
 fn table(action: &str, id: usize, next: Option<&str>) -> Value {
     json!({
         "name": format!("t_{action}"), "id": id, "key": [], "match_type": "exact", "type": "simple",
@@ -199,7 +200,7 @@ fn table(action: &str, id: usize, next: Option<&str>) -> Value {
     })
 }
 
-/// The program in BMv2's JSON.
+/// Returns the program as BMv2 JSON.
 fn program(case: &Case) -> Value {
     let mut program: Value = serde_json::from_str(BASE).expect("it was compiled");
     program["header_types"][0]["fields"] = declared('m', &case.locals);
@@ -220,7 +221,7 @@ fn program(case: &Case) -> Value {
             "true_next": format!("t_{yes}"), "false_next": format!("t_{no}"),
         }));
     }
-    // Metadata is seen in the header at the end.
+    // At the end, combines metadata into the header to make it visible.
     let show: Vec<Assignment> = (0..LOCALS)
         .map(|local| (local, operation("^", &field(local), &field(FIELDS + local))))
         .collect();
@@ -233,7 +234,7 @@ fn program(case: &Case) -> Value {
     program
 }
 
-/// What left.
+/// The sent packets.
 #[derive(Default)]
 struct Sent(Vec<Vec<u8>>);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets in lanes when something goes wrong outside of them, or when they have to wait before egress.
+//! Packets in lanes when the sink or the feeding closure panics, or when packets wait before egress.
 
 mod cases;
 mod traces;
@@ -12,15 +12,15 @@ use sluice_engine::native::{Lanes, Native};
 use sluice_engine::{Admission, Arrival, Config, PacketIn, Queued, Sink};
 use sluice_program::DigestId;
 
-/// More than are gathered.
+/// More packets than the lanes can queue.
 const PACKETS: usize = 150;
 
-/// Takes so many packets, and panics at every further one.
+/// A sink that accepts `room` packets and panics at every further one.
 struct Limited {
     room: usize,
     taken: Vec<Vec<u8>>,
     panics: usize,
-    /// Packets that wait, if they are told to.
+    /// Packets that wait, if congestion is on.
     queued: VecDeque<Box<Queued>>,
 }
 
@@ -53,7 +53,7 @@ impl Sink for Limited {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// Gives the lanes a batch, packets that stay and packets that do not in turn; whether it came to its end.
+/// Processes a batch in which packets whose bytes stay alternate with copied ones. Returns false if it panicked.
 fn batch(
     lanes: &mut Lanes,
     bench: &mut Bench<Native>,
@@ -101,7 +101,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(!batch(&mut lanes, &mut bench, packets, &mut some));
         assert_eq!(some.panics, 1, "nothing is sent after a panic");
         assert_eq!(some.taken, all.taken[..room]);
-        // Whatever had come in was processed, and the engines' counters outlive their lanes.
+        // The engines' counters outlive their lanes and include all packets processed before the panic.
         let received = lanes.counters().received - before.received;
         assert!(received > room as u64 && received <= PACKETS as u64);
 
@@ -109,7 +109,7 @@ fn a_sink_that_panics_ends_its_batch_and_nothing_else() {
         assert!(batch(&mut lanes, &mut bench, packets, &mut again));
         assert_eq!(again.taken, all.taken, "after a panic at {room}");
     }
-    // Lanes may also go while some of them have ended.
+    // Lanes can also be dropped after a panic has ended some of them.
     assert!(!batch(
         &mut lanes,
         &mut bench,
@@ -131,7 +131,7 @@ fn who_gives_a_batch_and_panics_ends_it() {
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
-    // With no packet under way, some that wait, some in lanes.
+    // At the panic, no packet was fed, or some wait, or some are in lanes.
     for given in [0, 5, 70, PACKETS] {
         let mut some = Limited::new(usize::MAX);
         let side = bench.reader.pin();
@@ -178,7 +178,7 @@ fn packets_that_wait_before_egress_go_on_as_they_came() {
     assert!(waiting.taken.is_empty());
     assert_eq!(waiting.queued.len(), PACKETS);
     config.congestion.set(false);
-    // Others meanwhile, in the same buffers.
+    // Meanwhile other packets use the same buffers.
     assert!(batch(
         &mut lanes,
         &mut bench,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flows over the members of a group of next hops: as the weights say, in both engines alike.
+//! Distribution of flows over the members of a next-hop group: follows the weights, and is the same in both engines.
 
 mod cases;
 mod traces;
@@ -12,7 +12,7 @@ use sluice_tables::GroupMember;
 
 const FLOWS: u32 = 20_000;
 
-/// The next hop of each packet that left: the last byte of the MAC address that it went to.
+/// The next hop of each sent packet: the last byte of its destination MAC address.
 #[derive(Default)]
 struct NextHops(Vec<u8>);
 
@@ -24,7 +24,7 @@ impl Sink for NextHops {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// An engine with a route over a group.
+/// An engine with a route to a group.
 struct Router<E>(Bench<E>);
 
 impl<E: Runs> Router<E> {
@@ -36,7 +36,7 @@ impl<E: Runs> Router<E> {
         Self(bench)
     }
 
-    /// The next hop of each flow.
+    /// Returns the next hop of each flow.
     fn next_hops(&mut self) -> Vec<u8> {
         let bench = &mut self.0;
         let mut sent = NextHops::default();
@@ -54,7 +54,7 @@ impl<E: Runs> Router<E> {
         sent.0
     }
 
-    /// Writes the group anew; these next hops are in it, by the numbers that its members have.
+    /// Rewrites the group with only these members, given by their IDs.
     fn write(&mut self, present: &[u32], weights: &[u32]) {
         let profile = sluice_program::ProfileId(0);
         let mut group = self.0.store.view().groups(profile).remove(0);
@@ -75,7 +75,7 @@ fn run<E: Runs>(weights: &[u32]) -> Vec<u8> {
     Router::<E>::new(weights).next_hops()
 }
 
-/// Links that fail and come back, as a controller writes them: the group without some of its members.
+/// Simulates links that fail and recover: the controller writes the group without the members that failed.
 #[test]
 fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     let cases: [(&[u32], &[&[u32]]); 3] = [
@@ -108,7 +108,7 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
             for id in present {
                 let has = after.iter().filter(|hop| u32::from(**hop) == *id).count() as f64;
                 let due = f64::from(FLOWS * weights[*id as usize - 1]) / f64::from(total);
-                // Five standard deviations of what 20,000 random flows do.
+                // Five standard deviations for 20,000 random flows.
                 let bound = 5.0 * due.sqrt();
                 assert!(
                     (has - due).abs() < bound,
@@ -121,7 +121,7 @@ fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     }
 }
 
-/// Chi-square against the weights; the bounds are exceeded once in a thousand random hashes.
+/// Chi-square test against the weights. One in a thousand random hashes exceeds the bounds.
 #[test]
 fn flows_come_to_next_hops_as_their_weights_say() {
     let cases: [(&[u32], f64); 4] = [

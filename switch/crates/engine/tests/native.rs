@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The router's programs become machine code, all of them and nothing but.
+//! All programs of the router compile to native code completely; nothing falls back to the interpreter.
 
 use std::path::Path;
 use std::sync::Arc;

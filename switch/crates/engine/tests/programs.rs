@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every program in `switch/programs` does what its case files say.
+//! Every program in `switch/programs` behaves as its case file requires.
 //!
-//! A program is NAME.p4 with build/NAME.json; its cases are NAME.case. Another folder of the same
-//! shape can be given in SLUICE_PROGRAMS.
+//! A program is NAME.p4 with build/NAME.json; its cases are in NAME.case. The environment variable SLUICE_PROGRAMS
+//! selects another folder with the same layout.
 
 mod cases;
 
@@ -57,7 +57,7 @@ fn run_all<E: cases::Runs>(through_queues: bool) {
         let name = program.file_stem().expect("a file has a name");
         let json = folder.join("build").join(name).with_extension("json");
         let case = program.clone();
-        // A program that makes the engine panic must not hide the others.
+        // A panic in one program must not hide the results of the others.
         let result =
             std::panic::catch_unwind(|| cases::run_file::<E>(&json, &case, through_queues));
         match result {

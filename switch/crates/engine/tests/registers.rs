@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Register actions are atomic: several workers read, add and write the same cell, and no step is lost.
+//! Register actions are atomic: several workers increment the same cell, and no increment is lost.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
@@ -10,10 +10,10 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
 const WORKERS: usize = 2;
-/// Enough that they meet: without the lock this loses thousands on two cores.
+/// Enough packets for the workers to collide: without the lock, thousands of increments are lost on two cores.
 const PACKETS: usize = 100_000;
 
-/// The values that packets carry when they leave.
+/// The values in the sent packets.
 #[derive(Default)]
 struct Values(Vec<u32>);
 
@@ -26,7 +26,7 @@ impl Sink for Values {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// Sends packets that ask for cell 1 of `registers.p4` to be counted up.
+/// Processes packets that make `registers.p4` increment cell 1. Returns the values in the sent packets.
 fn count_up(store: &Store, start: &Barrier) -> Vec<u32> {
     let interpreter = Interpreter::new(store.shared_program().clone(), Config::default());
     let (mut switch, mut reader) = (Switch::new(interpreter), store.reader());

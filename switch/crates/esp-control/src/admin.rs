@@ -18,27 +18,27 @@ use sluice_unix_socket::{Access, SocketFile};
 use crate::command::{Command, Handle, now};
 use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
 
-/// Connections at a time.
+/// Limit for concurrent connections.
 const MAX_CONNECTIONS: usize = 16;
-/// A client that asks nothing for so long is disconnected, and one that does not read.
+/// Timeout after which a client that sends no request, or does not read, is disconnected.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ENDED: &str = "the engine has ended";
 
-/// State that requests need.
+/// State for serving requests.
 pub struct Admin {
     /// The engine.
     pub engine: Handle,
     /// Sequence numbers, which engines of one process share.
     pub reservations: Arc<Reservations>,
-    /// SAs that protect nothing are taken.
+    /// Accepts SAs that protect nothing.
     pub allow_no_integrity: bool,
 }
 
 /// Listens at a path, for its owner only.
 ///
 /// # Errors
-/// Says what stands in the way, and where.
+/// Describes the obstacle, with the path.
 pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let owner = Access {
         mode: 0o600,
@@ -50,10 +50,10 @@ pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 }
 
 impl Admin {
-    /// Checks and prepares an SA, and gives it to the engine.
+    /// Checks and prepares an SA, and adds it to the engine.
     ///
     /// # Errors
-    /// Says why not.
+    /// Describes the reason.
     pub fn add(&self, spec: SaSpec) -> Result<(), String> {
         spec.check(self.allow_no_integrity)?;
         let (direction, sa, spi, bundle) = (spec.direction, spec.sa, spec.spi, spec.bundle);
@@ -78,7 +78,7 @@ impl Admin {
                 .ask(|answer| Command::RemoveInbound(which.vrf, spi, answer)),
             _ => return Err("an outbound SA is named by sa, an inbound one by spi and vrf".into()),
         };
-        // Dropped here, and not by the worker.
+        // Order: dropped here, not by the worker.
         match removed.ok_or(ENDED)? {
             Some(_) => {
                 tracing::info!(?which, "SA deleted");
@@ -89,7 +89,7 @@ impl Admin {
     }
 
     fn answer(&self, line: &[u8]) -> Value {
-        // A parser's error may quote the line, so the client gets it and no log does.
+        // The parser's error may quote the line and its keys: it goes to the client, never to a log.
         let done = match serde_json::from_slice(line) {
             Err(error) => Err(format!("not a request: {error}")),
             Ok(Request::Add(spec)) => self.add(*spec),
@@ -118,10 +118,10 @@ impl Admin {
     }
 }
 
-/// Accepts connections for as long as the process lives, on a thread of its own.
+/// Accepts connections until the process ends, on a separate thread.
 ///
 /// # Errors
-/// The kernel's, if there is no thread.
+/// The kernel's, if the thread cannot be started.
 pub fn serve(listener: UnixListener, admin: Arc<Admin>) -> io::Result<()> {
     let accepting = thread::Builder::new().name("admin".into());
     accepting.spawn(move || accept(&listener, &admin))?;
@@ -135,7 +135,7 @@ fn accept(listener: &UnixListener, admin: &Arc<Admin>) {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection of `ctl`");
-                // Out of descriptors, say: not again at once.
+                // For example out of descriptors: pause before the next attempt.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from the admin socket to the thread that has the engine. Commands wait until that thread is between two batches,
-//! so no packet takes a lock.
+//! Commands from the admin socket to the engine's thread. That thread runs them between two batches, so no packet takes
+//! a lock.
 
 use std::io;
 use std::sync::Arc;
@@ -13,80 +13,81 @@ use serde::Serialize;
 use sluice_esp::Engine;
 use sluice_esp::engine::{CountersView, Sa, SaStatus, Totals};
 
-/// Nanoseconds since the machine started, time asleep included: the clock of lifetimes.
+/// Returns nanoseconds since boot, suspend included: the clock of lifetimes.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A request of another thread. SAs that end go back, to be dropped there.
+/// A request of another thread. SAs that end are returned to it, to be dropped there.
 pub enum Command {
-    /// Take an SA.
+    /// Add an SA.
     Add(Sa, Sender<Result<(), (Sa, String)>>),
-    /// Give an outbound SA back, by its number.
+    /// Remove and return an outbound SA, by its number.
     RemoveOutbound(u32, Sender<Option<Sa>>),
-    /// Give an inbound SA back, by its VRF and SPI.
+    /// Remove and return an inbound SA, by its VRF and SPI.
     RemoveInbound(u16, u32, Sender<Option<Sa>>),
-    /// Describe the engine.
+    /// Return the engine's status.
     Status(Sender<Status>),
-    /// Add up what the engine has counted.
+    /// Return the sums of the engine's counters.
     Totals(Sender<Totals>),
-    /// Look at the clock: SAs whose time is over give up their keys.
+    /// Check time limits: SAs that have reached a hard one erase their keys.
     Tick(Sender<()>),
     /// End the thread.
     Stop,
 }
 
-/// Describes an engine: its SAs, counters and port.
+/// Status of an engine: its SAs, counters and port.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// Its SAs.
     pub sas: Vec<SaStatus>,
-    /// Counts of packets that met no SA.
+    /// Counters of packets without an SA.
     pub others: CountersView,
-    /// Its frames.
+    /// Frame counters of its port.
     pub port: Frames,
 }
 
-/// Counts of frames, as the engine sees them.
+/// Frame counters from the engine's side.
 #[derive(Debug, Serialize)]
 pub struct Frames {
-    /// From the switch.
+    /// Frames received from the switch.
     pub received: u64,
-    /// From the switch, and lost before the engine.
+    /// Frames from the switch that were lost before the engine.
     pub receive_dropped: u64,
-    /// To the switch.
+    /// Frames sent to the switch.
     pub sent: u64,
-    /// For the switch, and lost.
+    /// Frames for the switch that were lost.
     pub send_dropped: u64,
 }
 
-/// Reaches the thread that has the engine.
+/// Sends commands to the engine's thread.
 #[derive(Clone)]
 pub struct Handle {
     commands: Sender<Command>,
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The end of that thread.
+/// The receiving end, on the engine's thread.
 pub struct Commands(Receiver<Command>);
 
-/// Makes both ends. `wake` ends the wait of the thread that has the engine.
+/// Creates both ends. `wake` interrupts the wait of the engine's thread.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    // Not bounded: a bounded channel keeps the commands behind a `Stop` for as long as it has senders, and whoever asked
-    // would wait for ever. An unbounded one drops them with its receiver. Each thread that asks has one command in it.
+    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as it has senders, and their
+    // clients would wait forever. An unbounded one drops them with its receiver. Each client thread has at most one
+    // command in it.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))
 }
 
-/// How often SAs look at the clock where no packet comes.
+/// Time between two checks of lifetimes without packets.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Has the engine look at the clock for as long as there is one, then calls `ended`. On a thread of its own.
+/// Starts a thread that sends ticks until the engine has ended, then calls `ended`.
 ///
 /// # Errors
-/// The kernel's, if there is no thread.
+/// The kernel's, if the thread cannot be started.
 pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let ticking = thread::Builder::new().name("esp-clock".into());
     ticking.spawn(move || {
@@ -99,7 +100,7 @@ pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result
 }
 
 impl Handle {
-    /// Has a command done, and returns the answer; none if the engine has ended.
+    /// Sends a command and waits for the answer; returns None if the engine has ended.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = bounded(1);
         self.commands.send(command(answer)).ok()?;
@@ -107,7 +108,7 @@ impl Handle {
         answered.recv().ok()
     }
 
-    /// Has the engine's thread end.
+    /// Makes the engine's thread end.
     pub fn stop(&self) {
         if self.commands.send(Command::Stop).is_ok() {
             (self.wake)();
@@ -116,12 +117,12 @@ impl Handle {
 }
 
 impl Commands {
-    /// Whether none waits.
+    /// Returns whether no command is waiting.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Does all commands that wait; false to end. `frames` counts those of the engine's port.
+    /// Runs all waiting commands; returns false to end the thread. `frames` reads the port's frame counters.
     pub fn serve(&self, engine: &mut Engine, now: u64, frames: impl Fn() -> Frames) -> bool {
         while let Ok(command) = self.0.try_recv() {
             if !obey(command, engine, now, &frames) {
@@ -132,7 +133,7 @@ impl Commands {
     }
 }
 
-/// Does a command; false to end. Where the client has gone, its answer is dropped.
+/// Runs a command; returns false to end the thread. If the client has gone, the answer is dropped.
 fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> Frames) -> bool {
     match command {
         Command::Add(sa, answer) => drop(answer.send(engine.add(sa))),

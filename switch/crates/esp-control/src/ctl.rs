@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client: gives SAs to an engine that runs, ends them, shows them.
+//! The client: adds, ends and shows SAs of a running engine.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -43,11 +43,11 @@ pub enum Command {
     },
 }
 
-/// Asks the engine whose admin socket this is, and prints what is answered. Has [`crate::hardening::no_core`] called
-/// before: keys pass through.
+/// Sends a command to the engine of this admin socket, and prints the answer. The caller must have called
+/// [`crate::hardening::no_core`] before, because keys pass through.
 ///
 /// # Errors
-/// The engine is not there, or refuses.
+/// The engine does not run, or refuses.
 pub fn run(socket: &Path, command: Command) -> anyhow::Result<()> {
     let mut connection = Connection::open(socket)?;
     match command {
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
-        // Its whole room at once: keys are in it.
+        // Allocates the full size at once, because the line has keys in it: growing would leave copies.
         let mut line = Zeroizing::new(Vec::with_capacity(MAX_REQUEST));
         serde_json::to_writer(&mut *line, request)?;
         line.push(b'\n');
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-/// One line for each SA, and one below it for each reason that packets were dropped for.
+/// Prints one line for each SA, and below it one for each reason of drops.
 fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gives up core files and tracing by others.
+//! Disables core files, and tracing by other processes.
 
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Keys are in memory: no core file, and nobody without privileges reads it through /proc or ptrace.
+/// Keeps keys in memory private: no core file, and no access through /proc or ptrace without privileges.
 ///
 /// # Errors
 /// The kernel's.
@@ -14,6 +14,6 @@ pub fn no_core() -> Result<(), Errno> {
         maximum: Some(0),
     };
     setrlimit(Resource::Core, none)?;
-    // A core file that is piped to a program does not mind the limit.
+    // A core file that is piped to a program ignores the limit.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How an ESP engine is administered, wherever it runs: SAs come and go over a Unix socket, and are shown without their
-//! keys.
+//! Administration of an ESP engine, wherever it runs: adds and deletes SAs over a Unix socket, and shows them without
+//! their keys.
 //!
 //! ```text
 //!   ctl ──► Unix socket ──► admin (a thread for each connection): prepares SAs, writes their numbers to disk
-//!                             │ commands, done between batches
+//!                             │ commands, run between batches
 //!                             ▼
-//!                           the thread that has the engine
+//!                           the engine's thread
 //! ```
 //!
 //! * [`protocol`]: requests as JSON lines
 //! * [`admin`]: the server of a socket
-//! * [`command`]: the way from there to the engine's thread
+//! * [`command`]: commands to the engine's thread
 //! * [`ctl`]: the client, as a command line
 //! * [`sas`]: files of SAs
-//! * [`hardening`]: no core file, no tracing by others
+//! * [`hardening`]: no core file, no tracing by other processes
 //!
 //! Depends on esp and unix-socket; knows no interface and no pipeline. Promises: a key is in no answer, log or
-//! command line; buffers that held one are erased; a request that is refused changes nothing.
+//! command line; buffers that held a key are erased; a refused request changes nothing.
 
 pub mod admin;
 pub mod command;

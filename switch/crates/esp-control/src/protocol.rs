@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The admin socket's protocol: one JSON document a line, a request and its answer.
 //!
-//! JSON and not gRPC, because keys pass here: a line lies in one buffer, which is erased, while messages of generated code
-//! are copied between buffers that nobody clears.
+//! JSON and not gRPC, because keys pass here: a line lies in one buffer, which is erased. Messages of generated code
+//! are copied between buffers that are never cleared.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use sluice_esp::spec::{Direction, SaSpec};
 use zeroize::{Zeroize, Zeroizing};
 
-/// The longest line of a request.
+/// Limit in bytes for the line of a request.
 pub const MAX_REQUEST: usize = 16 << 10;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Take an SA.
+    /// Add an SA.
     Add(Box<SaSpec>),
-    /// End an SA.
+    /// Delete an SA.
     Delete(Which),
-    /// Say what there is.
+    /// Return the engine's status.
     Status {},
 }
 
-/// An SA that there is: outbound by its number, inbound by VRF and SPI.
+/// Names an existing SA: outbound by its number, inbound by VRF and SPI.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Which {
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
     /// Its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,17 +42,17 @@ pub struct Which {
     pub vrf: u16,
 }
 
-/// Lines from a socket, in a buffer that is erased behind them.
+/// Reads lines from a socket into a buffer that is erased after each line.
 pub struct Lines<R> {
     from: R,
     buffer: Zeroizing<Vec<u8>>,
     filled: usize,
-    /// Bytes of the line that was given last.
+    /// Length in bytes of the line that was returned last.
     given: usize,
 }
 
 impl<R: Read> Lines<R> {
-    /// Lines of at most `longest` bytes.
+    /// Creates a reader of lines of at most `longest` bytes.
     pub fn new(from: R, longest: usize) -> Self {
         Self {
             from,
@@ -62,10 +62,10 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next line without its end; none at the end of the stream.
+    /// Returns the next line without its end; None at the end of the stream.
     ///
     /// # Errors
-    /// The stream's; the line is too long, or cut off.
+    /// The stream's; the line is too long, or truncated.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.buffer.copy_within(self.given..self.filled, 0);
         let rest = self.filled - self.given;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of SAs: a JSON object, or a list of them. Key files are named relative to the file that names them.
+//! Files of SAs: a JSON object, or a list of them. Paths of key files are relative to the file that names them.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use anyhow::{Context, anyhow, bail};
 use sluice_esp::SaSpec;
 use zeroize::Zeroizing;
 
-/// The largest file: ten thousand SAs.
+/// Size limit of a file: ten thousand SAs.
 const MAX_FILE: u64 = 8 << 20;
 
-/// Reads the SAs of a file, `-` for standard input, with the keys that it names.
+/// Reads the SAs of a file, `-` for standard input, with the keys from the files that it names.
 ///
 /// # Errors
-/// Says what is wrong, without a key. A file with keys in it must be its owner's alone.
+/// Describes the problem without any key. A file that contains keys must be readable by its owner only.
 pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     if path == Path::new("-") {
         let text = read_all(io::stdin().lock(), 1 << 20)?;
@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     Ok(specs)
 }
 
-/// Reads into a buffer that has its whole room at once, so that no copies are left behind.
+/// Reads into a buffer that is allocated in full at once, so that no copies of keys are left behind.
 fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     if length > MAX_FILE {
         bail!("larger than {MAX_FILE} bytes");

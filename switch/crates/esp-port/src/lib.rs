@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ESP engine as a port inside the switch: frames that the pipeline sends to the port are encrypted or decrypted, and
-//! come in by it again.
+//! received from it again.
 //!
 //! ```text
 //!   worker 0 ── Transmitter ─► queue 0 ─┐
@@ -9,15 +9,20 @@
 //!                 sluice-esp-control ───┴─────┘ commands, between batches
 //! ```
 //!
-//! The worker that receives from the port runs the engine, when it asks the port for a batch. Sending to the port only puts
-//! a copy into a queue: nothing recurs, whatever the pipeline does with what comes back.
+//! The worker that receives from the port runs the engine when it polls the port for a batch. Sending to the port only
+//! copies a frame into a queue, so there is no recursion, whatever the pipeline does with the results.
 //!
-//! Locks: one for each queue, taken once a batch by its worker and once a batch by the receiving one, for a copy or an
-//! exchange of two buffers. Nobody holds two, and nobody waits or calls out while holding one, so there is no deadlock.
+//! Locks: one for each queue, taken once a batch by its worker and once a batch by the receiving worker, to copy frames
+//! or to swap two buffers. Invariant: no thread holds two of them, or waits or calls out while it holds one. So
+//! there is no deadlock.
 //!
-//! Depends on esp, esp-control and ports. Promises: no packet allocates; queues are bounded, and frames that find no room
-//! are dropped and counted (`tx_queue_full` of the port); frames come back in the order in which a worker sent them; an
-//! engine that panics ends with all its keys and leaves nothing but drops (`tx_link_down`), and the switch goes on.
+//! Depends on esp, esp-control and ports. Promises:
+//!
+//! * No packet allocates.
+//! * Queues are bounded; frames that find a queue full are dropped and counted (`tx_queue_full` of the port).
+//! * Frames come back in the order in which a worker sent them.
+//! * An engine that panics is dropped with all its keys, and the port drops all frames (`tx_link_down`). The switch
+//!   goes on.
 
 mod queue;
 mod receiver;
@@ -34,17 +39,17 @@ use crate::queue::Queues;
 pub use crate::receiver::EngineReceiver;
 pub use crate::transmitter::EngineTransmitter;
 
-/// Both halves of the port, and the way to its engine.
+/// Both halves of the port, and the handle of its engine.
 pub struct EnginePort {
-    /// The half that has the engine.
+    /// The receiving half, which runs the engine.
     pub receiver: EngineReceiver,
-    /// One for each worker.
+    /// The sending halves, one for each worker.
     pub transmitters: Vec<EngineTransmitter>,
-    /// Reaches the engine.
+    /// Sends commands to the engine.
     pub engine: Handle,
 }
 
-/// Makes a port with an engine without SAs, for a device with so many workers.
+/// Creates a port whose engine has no SAs, for a device with this number of workers.
 ///
 /// # Errors
 /// The kernel's.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames on their way to the engine: a bounded queue for each worker.
+//! Frames for the engine: a bounded queue for each worker.
 //!
-//! A queue is a buffer. A worker fills one of its own, and exchanges it with the queue's when that is empty, else copies;
-//! the receiving worker exchanges the queue's with an empty one.
+//! A queue is a buffer. A worker fills a buffer of its own. It swaps this with the queue's if that is empty, else it
+//! copies the frames. The receiving worker swaps the queue's buffer with an empty one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use sluice_ports::MAX_FRAME;
 
 use crate::signal::Signal;
 
-/// Frames that a buffer holds.
+/// Capacity of a buffer in frames.
 pub(crate) const FRAMES: usize = 2048;
-/// Bytes that a buffer holds: several of the longest frames.
+/// Capacity of a buffer in bytes: several of the longest frames.
 pub(crate) const BYTES: usize = 1 << 20;
 
 const _: () = assert!(BYTES > 2 * MAX_FRAME);
 
-/// Frames one behind the other. Memory that no frame was in is not touched.
+/// Frames stored one behind the other. Memory beyond the largest fill is never touched.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     used: usize,
-    /// Where each frame ends.
+    /// End offset of each frame.
     ends: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ impl Buffer {
         self.ends.clear();
     }
 
-    /// Copies a frame; false if there is no room.
+    /// Copies a frame; returns false if there is no room.
     pub(crate) fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let end = self.used + headers.len() + payload.len();
         let room = self.bytes.get_mut(self.used..end);
@@ -77,11 +77,11 @@ pub(crate) struct Moved {
     pub(crate) bytes: usize,
 }
 
-/// See the module.
+/// The queues of all workers: see the module.
 pub(crate) struct Queues {
     by_worker: Box<[Mutex<Buffer>]>,
     pub(crate) signal: Signal,
-    /// There is no engine any more.
+    /// The engine has ended.
     ended: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Queues {
         })
     }
 
-    /// Moves a worker's frames to its queue; returns those that there was room for.
+    /// Moves a worker's frames to its queue and drops those without room; returns the moved ones.
     pub(crate) fn offer(&self, worker: usize, frames: &mut Buffer) -> Moved {
         let mut moved = Moved {
             frames: frames.len(),
@@ -118,8 +118,8 @@ impl Queues {
         moved
     }
 
-    /// Exchanges an empty buffer for the frames of the first worker that has some, `from` being the first one asked;
-    /// returns the next to ask.
+    /// Swaps an empty buffer with the first queue that has frames, in round robin from worker `from`. Returns the
+    /// worker to begin with next, or None if all queues are empty.
     pub(crate) fn take(&self, from: usize, empty: &mut Buffer) -> Option<usize> {
         let workers = self.by_worker.len();
         let mut turn = (0..workers).map(|turn| (from + turn) % workers);
@@ -133,7 +133,7 @@ impl Queues {
         })
     }
 
-    /// Notes that there is no engine any more.
+    /// Records that the engine has ended.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

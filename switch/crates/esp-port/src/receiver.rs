@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receiving half: has the engine, which serves frames when a worker asks for a batch.
+//! The receiving half: runs the engine, which serves frames when a worker polls for a batch.
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,27 +11,27 @@ use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receive
 
 use crate::queue::{Buffer, Queues};
 
-/// Batches that are served at a time, so that a worker takes as many frames from here as from any port.
+/// Batches served at a time, so that a worker gets as many frames from here as from any port.
 const BATCHES: usize = 4;
 
-/// See the module.
+/// The receiving half: see the module.
 pub struct EngineReceiver {
     port: PortId,
     queues: Arc<Queues>,
-    /// None once it has failed.
+    /// None after the engine has failed or ended.
     running: Option<Running>,
     /// Frames that were taken from a queue.
     taken: Buffer,
-    /// The next of them.
+    /// Index of the next frame in `taken`.
     next: usize,
-    /// The queue to ask next.
+    /// The queue to poll next.
     turn: usize,
-    /// Frames that are served, and then their answers.
+    /// Frames being served, replaced by their answers.
     batches: [Batch; BATCHES],
     counters: Arc<PortCounters>,
 }
 
-/// An engine, and what it is told. Both end together, so that who asks learns of the end.
+/// An engine and its commands. Both are dropped together, so that waiting clients learn of the end.
 struct Running {
     engine: Engine,
     commands: Commands,
@@ -59,12 +59,12 @@ impl EngineReceiver {
         }
     }
 
-    /// Does what was asked for and serves up to `budget` frames; returns how many there were.
+    /// Runs the waiting commands and serves up to `budget` frames; returns the number of frames.
     fn serve(&mut self, budget: usize) -> usize {
         self.guarded(|this| this.serve_batch(budget))
     }
 
-    /// Ends the engine should `work` panic. Nothing of the batch is left then.
+    /// Runs `work`, and ends the engine if it panics. Drops the batch then.
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> usize) -> usize {
         self.forget();
         let done = catch_unwind(AssertUnwindSafe(|| work(self)));
@@ -105,18 +105,18 @@ impl EngineReceiver {
             if batch.is_empty() {
                 break;
             }
-            // A drop is counted by the engine.
+            // The engine counts drops.
             engine.process_batch(batch, now());
         }
         served
     }
 
-    /// Forgets the frames that were served last.
+    /// Clears the frames that were served last.
     fn forget(&mut self) {
         self.batches.iter_mut().for_each(Batch::clear);
     }
 
-    /// Ends the engine.
+    /// Drops the engine and its frames.
     fn end(&mut self) {
         self.queues.end();
         self.forget();
@@ -126,7 +126,7 @@ impl EngineReceiver {
     }
 }
 
-/// The port's frames, as the engine sees them.
+/// Converts the port's counters to the engine's point of view.
 fn frames(read: PortStatistics) -> Frames {
     Frames {
         received: read.tx_packets,
@@ -140,7 +140,7 @@ impl Receiver for EngineReceiver {
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
         let mut served = self.serve(budget);
         if served == 0 && self.queues.signal.lower() {
-            // What came meanwhile did not raise it.
+            // Frames that arrived before the lowering did not raise the signal again.
             served = self.serve(budget);
         }
         let (mut answers, mut bytes) = (0, 0);
@@ -161,7 +161,7 @@ impl Receiver for EngineReceiver {
 }
 
 impl Drop for EngineReceiver {
-    /// The port was removed, or the switch ends.
+    /// Ends the engine: the port was removed, or the switch ends.
     fn drop(&mut self) {
         self.end();
     }

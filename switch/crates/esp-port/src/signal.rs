@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A descriptor that is readable while something waits, raised and lowered without a system call in most cases.
+//! A descriptor that is readable while frames or commands wait. In most cases it is raised and lowered without a system
+//! call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_ports::poller::Waker;
 
-/// See the module.
+/// The descriptor: see the module.
 pub(crate) struct Signal {
     waker: Waker,
     raised: AtomicBool,
@@ -21,17 +22,17 @@ impl Signal {
         })
     }
 
-    /// Makes the descriptor readable, if it is not yet or will not be at once.
+    /// Makes the descriptor readable, unless it already is or is being made so.
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Ordering::AcqRel) {
             self.waker.wake();
         }
     }
 
-    /// Makes the descriptor unreadable; true if that was done. The caller looks again then: who raised it meanwhile has
-    /// not made it readable.
+    /// Makes the descriptor unreadable; returns true if it was readable. The caller must then check again for work:
+    /// calls of `raise` in between had no effect.
     pub(crate) fn lower(&self) -> bool {
-        // Raised and not readable yet: it will be, and is lowered then.
+        // If it is raised but not readable yet, it will become so, and a later call lowers it.
         let lowered = self.raised.load(Ordering::Acquire) && self.waker.reset();
         if lowered {
             self.raised.swap(false, Ordering::AcqRel);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sending half of a worker: puts frames into its queue.
+//! The sending half of a worker: copies frames into its queue.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use sluice_ports::{MAX_FRAME, PortCounters, SendDrop, Transmitter};
 
 use crate::queue::{Buffer, Queues};
 
-/// See the module.
+/// A worker's sending half: see the module.
 pub struct EngineTransmitter {
     queues: Arc<Queues>,
     worker: usize,
-    /// Frames that have not been flushed.
+    /// Frames not flushed yet.
     frames: Buffer,
     counters: Arc<PortCounters>,
 }
@@ -26,7 +26,7 @@ impl EngineTransmitter {
         }
     }
 
-    /// Moves what was pushed to the queue.
+    /// Moves the pushed frames to the queue.
     fn hand_over(&mut self) {
         let pushed = self.frames.len();
         if pushed == 0 {
@@ -56,10 +56,10 @@ impl Transmitter for EngineTransmitter {
         }
         if !self.frames.push(headers, payload) {
             self.hand_over();
-            // It is empty now, and takes every frame that is not too long.
+            // The buffer is empty now, and accepts every frame that is not too long.
             self.frames.push(headers, payload);
         }
-        // What finds no room is dropped: nothing waits for the engine.
+        // Frames without room are dropped: no worker waits for the engine.
         true
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-esp`: the ESP engine on a network interface. `sluice-esp ctl ...` gives SAs to one that runs, and asks it.
+//! `sluice-esp`: the ESP engine on a network interface. `sluice-esp ctl ...` adds SAs to a running one, and queries it.
 //!
 //! ```text
 //!   interface ──► worker (one thread: Engine) ──► interface
@@ -7,8 +7,8 @@
 //!   Unix socket ──► sluice-esp-control
 //! ```
 //!
-//! Keys come over the socket, which is its owner's alone, or from files that are; never by the command line. The process
-//! writes no core file and cannot be traced.
+//! Keys come over the socket, which only its owner can open, or from files that only their owner can read; never by the
+//! command line. The process writes no core file and cannot be traced.
 
 mod link;
 mod options;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Parser;
 use sluice_esp_control::ctl::Command;
 
-/// Where the engine listens unless told otherwise.
+/// Default path of the admin socket.
 pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
 
-/// The version, and what it was built from (build.rs).
+/// The version, and the commit of the build (build.rs).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From options to a running engine, and back.
+//! Starts an engine from the options, and ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ enum Event {
     WorkerEnded,
 }
 
-/// Sends [`Event::WorkerEnded`] when the worker's thread leaves its work, by an error or by a panic too.
+/// Sends [`Event::WorkerEnded`] when the worker's thread ends, by an error or a panic too.
 struct EndNotice(Sender<Event>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // A full channel holds a signal to stop, and then nobody listens.
+        // A full channel holds a signal to stop; this event is not needed then.
         let _ = self.0.try_send(Event::WorkerEnded);
     }
 }
@@ -45,11 +45,11 @@ impl Drop for EndNotice {
 /// Runs the engine until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What stands in its way.
+/// Describes the obstacle.
 pub(crate) fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log();
-    // Before any thread starts: signals, and what takes privileges.
+    // Order: signals, and steps that need privileges, come before any thread starts.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
     let named = || options.interface.clone();
@@ -58,7 +58,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     let (listener, _socket) =
         admin::listen(&options.admin).with_context(|| options.admin.display().to_string())?;
     let specs = options.sas.as_deref().map(sas::read).transpose()?;
-    // The port's become effective only while it is checked or given back.
+    // The port's capabilities become effective only while it is checked or given back.
     privilege::keep_only(privilege::NEEDED, CapabilitySet::empty())
         .context("giving up capabilities")?;
     let reservations = Reservations::open(directory)
@@ -103,7 +103,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     join(moving)
 }
 
-/// Logs to standard error, or to the journal behind it: what is worth knowing, unless `RUST_LOG` says otherwise.
+/// Sets up logging to standard error, or to the journal behind it, at level info unless `RUST_LOG` says otherwise.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     match Journal::behind_standard_error("sluice-esp") {
@@ -112,7 +112,7 @@ fn log() {
     }
 }
 
-/// Starts the worker's thread, which sends an event when its work has ended.
+/// Starts the worker's thread, which sends an event when it ends.
 fn start(
     events: Sender<Event>,
     work: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -127,14 +127,14 @@ fn start(
 /// Waits for the worker's thread.
 ///
 /// # Errors
-/// The worker's, or that it has panicked.
+/// The worker's error, or that it has panicked.
 fn join(moving: JoinHandle<io::Result<()>>) -> anyhow::Result<()> {
     let result = moving.join();
     result.map_err(|_| anyhow!("the worker has panicked"))??;
     Ok(())
 }
 
-/// Gives the service manager signs of life for as long as the worker answers. On a thread of its own.
+/// Sends keep-alives to the service manager as long as the worker answers, on a separate thread.
 fn keep_informed(manager: Arc<ServiceManager>, engine: Handle) -> io::Result<()> {
     let Some(interval) = manager.interval() else {
         return Ok(());
@@ -155,9 +155,9 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Why a process ends whose worker does `work`.
+    /// Returns why a process ends whose worker runs `work`.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // As in a process that runs, another sender stays alive.
+        // As in a running process, another sender stays alive.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that moves packets. It alone has the engine, so no packet takes a lock; other threads send commands, which
-//! are done between batches.
+//! The thread that moves packets. Only this thread has the engine, so no packet takes a lock. Other threads send
+//! commands, which run between batches.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,10 +14,10 @@ use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortCounters, PortStatistics, Receiver, Transmitter, privilege};
 
-/// How often SAs look at the clock without a packet, in nanoseconds.
+/// Time in nanoseconds between two checks of lifetimes without packets.
 const TICK: u64 = 1_000_000_000;
 
-/// The interface's frames.
+/// Converts the port's counters to the engine's point of view.
 fn frames(read: PortStatistics) -> Frames {
     Frames {
         received: read.rx_packets,
@@ -27,7 +27,7 @@ fn frames(read: PortStatistics) -> Frames {
     }
 }
 
-/// The worker's own side.
+/// State of the worker's thread.
 pub(crate) struct Worker {
     engine: Engine,
     receiver: RingReceiver,
@@ -43,7 +43,7 @@ const PORT_TOKEN: u64 = 0;
 const WAKER_TOKEN: u64 = 1;
 
 impl Worker {
-    /// Opens both halves of an interface.
+    /// Opens both halves of an interface; returns the worker and the handle of its engine.
     ///
     /// # Errors
     /// The kernel's.
@@ -73,10 +73,10 @@ impl Worker {
         Ok((worker, handle))
     }
 
-    /// Moves packets until told to stop.
+    /// Moves packets until a command stops it.
     ///
     /// # Errors
-    /// The kernel's, from waiting.
+    /// The kernel's errors of waiting.
     pub(crate) fn run(mut self) -> io::Result<()> {
         privilege::renounce();
         let mut ticked = now();

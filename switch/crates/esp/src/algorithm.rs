@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The algorithms that an SA may have, and the sizes that follow from them.
+//! The algorithms of an SA, and the sizes that follow from them.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum Algorithm {
     /// No encryption (RFC 2410), HMAC-SHA-256-128.
     #[serde(rename = "null-hmac-sha-256-128")]
     NullHmacSha256,
-    /// Neither encryption nor integrity: for benchmarks, where it is allowed by name.
+    /// Neither encryption nor integrity: for benchmarks, and only if allowed by option.
     #[serde(rename = "null-without-integrity")]
     NullWithoutIntegrity,
 }
@@ -42,7 +42,7 @@ pub const ALGORITHMS: [Algorithm; 7] = [
 ];
 
 impl Algorithm {
-    /// Bytes of the encryption key; for an AEAD with its salt of 4 bytes at the end, as RFC 4106 has its keying material.
+    /// Bytes of the encryption key. An AEAD's ends with its salt of 4 bytes, as the keying material of RFC 4106 does.
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Gcm => 16 + 4,
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the integrity key; 0 where there is none of its own.
+    /// Bytes of the separate integrity key; 0 if there is none.
     pub fn integrity_key_len(self) -> usize {
         match self {
             Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 | Self::NullHmacSha256 => 32,
@@ -78,7 +78,7 @@ impl Algorithm {
         }
     }
 
-    /// Payload and trailer are padded to a multiple of this.
+    /// Block size in bytes: payload and trailer are padded to a multiple of it.
     pub fn block(self) -> usize {
         match self {
             Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 16,

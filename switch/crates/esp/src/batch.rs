@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that are served together, each in a slot of its own that has room for headers before it and for a trailer
-//! behind it. So a packet is encrypted and decrypted where it is.
+//! Frames that are served together, each in a slot with headroom for headers and tailroom for a trailer. So packets are
+//! encrypted and decrypted in place.
 
 use crate::counters::Drop;
 use crate::engine::MAX_OUTPUT;
 use crate::shim::PACKET;
 
-/// Frames of a batch at most.
+/// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
 
-/// Room before a frame: more than the longest headers, and such that the packet behind the shim begins a cache line.
+/// Headroom of a frame: more than the longest headers. It aligns the packet behind the shim to a cache line.
 pub(crate) const HEADROOM: usize = 128 - PACKET;
 const LINE: usize = 64;
-/// Bytes of a slot. An odd number of cache lines, so that the frames of a batch lie in different sets of the caches.
+/// Bytes of a slot. An odd number of cache lines, so that the frames of a batch fall into different cache sets.
 pub(crate) const SLOT: usize = 1_045 * LINE;
 
 const _: () = assert!(SLOT / LINE % 2 == 1 && SLOT >= HEADROOM + 128 + MAX_OUTPUT);
 
-/// A frame within the slot that it may use.
+/// A frame within its slot.
 pub struct Frame<'a> {
     /// The slot.
     pub(crate) slot: &'a mut [u8],
@@ -26,22 +26,22 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.slot[self.start..self.end]
     }
 }
 
-/// What became of a frame.
+/// Outcome of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not served yet.
+    /// The frame has not been served yet.
     Waiting,
-    /// The slot has the answer.
+    /// The slot holds the answer.
     Answered,
-    /// The engine keeps what it was: a fragment of a datagram that is not complete.
+    /// The engine keeps the frame: a fragment of a datagram that is not complete.
     Held,
-    /// It was dropped, and counted.
+    /// The frame was dropped, and counted.
     Dropped(Drop),
 }
 
@@ -52,10 +52,10 @@ struct Slot {
     outcome: Outcome,
 }
 
-/// Up to [`BATCH`] frames, and then their answers. Made once, and used again and again.
+/// Up to [`BATCH`] frames, replaced by their answers. Created once and reused.
 pub struct Batch {
     memory: Vec<u8>,
-    /// Where the first slot begins, at a cache line.
+    /// Offset of the first slot, at a cache line.
     first: usize,
     slots: [Slot; BATCH],
     count: usize,
@@ -80,28 +80,28 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Frames in it.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// No frame is in it.
+    /// Returns whether there is no frame in the batch.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// No further frame fits into it.
+    /// Returns whether no further frame fits.
     pub fn is_full(&self) -> bool {
         self.count == BATCH
     }
 
-    /// Forgets all frames and answers.
+    /// Removes all frames and answers.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Copies a frame into the next slot; its bytes may come in two parts. False if the batch is full. A frame that is
-    /// longer than any IP packet behind a shim is cut, and dropped as malformed when it is served.
+    /// Copies a frame, given in one or two parts, into the next slot. Returns false if the batch is full. Truncates a
+    /// frame that is longer than any IP packet behind a shim; it is dropped as malformed when it is served.
     pub fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let Some(room) = self.room() else {
             return false;
@@ -115,8 +115,8 @@ impl Batch {
         true
     }
 
-    /// The memory that the next frame may be written into, of [`MAX_OUTPUT`] bytes; [`Batch::commit`] adds it then. None
-    /// if the batch is full.
+    /// Returns memory for the next frame, [`MAX_OUTPUT`] bytes; [`Batch::commit`] then adds the frame. Returns None if
+    /// the batch is full.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.is_full() {
             return None;
@@ -137,12 +137,12 @@ impl Batch {
         }
     }
 
-    /// What became of a frame, by its place in the batch.
+    /// Returns the outcome of a frame, by its index in the batch.
     pub fn outcome(&self, place: usize) -> Outcome {
         self.slots[..self.count][place].outcome
     }
 
-    /// The answers, in the order of the frames that they answer.
+    /// Iterates over the answers, in the order of their frames.
     pub fn answers(&self) -> impl Iterator<Item = &[u8]> {
         let slots = self.slots[..self.count].iter().enumerate();
         slots
@@ -150,7 +150,7 @@ impl Batch {
             .map(|(place, slot)| &self.slot(place)[slot.start..slot.end])
     }
 
-    /// The frame of a place.
+    /// Returns the frame of an index.
     #[inline]
     pub(crate) fn frame(&mut self, place: usize) -> Frame<'_> {
         let Slot { start, end, .. } = self.slots[place];
@@ -162,7 +162,7 @@ impl Batch {
         }
     }
 
-    /// Notes that a frame is of another length now.
+    /// Sets the end of a frame whose length has changed.
     pub(crate) fn set_end(&mut self, place: usize, end: usize) {
         self.slots[place].end = end;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encrypts and decrypts ESP packets in place. A packet is header, IV, payload with trailer, ICV (RFC 4303, 2).
 //!
-//! The IV of an AEAD is the 64-bit sequence number, also without ESN, where its upper half is zero. So a nonce is unique
-//! if the sequence number is, which [`crate::reservation`] sees to. The IV of AES-CBC is random.
+//! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So a nonce is unique if the
+//! sequence number is, which [`crate::reservation`] ensures. The IV of AES-CBC is random.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ const SALT: usize = 4;
 const REFUSED: &str = "the library refuses the key";
 const CBC_BLOCK: usize = 16;
 
-/// An algorithm with its keys. The library erases them when this is dropped.
+/// An algorithm with its keys. The library erases the keys on drop.
 pub struct Cipher {
     algorithm: Algorithm,
     /// Sequence numbers have 64 bits.
@@ -51,10 +51,10 @@ struct CbcKeys {
 }
 
 impl Cipher {
-    /// Takes keys whose lengths are those of the algorithm.
+    /// Creates a cipher from keys of the algorithm's lengths.
     ///
     /// # Errors
-    /// Says which length is wrong.
+    /// Describes the wrong length.
     pub fn new(
         algorithm: Algorithm,
         key: &Key,
@@ -114,16 +114,16 @@ impl Cipher {
         }
     }
 
-    /// The algorithm.
+    /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Encrypts a packet whose header, payload and trailer are in place; writes IV and ICV. A sequence number must be
-    /// used once only.
+    /// Encrypts a packet whose header, payload and trailer are in place; writes IV and ICV. Use each sequence number
+    /// only once.
     ///
     /// # Errors
-    /// The library's, as a drop. The packet must not be sent then.
+    /// A failure of the library, as a drop. The packet must not be sent then.
     pub fn seal(&mut self, sequence: u64, packet: &mut [u8]) -> Result<(), Drop> {
         let failed = |_| Drop::EncryptionFailed;
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
@@ -166,11 +166,11 @@ impl Cipher {
         }
     }
 
-    /// Checks and decrypts a packet; returns where payload and trailer are. `sequence` is the whole number that the
-    /// header's lower half stands for.
+    /// Checks and decrypts a packet; returns the range of payload and trailer. `sequence` is the full sequence number,
+    /// of which the header has the lower half.
     ///
     /// # Errors
-    /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The packet's bytes are of no use then.
+    /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The packet's bytes are undefined then.
     pub fn open(&mut self, sequence: u64, packet: &mut [u8]) -> Result<Range<usize>, Drop> {
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
         let text = HEADER + iv_len;
@@ -207,7 +207,7 @@ impl Cipher {
     }
 }
 
-/// SPI and sequence number, the latter whole with ESN (RFC 4106, 5).
+/// Returns the additional authenticated data: SPI and sequence number, with ESN all 64 bits (RFC 4106, 5).
 #[inline]
 fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
@@ -220,7 +220,7 @@ fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     (aad, 8)
 }
 
-/// The HMAC of a packet up to its ICV; with ESN the upper half of the sequence number follows (RFC 4303, 2.2.1).
+/// Returns the HMAC of a packet up to its ICV; with ESN also over the upper half of the number (RFC 4303, 2.2.1).
 fn tag(key: &hmac::Key, esn: bool, packet: &[u8], sequence: u64) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(packet);

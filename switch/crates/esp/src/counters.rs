@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts of packets: those that were served, and those that were dropped, by reason.
+//! Counters of served packets, and of dropped ones by reason.
 
 use std::fmt;
 
 macro_rules! drops {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped.
+        /// The reason why a packet was dropped.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Drop {
@@ -16,7 +16,7 @@ macro_rules! drops {
             /// All reasons.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The name that it is counted under.
+            /// Returns the name of its counter.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -31,29 +31,29 @@ drops! {
     NotShim = "not_shim",
     /// A frame that ends within the shim.
     ShimTruncated = "shim_truncated",
-    /// A shim that asks for neither encryption nor decryption.
+    /// A shim whose kind is neither encryption nor decryption.
     ShimKind = "shim_kind",
-    /// The packet behind the shim is no well-formed IP packet.
+    /// The packet behind the shim is not a well-formed IP packet.
     Malformed = "malformed_packet",
-    /// To encrypt: there is no SA of this number.
+    /// Encryption: there is no SA of this number.
     UnknownSa = "unknown_sa",
-    /// To decrypt: there is no SA of this SPI in the VRF.
+    /// Decryption: there is no SA of this SPI in the VRF.
     UnknownSpi = "unknown_spi",
-    /// To decrypt: neither ESP nor ESP in UDP.
+    /// Decryption: the packet is neither ESP nor ESP in UDP.
     NotEsp = "not_esp",
-    /// To decrypt: a fragment of something else than ESP, such as UDP.
+    /// Decryption: a fragment of another protocol than ESP, such as UDP.
     EspFragment = "esp_fragment",
     /// A fragment without data, not a multiple of 8 bytes, or beyond the longest packet.
     FragmentMalformed = "fragment_malformed",
     /// Fragments that overlap, and all others of their datagram (RFC 5722).
     FragmentOverlap = "fragment_overlap",
-    /// A fragment that came before.
+    /// A copy of an earlier fragment.
     FragmentDuplicate = "fragment_duplicate",
-    /// A datagram in more fragments than are taken.
+    /// A datagram of more fragments than the limit.
     FragmentTooMany = "fragment_too_many",
-    /// Fragments that gave way to newer ones, where memory or the number of datagrams is used up.
+    /// Fragments that were evicted for newer ones, because memory or the number of datagrams is used up.
     FragmentLimit = "fragment_limit",
-    /// Fragments of a datagram that was not complete in time.
+    /// Fragments of a datagram that timed out.
     FragmentTimeout = "fragment_timeout",
     /// The shim and the SA name different bundles.
     WrongBundle = "wrong_bundle",
@@ -67,15 +67,15 @@ drops! {
     SequenceExhausted = "sequence_exhausted",
     /// The next sequence numbers are not on disk yet.
     SequenceNotReserved = "sequence_not_reserved",
-    /// The packet does not fit into an IP packet when encrypted.
+    /// The encrypted packet would be longer than an IP packet can be.
     TooLong = "too_long",
     /// Transport mode: the packet is not between the SA's two addresses.
     TransportAddresses = "transport_addresses",
-    /// Transport mode: a fragment.
+    /// Transport mode: the packet is a fragment.
     TransportFragment = "transport_fragment",
     /// The library refused to encrypt.
     EncryptionFailed = "encryption_failed",
-    /// ESP that is too short for its algorithm, or not a multiple of its block.
+    /// The ESP is too short for its algorithm, or not a multiple of its block.
     EspLength = "esp_length",
     /// The sequence number was seen before.
     Replayed = "replayed",
@@ -85,30 +85,30 @@ drops! {
     IntegrityFailed = "integrity_failed",
     /// The padding is longer than the payload, or not 1, 2, 3 and so on.
     BadPadding = "bad_padding",
-    /// Tunnel mode: the payload is no IP.
+    /// Tunnel mode: the payload is not IP.
     BadNextHeader = "bad_next_header",
-    /// Tunnel mode: the IP packet in the tunnel is longer than its payload, or no IP packet.
+    /// Tunnel mode: the inner IP packet is longer than the payload, or malformed.
     InnerMalformed = "inner_malformed",
-    /// Tunnel mode: congestion was marked on the way, and the packet inside cannot carry the mark (RFC 6040).
+    /// Tunnel mode: the outer header has a congestion mark, and the inner packet is not ECN-capable (RFC 6040).
     EcnNotCapable = "ecn_not_capable",
     /// A dummy packet (RFC 4303, 2.6).
     Dummy = "dummy",
 }
 
-/// Counts of one SA, or of packets that met none.
+/// Counters of one SA, or of packets without an SA.
 #[derive(Clone)]
 pub struct Counters {
     /// Packets that were encrypted or decrypted.
     pub packets: u64,
-    /// Their bytes, as they are in clear.
+    /// Their bytes, in clear.
     pub bytes: u64,
-    /// Times that the peer's address or port changed (RFC 3948).
+    /// Number of changes of the peer's address or port (RFC 3948).
     pub peer_moved: u64,
-    /// Datagrams that were made of fragments.
+    /// Reassembled datagrams.
     pub reassembled: u64,
-    /// The fragments that they were made of.
+    /// Fragments of the reassembled datagrams.
     pub reassembled_fragments: u64,
-    /// Apart, so that packets that are served touch few cache lines.
+    /// Allocated separately, so that packets that are served touch few cache lines.
     drops: Box<[u64; Drop::ALL.len()]>,
 }
 
@@ -143,18 +143,18 @@ impl Counters {
         self.drops[why as usize] += count;
     }
 
-    /// Counts a datagram that was made of fragments.
+    /// Counts a reassembled datagram, with its number of fragments.
     pub(crate) fn reassembled(&mut self, fragments: u64) {
         self.reassembled += 1;
         self.reassembled_fragments += fragments;
     }
 
-    /// How many were dropped for a reason.
+    /// Returns the number of drops for a reason.
     pub fn drops(&self, why: Drop) -> u64 {
         self.drops[why as usize]
     }
 
-    /// The reasons that occurred, with their counts.
+    /// Iterates over the reasons that occurred, with their counts.
     pub fn nonzero(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Drop::ALL
             .iter()
@@ -162,7 +162,7 @@ impl Counters {
             .filter(|(_, count)| *count != 0)
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -172,7 +172,7 @@ impl Counters {
         }
     }
 
-    /// How many were dropped.
+    /// Returns the number of all drops.
     pub fn all_drops(&self) -> u64 {
         self.drops.iter().sum()
     }

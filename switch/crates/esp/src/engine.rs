@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All SAs of an engine: one frame in, one frame or a drop out.
 //!
-//! An engine belongs to the thread that moves its packets. SAs are prepared elsewhere ([`Sa::prepare`] writes to disk) and
-//! handed over; SAs that end are handed back, to be dropped elsewhere.
+//! An engine belongs to the thread that moves its packets. Other threads prepare SAs ([`Sa::prepare`] writes to disk)
+//! and pass them in; SAs that end are returned to them, to be dropped there.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,25 +23,25 @@ use crate::sa_table::{Place, SaTable};
 use crate::shim::{PACKET, Shim, Task};
 use crate::spec::{Direction, SaSpec};
 
-/// Room that every output frame fits into: the shim, and the longest IPv6 packet.
+/// Size of an output buffer that fits every frame: the shim and the longest IPv6 packet.
 pub const MAX_OUTPUT: usize = PACKET + 40 + 65_535;
 
-/// The number of the highest sequence number without ESN.
+/// The highest sequence number without ESN.
 const LAST_SHORT: u64 = u32::MAX as u64;
 
-/// An SA that is ready.
+/// An SA that is ready to serve packets.
 pub enum Sa {
-    /// It encrypts.
+    /// An SA that encrypts.
     Out(Box<OutboundSa>),
-    /// It decrypts.
+    /// An SA that decrypts.
     In(Box<InboundSa>),
 }
 
 impl Sa {
-    /// Makes an SA of a checked specification; an outbound one gets its sequence numbers, which are on disk then.
+    /// Creates an SA from a checked specification. For an outbound SA this reserves sequence numbers on disk.
     ///
     /// # Errors
-    /// Says why not.
+    /// Describes the reason.
     pub fn prepare(
         spec: SaSpec,
         reservations: &Reservations,
@@ -52,7 +52,7 @@ impl Sa {
         }
         let mut of_keys = fingerprint(&spec.key_or_none(), &spec.integrity_key_or_none());
         if spec.algorithm.key_len() + spec.algorithm.integrity_key_len() == 0 {
-            // No key, so no nonce either; but numbers of its own all the same.
+            // Without a key there is no nonce, but the SA still needs sequence numbers of its own.
             of_keys = [0; 16];
             of_keys[..4].copy_from_slice(&spec.sa.to_be_bytes());
             of_keys[4..8].copy_from_slice(&spec.spi.to_be_bytes());
@@ -68,21 +68,21 @@ impl Sa {
     }
 }
 
-/// Describes an SA: its specification, age and counts.
+/// Status of an SA: its specification, age and counters.
 #[derive(Debug, Clone, Serialize)]
 pub struct SaStatus {
     /// Its specification, without keys.
     pub spec: SaSpec,
-    /// Tells its keys from others' without telling them, in hexadecimal digits.
+    /// Fingerprint of its keys in hexadecimal digits. It identifies the keys without revealing them.
     pub key_fingerprint: String,
-    /// How far it is.
+    /// Its state by its lifetimes.
     pub age: Age,
-    /// Out: the last sequence number used. In: the highest accepted.
+    /// Outbound: the last sequence number used. Inbound: the highest accepted.
     pub sequence: u64,
-    /// Out: where its packets go.
+    /// Outbound: the peer's address, and its port if in UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<(IpAddr, Option<u16>)>,
-    /// Counts of its packets.
+    /// Its counters.
     pub counters: CountersView,
 }
 
@@ -93,15 +93,15 @@ pub struct CountersView {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Times that the peer moved.
+    /// Number of changes of the peer's address or port.
     pub peer_moved: u64,
-    /// Datagrams that were made of fragments; of packets that met no SA only.
+    /// Reassembled datagrams; only in the counters of packets without an SA.
     #[serde(skip_serializing_if = "is_zero")]
     pub reassembled: u64,
-    /// The fragments that they were made of.
+    /// Fragments of the reassembled datagrams.
     #[serde(skip_serializing_if = "is_zero")]
     pub reassembled_fragments: u64,
-    /// Drops by reason, where there were any.
+    /// Drops by reason; reasons without drops are left out.
     pub drops: BTreeMap<&'static str, u64>,
 }
 
@@ -123,59 +123,59 @@ impl From<&Counters> for CountersView {
     }
 }
 
-/// Sums over all SAs, those that have ended included: they only rise.
+/// Sums over all SAs, including those that have ended: they only rise.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// Outbound SAs that there are.
+    /// Current outbound SAs.
     pub outbound_sas: usize,
-    /// Inbound SAs that there are.
+    /// Current inbound SAs.
     pub inbound_sas: usize,
-    /// Counts of outbound SAs.
+    /// Counters of outbound SAs.
     pub outbound: Counters,
-    /// Counts of inbound SAs.
+    /// Counters of inbound SAs.
     pub inbound: Counters,
-    /// Counts of packets that met no SA.
+    /// Counters of packets without an SA.
     pub others: Counters,
 }
 
-/// See the module.
+/// The ESP engine: see the module.
 #[derive(Default)]
 pub struct Engine {
     outbound: SaTable<u32, OutboundSa>,
     inbound: SaTable<(u16, u32), InboundSa>,
     keys_out: HashSet<Fingerprint>,
     keys_in: HashMap<Fingerprint, usize>,
-    /// Of packets that met no SA.
+    /// Counters of packets without an SA.
     counters: Counters,
     fragments: Reassembler,
-    /// Of outbound and inbound SAs that were given back.
+    /// Counters of removed outbound and inbound SAs.
     ended: (Counters, Counters),
-    /// The SAs of the batch under way, frame by frame.
+    /// The SAs of the current batch, frame by frame.
     found: Vec<Found>,
     /// The batch of [`Engine::process`].
     single: Option<Box<Batch>>,
 }
 
-/// Prefetch distance in frames: the keys of an SA are prefetched so many frames ahead, the SA itself twice as many.
+/// Prefetch distance in frames for the keys of an SA. The SA itself uses twice this distance.
 const AHEAD: usize = 4;
 
-/// What is to be done with a frame.
+/// Result of the SA lookup for a frame.
 type Found = Result<SaPlace, Drop>;
 
-/// Where an SA is.
+/// Reference to an SA in one of the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SaPlace {
-    /// Nothing is to be done: a fragment that is kept.
+    /// No SA is needed: the frame is a fragment that is kept.
     None,
     Out(Place),
     In(Place),
 }
 
 impl Engine {
-    /// Takes an SA over.
+    /// Adds an SA.
     ///
     /// # Errors
-    /// Gives it back, and says what is in its way.
+    /// Returns the SA, and describes the conflict.
     pub fn add(&mut self, sa: Sa) -> Result<(), (Sa, String)> {
         match sa {
             Sa::Out(sa) => {
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Gives an outbound SA back, if there is one of this number.
+    /// Removes and returns the outbound SA of this number.
     pub fn remove_outbound(&mut self, sa: u32) -> Option<Sa> {
         let removed = self.outbound.remove(&sa)?;
         self.keys_out.remove(&removed.fingerprint());
@@ -217,7 +217,7 @@ impl Engine {
         Some(Sa::Out(removed))
     }
 
-    /// Gives an inbound SA back, if there is one of this SPI.
+    /// Removes and returns the inbound SA of this SPI.
     pub fn remove_inbound(&mut self, vrf: u16, spi: u32) -> Option<Sa> {
         let removed = self.inbound.remove(&(vrf, spi))?;
         self.ended.1.add(removed.counters());
@@ -230,7 +230,7 @@ impl Engine {
         Some(Sa::In(removed))
     }
 
-    /// Looks at the clock: SAs whose time is over give up their keys.
+    /// Checks time limits. SAs that have reached a hard one erase their keys; incomplete datagrams time out.
     pub fn tick(&mut self, now: Nanoseconds) {
         for sa in self.outbound.iter_mut() {
             sa.tick(now);
@@ -241,12 +241,12 @@ impl Engine {
         self.fragments.tick(now, &mut self.counters);
     }
 
-    /// Fragments of ESP that are kept until their datagrams are complete.
+    /// Returns the number of ESP fragments that are kept until their datagrams are complete.
     pub fn held_fragments(&self) -> u64 {
         self.fragments.held()
     }
 
-    /// All SAs: outbound ones by number, then inbound ones by VRF and SPI.
+    /// Returns the status of all SAs: outbound ones by number, then inbound ones by VRF and SPI.
     pub fn status(&mut self, now: Nanoseconds) -> Vec<SaStatus> {
         let mut all = Vec::with_capacity(self.outbound.len() + self.inbound.len());
         for sa in self.outbound.iter_mut() {
@@ -279,12 +279,12 @@ impl Engine {
         all
     }
 
-    /// Counts of packets that met no SA.
+    /// Returns the counters of packets without an SA.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Adds up what all SAs have counted.
+    /// Sums the counters of all SAs.
     pub fn totals(&self) -> Totals {
         let (mut outbound, mut inbound) = self.ended.clone();
         for sa in self.outbound.iter() {
@@ -302,10 +302,10 @@ impl Engine {
         }
     }
 
-    /// Serves the frames of a batch in their order. Each one's outcome is in the batch then, and has been counted.
+    /// Serves the frames of a batch in order. Writes the outcome of each into the batch, and counts it.
     ///
-    /// The SAs of all frames are found before the first is served, so that they are looked up once for a run of frames, and
-    /// are in the caches when their frames' turn comes.
+    /// The SAs of all frames are looked up before the first frame is served. So a run of frames with one SA needs one
+    /// lookup, and SAs are prefetched before their frames are served.
     pub fn process_batch(&mut self, batch: &mut Batch, now: Nanoseconds) {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
@@ -334,11 +334,11 @@ impl Engine {
         self.found = found;
     }
 
-    /// Serves a single frame: writes the answer into `out`, which has [`MAX_OUTPUT`] bytes, and returns its length, 0 if
-    /// the frame is a fragment that is kept. It copies the frame twice; [`Engine::process_batch`] does not.
+    /// Serves a single frame. Writes the answer into `out`, which must have [`MAX_OUTPUT`] bytes, and returns its
+    /// length; 0 if the frame is a fragment that is kept. Copies the frame twice, unlike [`Engine::process_batch`].
     ///
     /// # Errors
-    /// Why there is none; it has been counted.
+    /// The reason why there is no answer; the drop is counted.
     pub fn process(
         &mut self,
         frame: &[u8],
@@ -361,7 +361,7 @@ impl Engine {
         }
     }
 
-    /// Finds a frame's SA. It is looked up unless it is that of the frame before.
+    /// Finds a frame's SA. Reuses the result of the previous frame if the keys are equal.
     #[inline]
     fn find(
         &mut self,
@@ -400,7 +400,7 @@ impl Engine {
         sa
     }
 
-    /// Takes a fragment. If it completes a datagram, that takes the fragment's place in the frame, and its SPI is returned.
+    /// Accepts a fragment. If it completes a datagram, this replaces the fragment in the frame; returns its SPI.
     #[cold]
     fn reassemble(
         &mut self,
@@ -503,8 +503,8 @@ impl Engine {
     }
 }
 
-/// Encrypts a frame's packet and writes the answer's shim. Reads the frame's headers a second time: that takes less time
-/// than to keep what [`Engine::find`] read.
+/// Encrypts a frame's packet and writes the answer's shim. Parses the headers again, which is cheaper than keeping the
+/// result of [`Engine::find`].
 #[inline]
 fn encrypt(sa: &mut OutboundSa, frame: &mut Frame<'_>, now: Nanoseconds) -> Result<(), Drop> {
     let (shim, packet) = Shim::read(frame.bytes())?;
@@ -525,7 +525,7 @@ fn encrypt(sa: &mut OutboundSa, frame: &mut Frame<'_>, now: Nanoseconds) -> Resu
     Ok(())
 }
 
-/// Decrypts a frame's packet and writes the answer's shim; returns where the peer is, as [`Opened::peer`] does.
+/// Decrypts a frame's packet and writes the answer's shim; returns [`Opened::peer`].
 #[inline]
 fn decrypt(
     sa: &mut InboundSa,
@@ -537,7 +537,7 @@ fn decrypt(
         return Err(Drop::Malformed);
     };
     match belongs(&shim, sa.owner()) {
-        // The pipeline names no bundle where it has not seen the SPI.
+        // The pipeline names no bundle if it has not seen the SPI.
         Err(Drop::WrongBundle) if shim.bundle == 0 => {}
         other => other?,
     }
@@ -555,14 +555,14 @@ fn decrypt(
     Ok(opened.peer)
 }
 
-/// The SA of a frame, unless the frame before has the same, or there is none.
+/// Returns the SA of a frame. `None` if it has none, or the same as the frame before.
 #[inline]
 fn first_of_run(found: &[Found], place: usize) -> Option<SaPlace> {
     let sa = (*found.get(place)?).ok()?;
     (place == 0 || found[place - 1] != Ok(sa)).then_some(sa)
 }
 
-/// The SA that was looked up last, with what it was looked up by: task, VRF of an SPI, and number or SPI.
+/// The last SA lookup: its key (task, VRF of an SPI, and number or SPI) and its result.
 type Lookup = ((Task, u16, u32), Found);
 
 fn hex(fingerprint: Fingerprint) -> String {
@@ -572,7 +572,7 @@ fn hex(fingerprint: Fingerprint) -> String {
         .collect()
 }
 
-/// The router's tables and the engine's SAs are written by different hands: numbers of one must mean the same in both.
+/// Checks that router and engine agree: their tables are written by different programs, and numbers must match.
 #[inline]
 fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
     if shim.vrf != vrf {

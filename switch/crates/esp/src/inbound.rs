@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One inbound SA: an ESP packet becomes the packet in clear.
+//! One inbound SA: decrypts ESP packets.
 
 use std::net::IpAddr;
 
@@ -17,21 +17,21 @@ const UDP_HEADER: usize = 8;
 const NAT_TRAVERSAL: [u8; 2] = crate::spec::NAT_TRAVERSAL.to_be_bytes();
 const DEFAULT_WINDOW: u32 = 64;
 
-/// Where ESP is in a packet.
+/// Position of ESP in a packet, and its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
     /// Its SPI.
     pub spi: u32,
-    /// The lower half of its sequence number.
+    /// The lower half of the sequence number.
     pub sequence: u32,
-    /// Where it begins.
+    /// Offset of the ESP header.
     pub at: usize,
-    /// The source port, if it is in UDP.
+    /// The UDP source port, if it is in UDP.
     pub port: Option<u16>,
 }
 
 impl Sealed {
-    /// Finds ESP, in UDP or not.
+    /// Finds ESP, in UDP or directly in IP.
     ///
     /// # Errors
     /// [`Drop::EspFragment`], [`Drop::NotEsp`], [`Drop::EspLength`].
@@ -65,7 +65,7 @@ impl Sealed {
             at: view.upper + skipped,
             port,
         };
-        // RFC 3948, 2.2: IKE behind a marker of zeros.
+        // RFC 3948, 2.2: a marker of zeros precedes IKE.
         if this.spi == 0 {
             Err(Drop::NotEsp)
         } else {
@@ -74,20 +74,20 @@ impl Sealed {
     }
 }
 
-/// A packet that was decrypted: where it is in its frame's slot.
+/// A decrypted packet, with its offsets in the frame's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub start: usize,
-    /// Where it ends.
+    /// Offset of its end.
     pub end: usize,
     /// Its EtherType.
     pub ether_type: u16,
-    /// The peer, as the newest authentic packet in UDP has it.
+    /// Address and port of the peer, if this is the newest authentic packet in UDP.
     pub peer: Option<(IpAddr, u16)>,
 }
 
-/// An SA that decrypts. Its first fields are those that every packet needs.
+/// An SA that decrypts. The fields that every packet needs come first.
 #[repr(C, align(64))]
 pub struct InboundSa {
     vrf: u16,
@@ -98,7 +98,7 @@ pub struct InboundSa {
     followed_by: Option<u32>,
     window: Window,
     lifetime: Lifetime,
-    /// None once a hard lifetime has ended it.
+    /// None after a hard lifetime.
     cipher: Option<Cipher>,
     counters: Counters,
     fingerprint: Fingerprint,
@@ -106,10 +106,10 @@ pub struct InboundSa {
 }
 
 impl InboundSa {
-    /// An SA whose specification was checked. It keeps no copy of the keys but the cipher's.
+    /// Creates an SA from a checked specification. Keeps no copy of the keys except the cipher's.
     ///
     /// # Errors
-    /// Says what is wrong with the keys.
+    /// Describes the problem with the keys.
     pub fn new(mut spec: SaSpec, now: Nanoseconds) -> Result<Self, String> {
         let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
         (spec.key, spec.integrity_key) = (None, None);
@@ -129,24 +129,24 @@ impl InboundSa {
         })
     }
 
-    /// Its specification, without keys.
+    /// Returns its specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
 
-    /// The VRF and the bundle that it is of.
+    /// Returns its VRF and bundle.
     #[inline]
     pub(crate) fn owner(&self) -> (u16, u16) {
         (self.vrf, self.bundle)
     }
 
-    /// The outbound SA that follows its peer.
+    /// Returns the outbound SA that follows its peer.
     #[inline]
     pub(crate) fn followed_by(&self) -> Option<u32> {
         self.followed_by
     }
 
-    /// Prefetches its keys and its window. Reads the SA itself.
+    /// Prefetches its keys and its window. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -155,12 +155,12 @@ impl InboundSa {
         self.window.prefetch();
     }
 
-    /// Stands for its keys.
+    /// Returns the fingerprint of its keys.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Counts of its packets.
+    /// Returns its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -170,12 +170,12 @@ impl InboundSa {
         self.counters.dropped(why);
     }
 
-    /// The highest sequence number accepted.
+    /// Returns the highest accepted sequence number.
     pub fn sequence(&self) -> u64 {
         self.window.top()
     }
 
-    /// Looks at the clock: an SA whose time is over gives up its keys.
+    /// Checks time limits and returns the age. An SA that has reached a hard limit erases its keys.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
         let age = self.lifetime.tick(now);
         if age == Age::Hard {
@@ -184,10 +184,10 @@ impl InboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Decrypts the packet behind a frame's shim where it is.
+    /// Decrypts the packet behind a frame's shim in place.
     ///
     /// # Errors
-    /// The drop that it is; nothing of the slot may be sent then.
+    /// The reason of the drop; nothing of the slot may be sent then.
     #[inline]
     pub fn open(
         &mut self,
@@ -204,7 +204,7 @@ impl InboundSa {
         let start = frame.start + PACKET;
         let whole = &mut frame.slot[start..start + view.length];
         let clear = cipher.open(sequence, &mut whole[sealed.at..])?;
-        // Authentic from here on.
+        // The packet is authentic from here on.
         let newest = sequence > self.window.top();
         self.window.accept(sequence);
         let clear = sealed.at + clear.start..sealed.at + clear.end;
@@ -238,7 +238,7 @@ impl InboundSa {
         })
     }
 
-    /// The packet in the tunnel: where it begins and ends in `whole`, and its EtherType.
+    /// Returns the inner packet of a tunnel: its range in `whole`, and its EtherType.
     fn leave_tunnel(&self, whole: &mut [u8], inside: &Inside) -> Result<(usize, usize, u16), Drop> {
         let version = match inside.next_header {
             protocol::IPV4 => 4,
@@ -247,7 +247,7 @@ impl InboundSa {
         };
         let outer = ip::traffic_class(whole) & 3;
         let inner = &mut whole[inside.at..inside.at + inside.payload];
-        // Bytes behind the packet are padding against traffic analysis.
+        // Bytes behind the inner packet are padding against traffic analysis.
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);
@@ -263,14 +263,14 @@ impl InboundSa {
     }
 }
 
-/// The payload of ESP, in its packet.
+/// Range of the ESP payload in its packet.
 struct Inside {
     at: usize,
     payload: usize,
     next_header: u8,
 }
 
-/// Length of the payload, and the next header (RFC 4303, 2.4 and 2.6).
+/// Returns the length of the payload, and the next header (RFC 4303, 2.4 and 2.6).
 fn unpadded(clear: &[u8]) -> Result<(usize, u8), Drop> {
     let [before @ .., padding, next_header] = clear else {
         return Err(Drop::EspLength);
@@ -290,7 +290,7 @@ fn unpadded(clear: &[u8]) -> Result<(usize, u8), Drop> {
     }
 }
 
-/// The ECN of what leaves a tunnel (RFC 6040, 4.2), by that inside and that outside.
+/// Returns the ECN of a packet that leaves a tunnel (RFC 6040, 4.2), from the inner and the outer one.
 fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     const NOT_ECT: u8 = 0;
     const ECT_1: u8 = 1;
@@ -304,7 +304,7 @@ fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     }
 }
 
-/// Transport mode: moves the packet's own headers before what was decrypted; returns where it begins and ends, and its
+/// Transport mode: moves the packet's own headers in front of the decrypted payload. Returns the packet's range and its
 /// EtherType.
 fn restore(
     whole: &mut [u8],
@@ -331,12 +331,12 @@ fn restore(
     Ok((start, end, view.ether_type()))
 }
 
-/// NAT has changed the addresses that the checksum inside was made with (RFC 3948, 3.1.2). The contents are authentic.
+/// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The contents are authentic.
 fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
     let size = whole.len() - upper;
     let field = match next_header {
         protocol::TCP if size >= 20 => 16,
-        // Without a checksum there is none to renew.
+        // A checksum of 0 means that there is none to correct.
         protocol::UDP if size >= 8 && whole[upper + 6..upper + 8] != [0, 0] => 6,
         _ => return,
     };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::shim::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
-/// Protocol numbers.
+/// IP protocol numbers.
 pub mod protocol {
     /// IPv4 in IP.
     pub const IPV4: u8 = 4;
@@ -17,7 +17,7 @@ pub mod protocol {
     pub const IPV6: u8 = 41;
     /// ESP.
     pub const ESP: u8 = 50;
-    /// No next header: a dummy packet in ESP.
+    /// No next header: marks a dummy packet in ESP.
     pub const NONE: u8 = 59;
 }
 
@@ -31,30 +31,29 @@ const IPV6_HEADER: usize = 40;
 /// Don't fragment, in the upper byte of the fragment field.
 pub const DF: u8 = 0x40;
 
-/// Reading of an IP packet's headers. Offsets are from its beginning, and within it.
+/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning; Invariant: they lie within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// 4 or 6.
     pub version: u8,
     /// Length of the packet.
     pub length: usize,
-    /// Where the upper layer begins: behind options and extension headers.
+    /// Offset of the upper layer, behind options and extension headers.
     pub upper: usize,
-    /// Its protocol.
+    /// Protocol of the upper layer.
     pub protocol: u8,
-    /// Where the byte is that names the protocol.
+    /// Offset of the byte that names this protocol.
     pub protocol_at: usize,
-    /// A fragment, and not a whole packet.
+    /// Whether this is a fragment.
     pub fragment: bool,
-    /// IPv6: the end of the headers that every node on the way reads, and where that names what follows. ESP in transport
-    /// mode begins there (RFC 4303, 3.1.1).
+    /// IPv6: offset behind the headers that every hop reads. ESP in transport mode begins there (RFC 4303, 3.1.1).
     pub hops_end: usize,
-    /// Where the byte is that names what begins at `hops_end`.
+    /// Offset of the byte that names the header at `hops_end`.
     pub hops_next_at: usize,
 }
 
 impl View {
-    /// Reads the packet at the beginning of `bytes`; bytes behind its length are not part of it.
+    /// Parses the packet at the beginning of `bytes`; bytes behind its length are not part of it.
     ///
     /// Inlined, so that the fields stay in registers: a view that is returned through memory is read back by loads wider
     /// than its stores, and each waits for those stores to leave the store buffer.
@@ -67,7 +66,7 @@ impl View {
         }
     }
 
-    /// Likewise; None, too, if the EtherType names the other version.
+    /// Parses the packet, which must have the version of the EtherType.
     #[inline(always)]
     pub fn of(ether_type: u16, bytes: &[u8]) -> Option<Self> {
         Self::read(bytes).filter(|view| view.ether_type() == ether_type)
@@ -87,7 +86,7 @@ impl View {
             upper,
             protocol: header[9],
             protocol_at: 9,
-            // More fragments, or an offset.
+            // The "more fragments" flag, or an offset.
             fragment: header[6] & 0x3f != 0 || header[7] != 0,
             hops_end: upper,
             hops_next_at: 9,
@@ -116,11 +115,11 @@ impl View {
                 }
                 FRAGMENT => {
                     let fields = bytes.get(view.upper + 2..view.upper + 4)?;
-                    // The lowest three bits are reserved, reserved and "more".
+                    // The lowest three bits: two reserved ones and "more fragments".
                     let field = u16::from_be_bytes([fields[0], fields[1]]);
                     view.fragment |= field & 0xfff9 != 0;
                     if field & 0xfff8 != 0 {
-                        // A later fragment: data follows.
+                        // A later fragment: data follows, not a header.
                         view.protocol_at = view.upper;
                         view.protocol = *bytes.get(view.upper)?;
                         view.upper += 8;
@@ -144,12 +143,12 @@ impl View {
         }
     }
 
-    /// The EtherType of its version.
+    /// Returns the EtherType of its version.
     pub fn ether_type(&self) -> u16 {
         Self::of_version(self.version)
     }
 
-    /// The EtherType of a version.
+    /// Returns the EtherType of a version.
     pub fn of_version(version: u8) -> u16 {
         if version == 4 {
             ETHERTYPE_IPV4
@@ -159,27 +158,27 @@ impl View {
     }
 }
 
-/// A fragment's own fields. Offsets into the packet are from its beginning, and within it.
+/// Fragment fields of a packet. Offsets into the packet count from its beginning, and lie within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// What its datagram's fragments have in common beside the addresses.
+    /// Identification, which together with the addresses names the datagram.
     pub identification: u32,
-    /// Where its data belong in the datagram.
+    /// Offset of its data in the datagram.
     pub offset: usize,
-    /// No fragment follows.
+    /// Whether this is the datagram's last fragment.
     pub last: bool,
-    /// Where its data begin in the packet.
+    /// Offset of its data in the packet.
     pub data: usize,
-    /// Where the packet ends.
+    /// Offset of the packet's end.
     pub end: usize,
-    /// The protocol of the datagram; of IPv6 the first header behind the fragment header.
+    /// The protocol of the datagram; for IPv6 the first header behind the fragment header.
     pub protocol: u8,
-    /// IPv6: where the byte is that names the fragment header.
+    /// IPv6: offset of the byte that names the fragment header.
     next_at: Option<usize>,
 }
 
 impl Fragment {
-    /// Reads a packet that was viewed, and is a fragment.
+    /// Reads the fragment fields of a parsed packet that is a fragment.
     pub fn read(packet: &[u8], view: &View) -> Option<Self> {
         if view.version == 4 {
             let field = u16::from_be_bytes([packet[6], packet[7]]);
@@ -212,8 +211,8 @@ impl Fragment {
         })
     }
 
-    /// Makes the first fragment's header that of the datagram, which has `length` bytes behind it; returns where they
-    /// begin. None if the datagram is longer than an IP packet.
+    /// Rewrites the first fragment's header to that of the datagram, whose payload has `length` bytes. Returns the
+    /// payload's offset; None if the datagram is longer than an IP packet.
     pub(crate) fn unfragmented(&self, header: &mut [u8], length: usize) -> Option<usize> {
         let Some(next_at) = self.next_at else {
             let whole = u16::try_from(header.len() + length).ok()?;
@@ -230,7 +229,7 @@ impl Fragment {
     }
 }
 
-/// Source and destination of a packet that has been viewed.
+/// Returns source and destination of a parsed packet.
 pub fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
     fn four(bytes: &[u8]) -> IpAddr {
         let mut address = [0; 4];
@@ -249,7 +248,7 @@ pub fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
     }
 }
 
-/// DSCP and ECN of a packet that has been viewed.
+/// Returns DSCP and ECN of a parsed packet.
 pub fn traffic_class(packet: &[u8]) -> u8 {
     if packet[0] >> 4 == 4 {
         packet[1]
@@ -258,14 +257,14 @@ pub fn traffic_class(packet: &[u8]) -> u8 {
     }
 }
 
-/// Changes DSCP and ECN, and IPv4's checksum with them.
+/// Sets DSCP and ECN, and updates IPv4's checksum.
 pub fn set_traffic_class(packet: &mut [u8], class: u8) {
     if packet[0] >> 4 == 4 {
         let before = u16::from_be_bytes([packet[0], packet[1]]);
         packet[1] = class;
         let after = u16::from_be_bytes([packet[0], packet[1]]);
         let checksum = u16::from_be_bytes([packet[10], packet[11]]);
-        // RFC 1624: a packet that was damaged stays damaged.
+        // RFC 1624, incremental: a packet that was damaged stays damaged.
         let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
         packet[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
     } else {
@@ -274,14 +273,14 @@ pub fn set_traffic_class(packet: &mut [u8], class: u8) {
     }
 }
 
-/// Computes an IPv4 header's checksum anew.
+/// Computes and writes an IPv4 header's checksum.
 pub fn write_ipv4_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let checksum = !fold(sum(0, header));
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The checksum of an upper layer with the pseudo-header of the packet that it is in; the checksum's own field must be 0.
+/// Computes the checksum of an upper layer with the pseudo-header of its packet. The checksum field must be 0.
 pub fn upper_checksum(packet: &[u8], upper: usize, length: usize, protocol: u8) -> u16 {
     let addresses = if packet[0] >> 4 == 4 {
         &packet[12..20]
@@ -299,7 +298,7 @@ pub(crate) fn sum(start: u32, bytes: &[u8]) -> u32 {
         .remainder()
         .first()
         .map_or(0, |last| u32::from(*last) << 8);
-    // 64 KiB in 32 bits: 2^15 numbers below 2^16.
+    // No overflow: 64 KiB are 2^15 numbers below 2^16.
     pairs.fold(start + odd, |sum, pair| {
         sum + u32::from(u16::from_be_bytes([pair[0], pair[1]]))
     })

@@ -11,12 +11,12 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use zeroize::Zeroizing;
 
-/// The longest key that any algorithm has.
+/// Length in bytes of the longest key of any algorithm.
 pub const MAX_KEY: usize = 64;
 
 const NO_STRING: &str = "a key is a string of hexadecimal digits";
 
-/// Key bytes. `Debug` shows their number only.
+/// Key bytes. `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key(Zeroizing<Vec<u8>>);
 
@@ -24,14 +24,14 @@ impl Key {
     /// Reads hexadecimal digits; white space around them is ignored.
     ///
     /// # Errors
-    /// Says what is wrong without showing the text.
+    /// Describes the problem without showing the text.
     pub fn from_hex(text: &[u8]) -> Result<Self, &'static str> {
         let text = text.trim_ascii();
         let text = text.strip_prefix(b"0x").unwrap_or(text);
         if !text.len().is_multiple_of(2) || text.len() > 2 * MAX_KEY {
             return Err("a key is an even number of hexadecimal digits, at most 128");
         }
-        // Its whole room at once: a vector that grows would leave copies behind.
+        // Allocates the full size at once: a growing vector would leave copies of the key behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY));
         for pair in text.chunks_exact(2) {
             let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -43,10 +43,10 @@ impl Key {
         Ok(Self(bytes))
     }
 
-    /// Reads a file that holds hexadecimal digits and that its owner alone may read.
+    /// Reads a file of hexadecimal digits that only its owner may read.
     ///
     /// # Errors
-    /// Says what is wrong with the file.
+    /// Describes the problem with the file.
     pub fn from_file(path: &Path) -> io::Result<Self> {
         let (mut file, _) = open_private(path)?;
         let mut text = Zeroizing::new([0; 2 * MAX_KEY + 64]);
@@ -69,12 +69,12 @@ impl Key {
         Self::from_hex(&text[..filled]).map_err(invalid)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The digits, to be sent over a socket.
+    /// Returns the hexadecimal digits, to be sent over a socket.
     pub fn to_hex(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(2 * MAX_KEY));
         for byte in self.0.iter() {
@@ -86,15 +86,15 @@ impl Key {
     }
 }
 
-/// Opens a regular file that nobody but its owner can read or write, and returns its length.
+/// Opens a regular file that only its owner can read or write, and returns it with its length.
 ///
 /// # Errors
-/// The kernel's, or which permission is too wide.
+/// The kernel's error, or the permission that is too wide.
 pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut options = File::options();
-    // A FIFO would block.
+    // Opening a FIFO would block.
     options
         .read(true)
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for Key {
                 Key::from_hex(text.as_bytes()).map_err(E::custom)
             }
 
-            // serde would show the number in its error.
+            // serde's own error would show the number.
             fn visit_u64<E: de::Error>(self, _: u64) -> Result<Key, E> {
                 Err(E::custom(NO_STRING))
             }

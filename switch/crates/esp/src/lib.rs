@@ -1,24 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ESP engine (RFC 4303): encrypts and decrypts what the pipeline steers to it behind the shim (p4src/headers.p4).
+//! The ESP engine (RFC 4303): encrypts and decrypts packets that the pipeline sends behind the shim (p4src/headers.p4).
 //!
 //! ```text
 //!   frame ─► shim ─► ENCRYPT: SA by number ─► outbound ─► cipher ─► ENCRYPTED frame
 //!                └─► DECRYPT: ip ─► SA by VRF and SPI ─► replay ─► cipher ─► inbound ─► DECRYPTED frame
 //! ```
 //!
-//! * [`engine`]: all SAs; a batch of frames in, each one's answer or [`Drop`] out
-//! * [`batch`]: frames with room around them, so that packets are encrypted where they are
-//! * [`outbound`], [`inbound`]: one SA each way
+//! * [`engine`]: all SAs; serves a batch of frames, each with an answer or a [`Drop`]
+//! * [`batch`]: frames with headroom and tailroom, so that packets are encrypted in place
+//! * [`outbound`], [`inbound`]: one SA of each direction
 //! * [`cipher`], [`algorithm`], [`key`]: algorithms over a crypto library
-//! * [`reassembly`]: ESP that was fragmented on the way, within bounds
+//! * [`reassembly`]: reassembly of fragmented ESP, within bounds
 //! * [`replay`], [`lifetime`]: anti-replay window, limits by bytes, packets and time
-//! * [`reservation`]: sequence numbers, on disk ahead of their use
+//! * [`reservation`]: sequence numbers, reserved on disk ahead of their use
 //! * [`ip`], [`shim`]: checked views of bytes
 //! * [`spec`]: an SA as JSON
 //!
-//! Depends on nothing else of the switch. Promises: bytes from the wire never panic; no packet allocates but fragments; each
-//! packet has one outcome, counted by name; nothing leaves that is not encrypted; a pair of key and sequence number is never used
-//! twice, whenever the process dies; keys are erased when their SA ends, and never printed.
+//! Depends on nothing else of the switch. Promises:
+//!
+//! * Bytes from the wire never cause a panic. Only fragments allocate memory.
+//! * Each packet has one outcome, counted by name. No packet to be encrypted is ever returned in clear.
+//! * A pair of key and sequence number is never used twice, even across crashes.
+//! * Keys are erased when their SA ends, and never printed.
 
 mod aead;
 pub mod algorithm;

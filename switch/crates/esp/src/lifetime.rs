@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lifetimes of an SA: soft limits say that it is time to rekey, hard limits end it.
+//! Lifetimes of an SA: a soft limit requests a rekey, a hard limit ends the SA.
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds of a clock that never goes back.
+/// Nanoseconds of a monotonic clock.
 pub type Nanoseconds = u64;
 
 const SECOND: Nanoseconds = 1_000_000_000;
 
-/// Limits by one measure each; none where there is no limit.
+/// Limits by bytes, packets and time; None means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -23,15 +23,15 @@ pub struct Limits {
     pub seconds: Option<u64>,
 }
 
-/// How far an SA is.
+/// State of an SA by its lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Age {
     /// Below all limits.
     Fresh,
-    /// A soft limit is reached: it serves on, and should be replaced.
+    /// A soft limit is reached: the SA still serves, and should be replaced.
     Soft,
-    /// A hard limit is reached: it serves no packet any more.
+    /// A hard limit is reached: the SA serves no more packets.
     Hard,
 }
 
@@ -40,11 +40,11 @@ pub enum Age {
 pub struct Lifetime {
     bytes: u64,
     packets: u64,
-    /// Below all of these a packet changes no age.
+    /// The next limits; below all of them a packet does not change the age.
     next: Thresholds,
     age: Age,
     added: Nanoseconds,
-    /// Soft and hard.
+    /// Soft limits and hard limits.
     limits: Box<(Limits, Limits)>,
 }
 
@@ -56,7 +56,7 @@ struct Thresholds {
 }
 
 impl Lifetime {
-    /// Begins now.
+    /// Starts a lifetime at `now`.
     pub fn new(soft: Limits, hard: Limits, now: Nanoseconds) -> Self {
         let mut new = Self {
             bytes: 0,
@@ -74,12 +74,12 @@ impl Lifetime {
         new
     }
 
-    /// How far the SA is.
+    /// Returns the age.
     pub fn age(&self) -> Age {
         self.age
     }
 
-    /// Counts a packet if the SA may still serve it. The first packet that would exceed a hard limit ends the SA.
+    /// Counts a packet; returns whether the SA may serve it. The first one beyond a hard limit ends the SA.
     #[inline]
     pub fn serves(&mut self, length: usize, now: Nanoseconds) -> bool {
         let bytes = self.bytes.saturating_add(length as u64);
@@ -112,7 +112,7 @@ impl Lifetime {
         self.find_thresholds();
     }
 
-    /// The nearest limits that are not reached yet.
+    /// Finds the nearest limits that are not reached yet.
     fn find_thresholds(&mut self) {
         let (soft, hard) = *self.limits;
         let nearest = |of: fn(&Limits) -> Option<u64>| match self.age {
@@ -132,7 +132,7 @@ impl Lifetime {
         };
     }
 
-    /// Looks at the clock only.
+    /// Checks the time limits only.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
         let (soft, hard) = *self.limits;
         if self.is_over(&hard, now) {

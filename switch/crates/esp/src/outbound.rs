@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One outbound SA: a packet in clear becomes an ESP packet.
+//! One outbound SA: encrypts packets to ESP.
 
 use std::net::IpAddr;
 
@@ -21,11 +21,11 @@ const MAX_IP: usize = 65_535;
 /// The longest outer header: IPv6 and UDP.
 const TEMPLATE: usize = IPV6_HEADER + UDP_HEADER;
 
-/// An SA that encrypts. Its first fields are those that every packet needs.
+/// An SA that encrypts. The fields that every packet needs come first.
 #[repr(C)]
 pub struct OutboundSa {
     outer: OuterHeader,
-    /// None once a hard lifetime has ended it.
+    /// None after a hard lifetime.
     cipher: Option<Cipher>,
     numbers: Numbers,
     lifetime: Lifetime,
@@ -35,24 +35,24 @@ pub struct OutboundSa {
     spec: Box<SaSpec>,
 }
 
-/// Fields of [`SaSpec`] that every packet needs, and headers that are the same for each.
+/// Fields of [`SaSpec`] that every packet needs, and the constant parts of the headers.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 struct OuterHeader {
-    /// The outer IP header and the UDP header, at the end: all but lengths, class, identification and checksums.
+    /// Template of outer IP and UDP header, right-aligned, without lengths, class, identification and checksums.
     template: [u8; TEMPLATE],
-    /// Sum of the template's IPv4 header.
+    /// Ones' complement sum of the template's IP header, not folded.
     sum: u32,
     spi: u32,
     vrf: u16,
     bundle: u16,
     tfc_pad_to: u16,
     algorithm: Algorithm,
-    /// Bytes of the IP header in tunnel mode.
+    /// Length of the IP header in tunnel mode.
     ip: u8,
-    /// Bytes of the UDP header; 0 for none.
+    /// Length of the UDP header; 0 if there is none.
     udp: u8,
-    /// DSCP of the outer header; that of the packet inside if absent.
+    /// DSCP of the outer header; copied from the inner packet if None.
     dscp: Option<u8>,
     ecn: bool,
     df: DontFragment,
@@ -92,7 +92,7 @@ impl OuterHeader {
                 header[0] = 0x60;
                 header[6..8].copy_from_slice(&[carried, ttl]);
                 for (at, address) in [(8, local), (24, remote)] {
-                    // `SaSpec::check` and `follow` keep both of one family.
+                    // Invariant: both have one family, by `SaSpec::check` and `follow`.
                     if let IpAddr::V6(address) = address {
                         header[at..at + 16].copy_from_slice(&address.octets());
                     }
@@ -118,7 +118,7 @@ impl OuterHeader {
         }
     }
 
-    /// Writes the outer header of a tunnel, and the UDP header. `inner` is the traffic class of the packet in clear, and
+    /// Writes the outer header of a tunnel, and the UDP header. `inner` is the traffic class of the inner packet, and
     /// `inner_df` its DF.
     #[inline]
     fn write(&self, inner: u8, inner_df: bool, sequence: u64, slot: &mut [u8], plan: &Plan) {
@@ -126,7 +126,7 @@ impl OuterHeader {
             start, esp, end, ..
         } = *plan;
         let (ip, udp) = (usize::from(self.ip), usize::from(self.udp));
-        // In one piece, whatever its length: bytes before the header are written later.
+        // Copies the whole template, whatever the header's length. Order: bytes before the header are written later.
         slot[esp - TEMPLATE..esp].copy_from_slice(&self.template);
         let ecn = if self.ecn { inner & 3 } else { 0 };
         let class = self.dscp.map_or(inner & 0xfc, |dscp| dscp << 2) | ecn;
@@ -136,7 +136,7 @@ impl OuterHeader {
                 DontFragment::Clear => false,
                 DontFragment::Copy => inner_df,
             };
-            // Packets that may be fragmented differ in their identification (RFC 6864).
+            // Packets that may be fragmented need distinct identifications (RFC 6864).
             let identification = if df { 0 } else { sequence as u16 };
             let fragment = if df { u16::from(ip::DF) << 8 } else { 0 };
             let length = (end - start) as u16;
@@ -163,12 +163,12 @@ impl OuterHeader {
     }
 }
 
-/// The UDP header's length, and over IPv6 its checksum.
+/// Writes the UDP header's length, and over IPv6 its checksum.
 fn write_udp_length(frame: &mut [u8], start: usize, udp: usize, end: usize) {
     let size = end - udp;
     frame[udp + 4..udp + 6].copy_from_slice(&(size as u16).to_be_bytes());
     frame[udp + 6..udp + 8].fill(0);
-    // None over IPv4 (RFC 3948, 2.1); IPv6 requires one.
+    // No checksum over IPv4 (RFC 3948, 2.1); IPv6 requires one.
     if frame[start] >> 4 == 6 {
         let packet = &mut frame[start..end];
         let udp = udp - start;
@@ -181,10 +181,10 @@ fn write_udp_length(frame: &mut [u8], start: usize, udp: usize, end: usize) {
 }
 
 impl OutboundSa {
-    /// An SA whose specification was checked. It keeps no copy of the keys but the cipher's.
+    /// Creates an SA from a checked specification. Keeps no copy of the keys except the cipher's.
     ///
     /// # Errors
-    /// Says what is wrong with the keys.
+    /// Describes the problem with the keys.
     pub fn new(mut spec: SaSpec, numbers: Numbers, now: Nanoseconds) -> Result<Self, String> {
         let (key, integrity) = (spec.key_or_none(), spec.integrity_key_or_none());
         (spec.key, spec.integrity_key) = (None, None);
@@ -203,12 +203,12 @@ impl OutboundSa {
         })
     }
 
-    /// Its specification, without keys.
+    /// Returns its specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
 
-    /// Counts of its packets.
+    /// Returns its counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -219,17 +219,17 @@ impl OutboundSa {
         self.counters.dropped(why);
     }
 
-    /// Stands for its keys.
+    /// Returns the fingerprint of its keys.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.numbers.fingerprint()
     }
 
-    /// The last sequence number that it used, or left out after a restart.
+    /// Returns the last sequence number that was used, or skipped after a restart.
     pub fn sequence(&self) -> u64 {
         self.numbers.last()
     }
 
-    /// Where its packets go now, and to which port if they are in UDP.
+    /// Returns the peer's current address, and its port if packets are in UDP.
     pub fn peer(&self) -> (IpAddr, Option<u16>) {
         (
             self.remote,
@@ -237,12 +237,12 @@ impl OutboundSa {
         )
     }
 
-    /// The peer is at another address or port now; true if that is news.
+    /// Changes the peer's address and port; returns true if they were different.
     pub(crate) fn follow(&mut self, address: IpAddr, port: u16) -> bool {
         let Some(ports) = &mut self.spec.encapsulation else {
             return false;
         };
-        // In transport mode the address is the packets' own.
+        // In transport mode the address is that of the packets themselves.
         let address = match self.spec.mode {
             Mode::Tunnel if address.is_ipv4() == self.local.is_ipv4() => address,
             _ => self.remote,
@@ -257,7 +257,7 @@ impl OutboundSa {
         true
     }
 
-    /// Looks at the clock: an SA whose time is over gives up its keys.
+    /// Checks time limits and returns the age. An SA that has reached a hard limit erases its keys.
     pub fn tick(&mut self, now: Nanoseconds) -> Age {
         let age = self.lifetime.tick(now);
         if age == Age::Hard {
@@ -266,13 +266,13 @@ impl OutboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// The VRF and the bundle that it is of.
+    /// Returns its VRF and bundle.
     #[inline]
     pub(crate) fn owner(&self) -> (u16, u16) {
         (self.outer.vrf, self.outer.bundle)
     }
 
-    /// Prefetches its keys. Reads the SA itself.
+    /// Prefetches its keys. Reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -280,11 +280,11 @@ impl OutboundSa {
         }
     }
 
-    /// Encrypts the packet behind a frame's shim where it is; returns where the ESP packet begins and ends in the
-    /// frame's slot. A sequence number and bytes of a lifetime that were counted stay used, whatever follows.
+    /// Encrypts the packet behind a frame's shim in place; returns the range of the ESP packet in the frame's slot. On
+    /// an error the sequence number and the bytes of the lifetime stay used.
     ///
     /// # Errors
-    /// The drop that it is; nothing of the slot may be sent then.
+    /// The reason of the drop; nothing of the slot may be sent then.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -320,7 +320,7 @@ impl OutboundSa {
         Ok((plan.start, plan.end))
     }
 
-    /// Where everything of the packet will be.
+    /// Computes the layout of the ESP packet.
     #[inline]
     fn plan(&self, packet: &[u8], view: &View, start: usize) -> Result<Plan, Drop> {
         let outer = &self.outer;
@@ -397,8 +397,8 @@ impl OutboundSa {
     }
 }
 
-/// Zeros for traffic flow confidentiality, padding, pad length and next header (RFC 4303, 2.4 to 2.7). `rest` begins
-/// behind the packet in clear.
+/// Writes zeros for traffic flow confidentiality, padding, pad length and next header (RFC 4303, 2.4 to 2.7). `rest`
+/// begins behind the packet in clear.
 #[inline]
 fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     const PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
@@ -408,7 +408,7 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     let rest = &mut rest[plan.tfc..];
     let padding = usize::from(plan.padding);
     if padding <= 3 {
-        // All of it at once; what is too much lies where the ICV will be.
+        // Writes 8 bytes at once; the excess lies where the ICV will be written.
         let numbers = 0x0003_0201_u32 & ((1 << (8 * padding)) - 1);
         let trailer = u64::from(numbers)
             | u64::from(plan.padding) << (8 * padding)
@@ -424,16 +424,16 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
 
 /// Offsets in the slot, and lengths.
 struct Plan {
-    /// Where the outer header begins.
+    /// Offset of the outer header.
     start: usize,
     /// Length of the IP header, extensions included.
     ip: usize,
-    /// Where SPI and sequence number are.
+    /// Offset of the ESP header: SPI and sequence number.
     esp: usize,
-    /// How much of the packet in clear stays so.
+    /// Bytes of the packet that stay in clear.
     inside: usize,
     next_header: u8,
-    /// Bytes of zeros before the padding.
+    /// Bytes of TFC zeros before the padding.
     tfc: usize,
     padding: u8,
     end: usize,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reassembles ESP that was fragmented on the way: fragments of IPv4 (RFC 791) and IPv6 (RFC 8200, 4.5).
+//! Reassembles fragmented ESP: fragments of IPv4 (RFC 791) and IPv6 (RFC 8200, 4.5).
 //!
-//! ESP is not authentic before it is whole, so anybody can send fragments. Promises: memory, datagrams and fragments are
-//! bounded, for each source and in all; where a bound is reached, the oldest incomplete datagram goes, so that a datagram
-//! whose fragments follow each other is completed under a flood of others; what overlaps is dropped as a whole (RFC 5722);
-//! each fragment ends in a datagram or in a counted drop.
+//! ESP is not authenticated before it is whole, so anybody can send fragments under a forged source. Promises:
+//!
+//! * Memory, datagrams and fragments are bounded, for each source and in all.
+//! * At a bound the oldest incomplete datagram is evicted. So a datagram whose fragments follow each other is completed
+//!   even during a flood.
+//! * Overlapping fragments drop their whole datagram (RFC 5722).
+//! * Each fragment ends in a datagram or in a counted drop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,22 +19,22 @@ use crate::counters::{Counters, Drop};
 use crate::ip::{self, Fragment};
 use crate::lifetime::Nanoseconds;
 
-/// Bytes of fragments that are kept in all, with what keeping them costs.
+/// Limit in bytes for all kept fragments, including the overhead of storage.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Bytes of one source's fragments.
+/// Limit in bytes for the fragments of one source.
 pub const MAX_SOURCE_BYTES: usize = 1 << 20;
-/// Incomplete datagrams in all.
+/// Limit for incomplete datagrams in all.
 pub const MAX_DATAGRAMS: usize = 1024;
-/// Incomplete datagrams of one source.
+/// Limit for incomplete datagrams of one source.
 pub const MAX_SOURCE_DATAGRAMS: usize = 64;
-/// Fragments of one datagram: the longest in fragments of 1,280 bytes has 53.
+/// Limit for fragments of one datagram: the longest in fragments of 1,280 bytes has 53.
 pub const MAX_FRAGMENTS: usize = 64;
-/// How long a datagram may stay incomplete.
+/// Time limit for an incomplete datagram.
 pub const TIMEOUT: Nanoseconds = 15_000_000_000;
 
-/// Bytes that a fragment is counted as beyond its own.
+/// Overhead in bytes that counts for a fragment beyond its own bytes.
 const FRAGMENT_COST: usize = 64;
-/// Bytes that a datagram is counted as beyond its fragments.
+/// Overhead in bytes that counts for a datagram beyond its fragments.
 const DATAGRAM_COST: usize = 512;
 const MAX_IP: usize = 65_535;
 
@@ -48,7 +51,7 @@ struct Id {
     identification: u32,
 }
 
-/// Bytes of a fragment, and where they belong.
+/// Bytes of a fragment, and their offset in the datagram.
 struct Part {
     offset: usize,
     bytes: Box<[u8]>,
@@ -60,22 +63,22 @@ impl Part {
     }
 }
 
-/// A datagram that is not complete.
+/// An incomplete datagram.
 struct Datagram {
-    /// Its place in the order of age.
+    /// Its position in the order of age.
     serial: u64,
     deadline: Nanoseconds,
-    /// Why it and its further fragments are dropped.
+    /// The reason to drop it and its further fragments, if it was refused.
     refused: Option<Drop>,
-    /// In the order of their offsets, without overlaps.
+    /// Its fragments by offset. Invariant: they do not overlap.
     parts: Vec<Part>,
-    /// The first fragment, and its header: all that was not fragmented.
+    /// The first fragment, and its header up to the fragmented part.
     first: Option<(Fragment, Box<[u8]>)>,
-    /// The length of what was fragmented, once the last fragment has come.
+    /// The length of the fragmented part; None before the last fragment.
     length: Option<usize>,
-    /// Bit n: a fragment had ECN n.
+    /// ECN values of its fragments: bit n is set if one had ECN n.
     ecn: u8,
-    /// Bytes that it is counted as.
+    /// Bytes that count towards the limits.
     cost: usize,
 }
 
@@ -95,23 +98,23 @@ pub(crate) struct Reassembler {
     next_serial: u64,
 }
 
-/// What became of a fragment.
+/// Result of accepting a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// It is kept.
+    /// The fragment is kept.
     Held,
-    /// The packet of this length is complete, and has taken the fragment's place.
+    /// The datagram is complete and has replaced the fragment; the packet has this length.
     Complete(usize),
 }
 
 impl Reassembler {
-    /// Fragments that are kept.
+    /// Returns the number of kept fragments.
     pub(crate) fn held(&self) -> u64 {
         let parts = self.datagrams.values().map(|datagram| datagram.parts.len());
         parts.sum::<usize>() as u64
     }
 
-    /// Drops datagrams that have been incomplete for too long.
+    /// Drops datagrams that have timed out.
     pub(crate) fn tick(&mut self, now: Nanoseconds, counters: &mut Counters) {
         while let Some((_, id)) = self.by_age.first_key_value() {
             let id = *id;
@@ -126,11 +129,11 @@ impl Reassembler {
         }
     }
 
-    /// Takes a fragment of a VRF: a packet at the beginning of `room`, into which the whole packet is written once it is
+    /// Accepts a fragment of a VRF, a packet at the beginning of `room`. Writes the whole packet there once it is
     /// complete.
     ///
     /// # Errors
-    /// Why the fragment is dropped. It is not counted, but those that were kept and are dropped with it are.
+    /// The reason for dropping the fragment. The caller counts it; fragments that are dropped with it are counted here.
     pub(crate) fn accept(
         &mut self,
         vrf: u16,
@@ -182,7 +185,7 @@ impl Reassembler {
         }
     }
 
-    /// Makes room for a fragment, and an entry for its datagram if it has none.
+    /// Makes room for a fragment, and creates an entry for a new datagram.
     fn admit(&mut self, id: &Id, fragment: &Fragment, now: Nanoseconds, counters: &mut Counters) {
         let is_new = !self.datagrams.contains_key(id);
         let mut cost = cost_of(fragment);
@@ -222,7 +225,7 @@ impl Reassembler {
         }
     }
 
-    /// The oldest of some datagrams but this one.
+    /// Returns the oldest of some datagrams, without this one.
     fn oldest<'a>(&self, id: &Id, mut of: impl Iterator<Item = &'a Id>) -> Option<Id> {
         of.find(|one| *one != id).copied()
     }
@@ -235,7 +238,7 @@ impl Reassembler {
         self.sources.entry(id.source).or_default().cost += cost;
     }
 
-    /// Gives a datagram's fragments up. Its entry stays, so that those that come later are known.
+    /// Drops a datagram's fragments. Keeps its entry, so that later fragments are recognized.
     fn refuse(&mut self, id: &Id, why: Drop, counters: &mut Counters) {
         let Some(datagram) = self.datagrams.get_mut(id) else {
             return;
@@ -287,7 +290,7 @@ impl Datagram {
         }
     }
 
-    /// Keeps a fragment's bytes; returns what they are counted as.
+    /// Stores a fragment's bytes; returns the bytes that count towards the limits.
     fn place(&mut self, fragment: &Fragment, packet: &[u8]) -> Result<usize, Drop> {
         if let Some(why) = self.refused {
             return Err(why);
@@ -298,7 +301,7 @@ impl Datagram {
         if bytes.is_empty() || !is_whole || to > MAX_IP {
             return Err(Drop::FragmentMalformed);
         }
-        // All before the one that begins behind it.
+        // Parts before `at` begin before this one's end.
         let at = self.parts.partition_point(|part| part.offset < to);
         if let Some(before) = at.checked_sub(1).map(|before| &self.parts[before])
             && before.end() > from
@@ -311,7 +314,7 @@ impl Datagram {
         }
         let end = self.parts.last().map_or(0, Part::end);
         let beyond = match (self.length, fragment.last) {
-            // Two ends, or something behind the end.
+            // A second last fragment, or data beyond the end.
             (Some(_), true) => true,
             (Some(length), false) => to > length,
             (None, last) => last && to < end,
@@ -340,7 +343,7 @@ impl Datagram {
         Ok(cost_of(fragment))
     }
 
-    /// Nothing of it was kept, and nothing refused.
+    /// Returns whether no fragment was kept or refused.
     fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.refused.is_none()
     }
@@ -349,7 +352,7 @@ impl Datagram {
         let Some(length) = self.length else {
             return false;
         };
-        // Without overlaps, as many bytes as there are to be mean that there are no gaps.
+        // There are no overlaps, so there are no gaps if the lengths add up.
         self.parts
             .iter()
             .map(|part| part.bytes.len())
@@ -373,7 +376,7 @@ impl Datagram {
         Ok(at + length)
     }
 
-    /// RFC 3168, 5.3: congestion that one fragment met is the packet's.
+    /// Applies a congestion mark of any fragment to the packet (RFC 3168, 5.3).
     fn mark_congestion(&self, packet: &mut [u8]) -> Result<(), Drop> {
         const NOT_ECT: u8 = 1;
         const CE: u8 = 1 << 3;
@@ -388,7 +391,7 @@ impl Datagram {
     }
 }
 
-/// Bytes that a fragment is counted as.
+/// Returns the bytes of a fragment that count towards the limits.
 fn cost_of(fragment: &Fragment) -> usize {
     let header = if fragment.offset == 0 {
         fragment.data

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The anti-replay window (RFC 6479): a ring of blocks of bits, of which one more is kept than the window needs, so that
-//! nothing is ever shifted. With 64-bit sequence numbers it finds the upper half (RFC 4303, appendix A2).
+//! The anti-replay window (RFC 6479): a ring of blocks of bits. The ring has one block more than the window needs, so
+//! that nothing is ever shifted. With ESN it infers the upper half of 64-bit sequence numbers (RFC 4303, appendix A2).
 
 use crate::counters::Drop;
 
@@ -9,10 +9,10 @@ pub const MAX_WINDOW: u32 = 4096;
 
 const BLOCK_BITS: u64 = 64;
 
-/// Which sequence numbers were seen. It changes only by [`Window::accept`], after a packet was authenticated.
+/// Sequence numbers that were seen. Only [`Window::accept`] changes it, after a packet was authenticated.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// 0: everything is accepted.
+    /// Size in packets; 0 accepts everything.
     size: u64,
     esn: bool,
     /// The highest sequence number accepted.
@@ -21,7 +21,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of `size` packets, of which none was seen. ESN needs a size.
+    /// Creates an empty window of `size` packets. ESN requires a size above 0.
     pub fn new(size: u32, esn: bool) -> Self {
         let size = u64::from(size.min(MAX_WINDOW));
         let blocks = (size.div_ceil(BLOCK_BITS) + 1).next_power_of_two() as usize;
@@ -33,7 +33,7 @@ impl Window {
         }
     }
 
-    /// The highest sequence number accepted.
+    /// Returns the highest accepted sequence number.
     pub fn top(&self) -> u64 {
         self.top
     }
@@ -46,7 +46,7 @@ impl Window {
         }
     }
 
-    /// The whole sequence number that a packet's 32 bits stand for, if it may be accepted.
+    /// Returns the full sequence number of a packet with these lower 32 bits, if it may be accepted.
     ///
     /// # Errors
     /// [`Drop::Replayed`] or [`Drop::Late`].
@@ -63,7 +63,7 @@ impl Window {
                 Ok(sequence)
             };
         }
-        // Numbers begin with 1.
+        // Sequence numbers begin with 1.
         if sequence == 0 || self.top - sequence >= self.size {
             return Err(Drop::Late);
         }
@@ -74,7 +74,7 @@ impl Window {
         Ok(sequence)
     }
 
-    /// Notes a sequence number that [`Window::check`] returned, of an authentic packet.
+    /// Marks a sequence number that [`Window::check`] returned as seen. The packet must be authentic.
     pub fn accept(&mut self, sequence: u64) {
         if sequence > self.top {
             let (from, to) = (self.top / BLOCK_BITS, sequence / BLOCK_BITS);
@@ -94,13 +94,13 @@ impl Window {
         (block, 1 << (sequence % BLOCK_BITS))
     }
 
-    /// The number of these lower 32 bits that is nearest to the window: in it or above it.
+    /// Infers the number with these lower 32 bits that is nearest to the window: in it or above it.
     fn infer(&self, low: u32) -> Result<u64, Drop> {
         let high = self.top >> 32;
         let top_low = self.top as u32;
         let bottom = top_low.wrapping_sub(self.size as u32).wrapping_add(1);
         let high = if u64::from(top_low) + 1 >= self.size {
-            // The window lies within one half.
+            // The window lies within one half of 2^32 numbers.
             if low >= bottom {
                 Some(high)
             } else {
@@ -206,7 +206,7 @@ mod tests {
                 };
                 let found = window.check(number as u32);
                 match expected {
-                    // With ESN a late number is taken for one of the next half, which no authentic packet has.
+                    // With ESN a late number is inferred to be in the next half, which no authentic packet has.
                     Err(Drop::Late) if esn => prop_assert_ne!(found, Ok(number)),
                     _ => prop_assert_eq!(found, expected),
                 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sequence numbers of outbound SAs, on disk ahead of their use.
+//! Sequence numbers of outbound SAs, reserved on disk ahead of their use.
 //!
-//! A nonce is the sequence number, so a number must never be used twice with a key, also when the process is killed and the
-//! same SA is given to it again. A file holds for each key the highest number that may have been used. Numbers are taken
-//! below it only; a thread of its own writes the next limit while half of the numbers are left. After a crash an SA goes on
-//! above the limit on disk, and leaves out the numbers that were not used.
+//! A nonce is the sequence number. So a number must never be used twice with a key, even if the process is killed and
+//! the same SA is added again. A file holds for each key a limit: the highest number that may have been used. Only
+//! numbers up to it are issued; a separate thread writes the next limit while half of the numbers are left. After a
+//! crash an SA continues above the limit on disk, and skips the numbers that were not used.
 //!
-//! The file has a record of 32 bytes for each key that ever encrypted here: a fingerprint that does not tell the key, the
-//! limit, a checksum. Records are never deleted, since a key might come back. Promises: a number is returned only when a
-//! limit not below it has reached the disk; a record that cannot be read is an error, not a guess; one process has the
-//! file, and one SA a key.
+//! The file has a record of 32 bytes for each key that ever encrypted here: a fingerprint that does not reveal the key,
+//! the limit, and a checksum. Records are never deleted, since a key might come back. Promises:
+//!
+//! * A number is returned only when a limit not below it is on disk.
+//! * A record that cannot be read is an error, not a guess.
+//! * Only one process has the file, and a key has only one SA.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
@@ -29,17 +31,17 @@ use crate::key::Key;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "sequence-numbers";
-/// Numbers that are reserved at a time.
+/// Numbers reserved at a time.
 pub const CHUNK: u64 = 1 << 20;
 
 const RECORD: usize = 32;
-/// Requests that may wait for the disk; a request that finds no room is repeated by the next packet.
+/// Queue length for requests to the disk. A request that finds the queue full is repeated by the next packet.
 const WAITING: usize = 1024;
 
-/// Stands for a key without telling it.
+/// Identifies a key without revealing it.
 pub type Fingerprint = [u8; 16];
 
-/// The fingerprint of an SA's keys.
+/// Returns the fingerprint of an SA's keys.
 pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
     let by = hmac::Key::new(hmac::HMAC_SHA256, b"sluice-esp sequence numbers 1");
     let mut context = hmac::Context::with_key(&by);
@@ -58,13 +60,13 @@ pub struct Reservations {
     keeper: Option<JoinHandle<()>>,
 }
 
-/// Why an SA gets no sequence numbers.
+/// Errors of reserving sequence numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum ReservationError {
     /// Another outbound SA has this key.
     #[error("another outbound SA uses this key: each needs a key of its own")]
     InUse,
-    /// Numbers may have been used, and the file does not tell which.
+    /// Numbers may have been used, and the file has no record of them.
     #[error(
         "no sequence numbers are reserved here for this key, which has encrypted before: rekey"
     )]
@@ -93,12 +95,12 @@ struct Record {
     used: bool,
 }
 
-/// State that an SA and the keeper share.
+/// State shared by an SA and the thread that writes limits.
 struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number that there is.
+    /// The highest number of this SA, without or with ESN.
     last: u64,
     asked: AtomicBool,
 }
@@ -106,7 +108,7 @@ struct Reserved {
 /// The sequence numbers of one SA.
 pub struct Numbers {
     next: u64,
-    /// Numbers below this are reserved, and so many above them that none need be asked for. It may lag behind.
+    /// Below this number no further numbers need to be requested. It may lag behind.
     calm: u64,
     reserved: Arc<Reserved>,
     requests: Sender<Arc<Reserved>>,
@@ -114,10 +116,10 @@ pub struct Numbers {
 }
 
 impl Reservations {
-    /// Opens the file in a directory, which is made if it is absent.
+    /// Opens the file in a directory, which is created if it is missing.
     ///
     /// # Errors
-    /// The kernel's; another process has the file; a record cannot be read.
+    /// The kernel's; the file is in use by another process; a record cannot be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory)?;
@@ -159,7 +161,7 @@ impl Reservations {
         })
     }
 
-    /// As [`Reservations::claim`], for a key that has encrypted before: its record must be there.
+    /// Like [`Reservations::claim`], for a key that has encrypted before: its record must exist.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -177,12 +179,12 @@ impl Reservations {
         self.claim(fingerprint, last)
     }
 
-    /// Reserves the first numbers of a key, above all that may have been used. `last` is the highest that there is.
+    /// Reserves the first numbers of a key, above all that may have been used. `last` is the highest possible number.
     ///
     /// # Errors
     /// See [`ReservationError`].
     pub fn claim(&self, fingerprint: Fingerprint, last: u64) -> Result<Numbers, ReservationError> {
-        // So that the number after the last is a number, too.
+        // `last` + 1 must not overflow.
         let last = last.min(u64::MAX - 1);
         let mut state = self.store.lock();
         let slots = state.records.len() as u64;
@@ -202,7 +204,7 @@ impl Reservations {
         let slot = record.slot;
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
-            // The disk may have the new limit or the old one: a new slot stays taken, and the old limit is a lower bound.
+            // The disk may have either limit. So a new slot stays taken; the old limit is a lower bound.
             return Err(error.into());
         }
         record.limit = limit;
@@ -226,18 +228,18 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // With SAs that live on the thread lives on, too.
+        // SAs that are still alive keep the thread alive.
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
-            // It does not panic; if it did, its numbers are not renewed any more.
+            // The thread does not panic; if it did, its numbers would no longer be renewed.
             let _ = keeper.join();
         }
     }
 }
 
 impl Numbers {
-    /// The next number, which nobody had or will have.
+    /// Returns the next number, which is never issued twice.
     ///
     /// # Errors
     /// [`PacketDrop::SequenceExhausted`], [`PacketDrop::SequenceNotReserved`].
@@ -251,7 +253,7 @@ impl Numbers {
         Ok(number)
     }
 
-    /// Asks for numbers where few are left; fails where none is.
+    /// Requests numbers where few are left; fails where none is left.
     #[cold]
     fn look_at_limit(&mut self) -> Result<(), PacketDrop> {
         let limit = self.reserved.limit.load(Ordering::Acquire);
@@ -273,12 +275,12 @@ impl Numbers {
         Ok(())
     }
 
-    /// Stands for the key that the numbers are of.
+    /// Returns the fingerprint of the numbers' key.
     pub fn fingerprint(&self) -> Fingerprint {
         self.reserved.fingerprint
     }
 
-    /// The number that [`Numbers::take`] returned last, or the one before the first.
+    /// Returns the number that [`Numbers::take`] returned last, or the one before the first.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
@@ -308,7 +310,7 @@ impl Drop for Numbers {
 }
 
 impl Store {
-    /// State changes in single steps, so a panic elsewhere leaves it whole.
+    /// Locks the state. Ignores poisoning: state changes in single steps, so a panic elsewhere leaves it consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -319,7 +321,7 @@ impl Store {
     }
 }
 
-/// Writes limits until nobody can ask any more. Requests that come meanwhile share one sync.
+/// Writes limits until all senders are gone. Requests that arrive meanwhile share one sync.
 fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
     while let Ok(first) = requests.recv() {
         let wanted: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -332,13 +334,13 @@ fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
                 record.limit = record.limit.max(limits[at]);
                 reserved.limit.store(limits[at], Ordering::Release);
             }
-            // Written or not, the next packet may ask again.
+            // Whether written or not, the next packet may request again.
             reserved.asked.store(false, Ordering::Release);
         }
     }
 }
 
-/// Writes new limits; the record in memory is raised when they are on disk.
+/// Writes and syncs new limits, and returns them. The caller then raises the records in memory.
 fn raise(store: &Store, state: &State, wanted: &[Arc<Reserved>]) -> io::Result<Vec<u64>> {
     let mut limits = Vec::with_capacity(wanted.len());
     for reserved in wanted {
@@ -366,8 +368,8 @@ fn encode(fingerprint: &Fingerprint, limit: u64) -> [u8; RECORD] {
     record
 }
 
-/// The records of a file, or the number of one that is damaged. A record that is cut off, or zero, at the very end was
-/// being added when the machine stopped: no number of it was used.
+/// Parses a file's records, or returns the number of a damaged one. A record at the very end that is cut off or zero
+/// was being added when the machine stopped: none of its numbers was used.
 fn read(bytes: &[u8]) -> Result<State, usize> {
     let mut state = State::default();
     let whole = bytes.len() / RECORD;
@@ -402,7 +404,7 @@ mod tests {
     const A: Fingerprint = [1; 16];
     const B: Fingerprint = [2; 16];
 
-    /// Copies the state as a process that was killed leaves it: the file as it is, and no lock.
+    /// Copies the state as a killed process leaves it: the file as it is, without a lock.
     fn crashed(directory: &Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();
@@ -416,7 +418,7 @@ mod tests {
         let mut a = reservations.claim(A, u64::MAX).unwrap();
         let mut b = reservations.claim(B, u64::MAX).unwrap();
         let mut used = 0;
-        // A copy at any moment is what a crash would leave at that moment.
+        // A copy at any moment equals the state after a crash at that moment.
         for round in 0..20 {
             for _ in 0..CHUNK / 3 {
                 match a.take() {
@@ -505,7 +507,7 @@ mod tests {
             let error = Reservations::open(directory.path()).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
-        // An addition that the crash cut off, or that is there as zeros.
+        // A record that the crash cut off, or that is there as zeros.
         for tail in [&[7; 31][..], &[0; RECORD], &[0; 40]] {
             fs::write(&path, [&whole, tail].concat()).unwrap();
             let again = Reservations::open(directory.path()).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SAs by key. A lookup gives a place, by which an SA is prefetched first and served later.
+//! SAs by key. A lookup returns a place, by which the SA is prefetched first and served later.
 
 use std::hash::Hash;
 
@@ -7,10 +7,10 @@ use hashbrown::HashMap;
 
 use crate::prefetch::prefetch;
 
-/// Where an SA is in its table, until it is removed.
+/// Index of an SA in its table, valid until it is removed.
 pub(crate) type Place = u32;
 
-/// SAs, each in memory of its own, so that none moves when others come and go.
+/// A table of SAs. Each SA is allocated separately, so that none moves when others come and go.
 pub(crate) struct SaTable<K, S> {
     places: HashMap<K, Place>,
     sas: Vec<Option<Box<S>>>,
@@ -28,17 +28,17 @@ impl<K, S> Default for SaTable<K, S> {
 }
 
 impl<K: Hash + Eq, S> SaTable<K, S> {
-    /// The number of SAs.
+    /// Returns the number of SAs.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is an SA of this key.
+    /// Returns whether there is an SA of this key.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.places.contains_key(key)
     }
 
-    /// Adds an SA; none may have this key yet.
+    /// Adds an SA, whose key must be new.
     pub(crate) fn insert(&mut self, key: K, sa: Box<S>) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.sas.push(None);
@@ -49,26 +49,26 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         debug_assert!(before.is_none());
     }
 
-    /// Removes an SA.
+    /// Removes and returns an SA.
     pub(crate) fn remove(&mut self, key: &K) -> Option<Box<S>> {
         let place = self.places.remove(key)?;
         self.free.push(place);
         self.sas[place as usize].take()
     }
 
-    /// Where an SA is.
+    /// Returns the place of an SA.
     #[inline]
     pub(crate) fn find(&self, key: &K) -> Option<Place> {
         self.places.get(key).copied()
     }
 
-    /// The SA at a place.
+    /// Returns the SA at a place.
     #[inline]
     pub(crate) fn at(&mut self, place: Place) -> Option<&mut S> {
         self.sas.get_mut(place as usize)?.as_deref_mut()
     }
 
-    /// An SA by its key.
+    /// Returns an SA by its key.
     pub(crate) fn get(&mut self, key: &K) -> Option<&mut S> {
         self.at(self.find(key)?)
     }
@@ -81,18 +81,18 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         }
     }
 
-    /// The SA at a place, to be read only.
+    /// Returns the SA at a place, read-only.
     #[inline]
     pub(crate) fn peek(&self, place: Place) -> Option<&S> {
         self.sas.get(place as usize)?.as_deref()
     }
 
-    /// All SAs, in no order, to be read only.
+    /// Iterates over all SAs in no order, read-only.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &S> {
         self.sas.iter().filter_map(Option::as_deref)
     }
 
-    /// All SAs, in no order.
+    /// Iterates over all SAs in no order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut S> {
         self.sas.iter_mut().filter_map(Option::as_deref_mut)
     }

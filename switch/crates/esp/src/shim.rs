@@ -5,12 +5,12 @@ use crate::counters::Drop;
 
 /// The shim's EtherType.
 pub const ETHERTYPE: u16 = 0x88b5;
-/// IPv4's and IPv6's.
+/// IPv4's EtherType.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// IPv6's EtherType.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Where the packet begins in a frame: behind the Ethernet header and the shim.
+/// Offset of the packet in a frame: behind the Ethernet header and the shim.
 pub const PACKET: usize = ETHERNET + SHIM;
 
 const ETHERNET: usize = 14;
@@ -43,18 +43,18 @@ impl Task {
     }
 }
 
-/// A shim that asks for something.
+/// A shim with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shim {
     /// The task.
     pub task: Task,
     /// The engine's number.
     pub engine: u8,
-    /// The bundle of the SA; 0 where the pipeline could not tell (fragments of ESP).
+    /// The bundle of the SA; 0 where the pipeline does not know it (fragments of ESP).
     pub bundle: u16,
     /// The number of the SA.
     pub sa: u32,
-    /// Where the packet came in.
+    /// The layer-3 interface by which the packet was received.
     pub ingress_l3_if: u16,
     /// The packet's VRF.
     pub vrf: u16,
@@ -63,10 +63,10 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Reads a frame's shim and returns the packet behind it, with whatever padding the frame has.
+    /// Parses a frame's shim; returns it and the packet behind it, including any padding of the frame.
     ///
     /// # Errors
-    /// The drop that it is.
+    /// The reason of the drop.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), Drop> {
         let (ethernet, rest) = frame.split_at_checked(ETHERNET).ok_or(Drop::NotShim)?;
         if ethernet[MACS..] != ETHERTYPE.to_be_bytes() {
@@ -92,15 +92,14 @@ impl Shim {
         Ok((this, packet))
     }
 
-    /// The MAC addresses of a frame whose shim was read.
+    /// Returns the MAC addresses of a frame whose shim was parsed.
     pub(crate) fn macs(frame: &[u8]) -> [u8; MACS] {
         let mut macs = [0; MACS];
         macs.copy_from_slice(&frame[..MACS]);
         macs
     }
 
-    /// Writes the answer's Ethernet header and shim: the fields as they came but for the kind, the bundle, and the
-    /// EtherType of the packet that follows now.
+    /// Writes the answer's Ethernet header and shim. Kind, bundle and EtherType are new, the other fields are copied.
     pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
         out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());
@@ -114,7 +113,7 @@ impl Shim {
         shim[12..14].copy_from_slice(&ether_type.to_be_bytes());
     }
 
-    /// The frame that a router sends, for tests and benchmarks.
+    /// Builds the frame that a router sends, for tests and benchmarks.
     pub fn frame(&self, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; PACKET];
         self.answer(&[2; MACS], self.bundle, self.ether_type, &mut frame);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An SA as JSON, as `sluice-esp ctl add` sends it and a file of SAs holds it.
+//! An SA as JSON, for `sluice-esp ctl add` and files of SAs.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::key::Key;
 use crate::lifetime::Limits;
 use crate::replay::MAX_WINDOW;
 
-/// The port of ESP in UDP.
+/// The UDP port of ESP in UDP.
 pub const NAT_TRAVERSAL: u16 = 4500;
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -34,7 +34,7 @@ pub enum Mode {
     Transport,
 }
 
-/// DF of the outer IPv4 header.
+/// DF policy for the outer IPv4 header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DontFragment {
@@ -43,7 +43,7 @@ pub enum DontFragment {
     Set,
     /// Not set.
     Clear,
-    /// As the packet inside has it; set for IPv6.
+    /// Copied from the inner packet; set for IPv6.
     Copy,
 }
 
@@ -51,10 +51,10 @@ pub enum DontFragment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encapsulation {
-    /// Ours.
+    /// The local port.
     #[serde(default = "nat_traversal")]
     pub local_port: u16,
-    /// The peer's.
+    /// The peer's port.
     #[serde(default = "nat_traversal")]
     pub remote_port: u16,
 }
@@ -63,7 +63,7 @@ pub struct Encapsulation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaSpec {
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
     /// Its number in the shim.
     pub sa: u32,
@@ -90,7 +90,7 @@ pub struct SaSpec {
     /// A file with the integrity key instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key_file: Option<PathBuf>,
-    /// Out: its key may have encrypted here before, so it is refused unless sequence numbers were reserved for that key.
+    /// Out: its key may have encrypted here before. Refused unless numbers were reserved for the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
     /// Extended sequence numbers.
@@ -108,7 +108,7 @@ pub struct SaSpec {
     /// Out: in UDP, from and to these ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<Encapsulation>,
-    /// In: packets come in UDP; any others are dropped.
+    /// In: packets must come in UDP; any others are dropped.
     #[serde(default)]
     pub encapsulated: bool,
     /// In: the outbound SA (by its number) that follows the peer when its address or port changes.
@@ -117,10 +117,10 @@ pub struct SaSpec {
     /// Out: TTL of the outer header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
-    /// Out: DSCP of the outer header; as inside if absent.
+    /// Out: DSCP of the outer header; copied from the inner packet if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
-    /// ECN passes between inside and outside (RFC 6040, normal mode); else the outer header has none.
+    /// Copies ECN between inner and outer header (RFC 6040, normal mode); else the outer header has none.
     #[serde(default = "yes")]
     pub ecn: bool,
     /// Out: DF of an outer IPv4 header.
@@ -129,10 +129,10 @@ pub struct SaSpec {
     /// Out: shorter packets are padded to this length (traffic flow confidentiality, tunnel mode); 0 for none.
     #[serde(default)]
     pub tfc_pad_to: u16,
-    /// When it should be replaced.
+    /// Limits after which it should be replaced.
     #[serde(default)]
     pub soft: Limits,
-    /// When it ends.
+    /// Limits after which it ends.
     #[serde(default)]
     pub hard: Limits,
 }
@@ -146,10 +146,10 @@ fn yes() -> bool {
 }
 
 impl SaSpec {
-    /// Reads the keys that files hold; relative paths are below `directory`.
+    /// Reads the keys from key files; relative paths are below `directory`.
     ///
     /// # Errors
-    /// Says which file, and why.
+    /// Names the file and the reason.
     pub fn read_keys(&mut self, directory: &Path) -> Result<(), String> {
         for (key, file, name) in [
             (&mut self.key, &mut self.key_file, "key"),
@@ -169,10 +169,10 @@ impl SaSpec {
         Ok(())
     }
 
-    /// Checks what JSON alone does not say.
+    /// Checks the rules that the JSON types do not express.
     ///
     /// # Errors
-    /// The first problem, and what to do.
+    /// The first problem, with the remedy.
     pub fn check(&self, allow_no_integrity: bool) -> Result<(), String> {
         let require = |holds: bool, problem: &str| holds.then_some(()).ok_or(problem.to_owned());
         require(self.spi >= 256, "an SPI is 256 or more (RFC 4303, 2.1)")?;
@@ -251,12 +251,12 @@ impl SaSpec {
         Ok(())
     }
 
-    /// The key, or an empty one.
+    /// Returns the key, or an empty one.
     pub fn key_or_none(&self) -> Key {
         self.key.clone().unwrap_or_default()
     }
 
-    /// The integrity key, or an empty one.
+    /// Returns the integrity key, or an empty one.
     pub fn integrity_key_or_none(&self) -> Key {
         self.integrity_key.clone().unwrap_or_default()
     }

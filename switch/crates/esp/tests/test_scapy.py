@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine against scapy's ESP, both ways, for each algorithm that scapy has.
+"""The engine against scapy's ESP, in both directions, for each algorithm that scapy has.
 
 The engine runs as `esp-frames` (examples/): frames in, frames out, over pipes.
 """
@@ -70,7 +70,7 @@ class Case:
         return "-".join((*parts, *(["udp"] if self.udp else []), *(["esn"] if self.esn else [])))
 
     def spec(self, direction: str) -> dict[str, Any]:
-        """The engine's view of it."""
+        """The SA in the engine's form."""
         spec: dict[str, Any] = {
             "direction": direction,
             "sa": SA,
@@ -93,7 +93,7 @@ class Case:
         return spec
 
     def scapy(self, high: int = 0) -> SecurityAssociation:
-        """Scapy's view of it; `high` is the upper half of sequence numbers."""
+        """The SA in scapy's form; `high` is the upper half of sequence numbers."""
         local, remote = ENDS[self.version]
         header = IP if self.version == 4 else IPv6
         extra = {"esn_en": True, "esn": high} if self.esn else {}
@@ -110,7 +110,7 @@ class Case:
         )
 
     def clear(self) -> list[Packet]:
-        """Packets that it may carry, of various lengths and kinds."""
+        """Permitted packets of the SA, of various lengths and kinds."""
         if self.mode == "transport":
             ends = [ENDS[self.version]]
         else:
@@ -142,7 +142,7 @@ CASES = [
 
 
 class Engine:
-    """The program."""
+    """The engine's process."""
 
     def __init__(self, state: Path):
         self._process = subprocess.Popen(
@@ -150,7 +150,7 @@ class Engine:
         )
 
     def ask(self, **request: object) -> dict[str, Any]:
-        """Ask, and return the answer."""
+        """Sends a request, and returns the answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
@@ -159,7 +159,7 @@ class Engine:
         return answer
 
     def exchange(self, kind: int, packet: bytes) -> bytes:
-        """Send a packet behind a shim; return the packet that comes back."""
+        """Sends a packet behind a shim; returns the packet that comes back."""
         ether_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
         shim = struct.pack("!BBHIHHH", kind, 1, BUNDLE, SA, 4, VRF, ether_type)
         answer = self.ask(frame=(bytes(12) + b"\x88\xb5" + shim + packet).hex())
@@ -169,7 +169,7 @@ class Engine:
         return frame[28:]
 
     def stop(self) -> None:
-        """End it."""
+        """Ends the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert self._process.wait(10) == 0
@@ -205,7 +205,7 @@ def test_scapy_reads_what_the_engine_writes(case: Case, tmp_path: Path) -> None:
 
 
 def nearly_full_turn(state: Path, case: Case) -> None:
-    """Have numbers begin just below 2^32, as if the others had been used."""
+    """Makes numbers begin just below 2^32, as if the lower ones had been used."""
     algorithm = case.algorithm
     named = bytes([len(algorithm.crypt_key)]) + algorithm.crypt_key + algorithm.auth_key
     digest = hmac.digest(b"sluice-esp sequence numbers 1", named, "sha256")
@@ -244,7 +244,7 @@ def test_another_key_is_no_key(algorithm: Algorithm, engine: Engine) -> None:
     assert engine.ask(add=spec) == {}
     sealed = case.scapy().encrypt(case.clear()[0])
     answer = engine.ask(frame=frame_of(bytes(sealed)).hex())
-    # AES-CBC's own key is not what authenticates.
+    # With AES-CBC the encryption key does not authenticate.
     assert answer["drop"] in (
         "integrity_failed",
         "bad_padding",

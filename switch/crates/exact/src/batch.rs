@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many look-ups at once. All of a group are hashed first, with wide instructions where there are any:
-//! the branches of one look-up that a processor guesses wrongly then do not cost the hashes of those
-//! behind it, too.
+//! Batch lookups. All keys of a group are hashed first, with SIMD instructions where available. A branch misprediction
+//! in one lookup then does not discard the hashing of the lookups behind it.
 //!
-//! In a table that fits into a core's own caches a group's keys are compared next. In a larger one two groups are
-//! under way while another begins: the buckets of one are asked for; then the keys within them whose
-//! tags agree, or second buckets where none does; then keys are compared. So the ways from memory
-//! overlap with each other and with what there is to compute.
+//! In a table that fits into a core's own caches, the keys of the group are compared next. In a larger table, lookups
+//! are pipelined in three steps: the first prefetches the bucket; the second prefetches the key whose tag matches, or
+//! else the second bucket; the third compares keys. So memory accesses overlap with each other and with computation.
 
 use crate::bucket::{Look, Tag};
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
 use crate::{Exact, NONE};
 
-/// Segments that fit into a core's own caches: a batch has nothing to wait for.
+/// Segments that fit into a core's own caches, where prefetch in steps does not pay.
 const NEARBY: usize = 24;
 
-/// Look-ups of a group in a table that fits into these.
+/// Lookups in a group, for a table of at most `NEARBY` segments.
 const NEAR: usize = 32;
 
-/// Look-ups between two steps in another table: about as many as a core fetches lines at a time.
+/// Lookups between two pipeline steps, for larger tables: about as many as the lines a core fetches at a time.
 const AHEAD: usize = 16;
 
-/// Places for those under way.
+/// Lookups in the pipeline.
 const RING: usize = 2 * AHEAD;
 
-/// Look-ups under way: their hashes, tags and the buckets that they go on with.
+/// State of a group of lookups: hashes, tags and the buckets to read next.
 pub(crate) struct Lanes<'a, const N: usize> {
     pub(crate) hashes: [u64; N],
     pub(crate) tags: [Tag; N],
@@ -48,11 +46,11 @@ impl<'a, const N: usize> Lanes<'a, N> {
 }
 
 impl<H: HashKey> Exact<H> {
-    /// Looks many keys up: `keys` holds them one after the other, `values` gets one value for each,
-    /// [`NONE`] where there is none.
+    /// Looks up many keys. `keys` holds them one after the other. Writes one value for each key to `values`, [`NONE`]
+    /// where the key is not in the table.
     ///
     /// # Panics
-    /// If `keys` is not as long as `values` says.
+    /// Panics if the length of `keys` is not the key size times the length of `values`.
     pub fn lookup_batch(&self, keys: &[u8], values: &mut [u32]) {
         let key_bytes = self.shape.key_bytes;
         assert_eq!(keys.len(), key_bytes * values.len(), "a value for each key");
@@ -80,7 +78,7 @@ impl<H: HashKey> Exact<H> {
         let mut rest = keys;
         for values in values.chunks_mut(NEAR) {
             self.begin(rest, values.len(), &mut lanes, new);
-            // A single segment is in the first or second cache: the processor reads ahead far enough.
+            // A single segment stays in the first or second cache, where the processor's own read-ahead suffices.
             if self.depth > 0 {
                 let buckets = &lanes.buckets[..values.len()];
                 buckets.iter().for_each(|bucket| bucket.prefetch_first());
@@ -107,7 +105,7 @@ impl<H: HashKey> Exact<H> {
         let mut lanes = Lanes::<RING>::EMPTY;
         let (count, key_bytes) = (values.len(), self.shape.key_bytes);
         assert_eq!(keys.len(), key_bytes * count);
-        // SAFETY: there is a key for each value, and none further is asked for.
+        // SAFETY: there is a key for each value, and `at` stays below their number.
         let bytes = |at: usize| unsafe { keys.get_unchecked(at * key_bytes..(at + 1) * key_bytes) };
         for at in 0..count + RING {
             let lane = at % RING;
@@ -127,7 +125,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Hashes `count` keys, with which `keys` begins, and finds their first buckets.
+    /// Hashes the first `count` keys of `keys`, and locates their first buckets.
     #[inline(always)]
     fn begin<'a, 'k, K: Key, const N: usize>(
         &'a self,
@@ -143,8 +141,8 @@ impl<H: HashKey> Exact<H> {
                 even: self.even,
                 places: self.places,
             };
-            // SAFETY: `wide` exists only where the processor has the instructions; the keys are of the
-            // size that it was made for, and the directory is this table's.
+            // SAFETY: `wide` exists only where the processor has the instructions. The keys have the size that it was
+            // made for, and the directory is this table's.
             return unsafe { wide.begin(hasher, table, keys, count, lanes) };
         }
         let keys = keys.chunks_exact(self.shape.key_bytes).take(count);
@@ -154,8 +152,8 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Asks for what a look-up needs whose first bucket has come: the key whose tag agrees, or else the
-    /// second bucket. Gives the bucket to go on with.
+    /// Performs the second step of a lookup, once its first bucket has arrived: prefetches the key whose tag matches,
+    /// or else the second bucket. Returns the bucket to continue with.
     #[inline(always)]
     fn follow<'a, const N: usize>(&'a self, lanes: &Lanes<'a, N>, lane: usize) -> Look<'a> {
         let first = lanes.buckets[lane];
@@ -175,7 +173,7 @@ impl<H: HashKey> Exact<H> {
         first
     }
 
-    /// Looks for a key in the bucket that its look-up has come to, and where else it can be.
+    /// Performs the last step of a lookup: compares keys in its bucket, then in the other places of the key.
     #[inline(always)]
     fn finish<'k, K: Key, const N: usize>(
         &self,

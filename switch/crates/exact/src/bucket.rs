@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Buckets: whole cache lines that hold tags, values and keys together.
 //!
-//! A bucket begins with a word: a tag for each slot (0 for an empty one), and in its last byte a count
-//! of keys which belong here and live in their other bucket. Then come the slots' values, then their
-//! keys. All tags are compared at once, in a register; a tag that agrees by chance costs a comparison
-//! of keys in 1 of 250. The value that a tag leads to is in the first line: a processor that guesses
-//! that the key agrees goes on with it while the key is still on its way from another line.
+//! A bucket begins with a header word: a tag for each slot (0 for an empty one), and in the last byte a count of keys
+//! that belong here but are stored in their other bucket. The slots' values follow, then their keys. All tags are
+//! compared at once, in a register. A tag matches another key by chance once in about 250 cases, which costs one
+//! comparison of keys. The value is in the first line: a processor that predicts a match continues with the value while
+//! the key is still being fetched from another line.
 
 use std::marker::PhantomData;
 
@@ -22,39 +22,39 @@ impl Line {
 
 pub(crate) const LINE: usize = 64;
 
-/// Those whose tags fit into a word with the count.
+/// Most slots of a bucket: their tags and the count must fit into one word.
 pub(crate) const MAX_SLOTS: usize = 7;
 
-/// Bytes of the word that a bucket begins with.
+/// Bytes of the header word.
 const HEADER: usize = size_of::<u64>();
 
-/// The byte of the count.
+/// Offset of the count.
 const COUNT: usize = HEADER - 1;
 
-/// 1 in each byte.
+/// A 1 in each byte.
 const ONES: u64 = u64::from_le_bytes([1; 8]);
 
 const VALUE: usize = size_of::<u32>();
 
-/// How often the counter of displaced keys can be raised; from then on it stays.
+/// Greatest count of displaced keys. A count that has reached it no longer changes.
 const STUCK: u8 = u8::MAX;
 
-/// How buckets are laid out for keys of one size.
+/// Layout of buckets for keys of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) key_bytes: usize,
-    /// Cache lines of a bucket, a power of two.
+    /// Cache lines in a bucket, a power of two.
     pub(crate) lines: usize,
-    /// Keys of a bucket.
+    /// Slots in a bucket.
     pub(crate) slots: usize,
-    /// Where keys begin in a bucket.
+    /// Offset of the keys in a bucket.
     keys: usize,
-    /// The upper bit of each slot's tag.
+    /// Upper bit of each slot's tag.
     mask: u64,
 }
 
 impl Shape {
-    /// The fewest lines with at least four slots and at most a fifth of waste.
+    /// Returns the shape with the fewest lines that has at least four slots and wastes at most a fifth.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE;
         let of = |lines: usize| {
@@ -78,39 +78,39 @@ impl Shape {
         shapes.into_iter().find(enough).unwrap_or_else(last)
     }
 
-    /// Bytes of a bucket, a power of two.
+    /// Returns the bytes of a bucket, a power of two.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.lines * LINE
     }
 
-    /// Where a slot's key begins in a bucket.
+    /// Returns the offset of a slot's key in a bucket.
     #[inline(always)]
     fn key(&self, slot: usize) -> usize {
         self.keys + slot * self.key_bytes
     }
 }
 
-/// Where a slot's value begins in a bucket.
+/// Returns the offset of a slot's value in a bucket.
 #[inline(always)]
 fn value_at(slot: usize) -> usize {
     HEADER + slot * VALUE
 }
 
-/// What a hash leaves beside its key, in every byte of a word: eight bits, of which 0 and 1 count as 2, so
-/// that they differ from an empty slot's 0 in more than the lowest bit (see [`Header::agreeing`]).
+/// Tag of a hash, copied to every byte of a word. It has eight bits; 0 and 1 become 2, so that a tag differs from the 0
+/// of an empty slot in more than the lowest bit (see [`Header::agreeing`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Tag(u64);
 
 impl Tag {
-    /// What an empty slot has.
+    /// Tag of an empty slot.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Where a hash has the bits of its tag.
+    /// Lowest bit of a hash's tag.
     pub(crate) const FROM: u32 = 40;
 
-    /// The least that there is.
+    /// Least tag of a key.
     pub(crate) const LEAST: u8 = 2;
 
     #[inline(always)]
@@ -120,28 +120,28 @@ impl Tag {
     }
 }
 
-/// The first of the slots that [`Header::agreeing`] gives.
+/// Returns the first of the slots that [`Header::agreeing`] returned.
 #[inline(always)]
 fn first_slot(agreeing: u64) -> usize {
     (agreeing.trailing_zeros() / 8) as usize
 }
 
-/// Lines as bytes.
+/// Returns the bytes of lines.
 #[inline]
 pub(crate) fn bytes(lines: &[Line]) -> &[u8] {
-    // SAFETY: a `Line` is 64 bytes without padding (`repr(C)` around an array of bytes, and its size
-    // is its alignment), so as many lines are 64 times as many initialised bytes; the borrow is kept.
+    // SAFETY: a `Line` is 64 bytes without padding (`repr(C)` around an array of bytes, its size equals its alignment),
+    // so `n` lines are `64 * n` initialised bytes. The borrow is kept.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Lines as bytes, to be changed.
+/// Returns the bytes of lines, to write.
 #[inline]
 pub(crate) fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
-    // SAFETY: as for `bytes`; any bytes make a valid `Line`, and the borrow is exclusive.
+    // SAFETY: as for `bytes`. Any bytes make a valid `Line`, and the borrow is exclusive.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Moves what is in a slot to another one, both given as bucket and slot.
+/// Moves an entry to another slot. Both slots are given as bucket and slot.
 pub(crate) fn move_slot(
     shape: &Shape,
     lines: &mut [Line],
@@ -157,7 +157,7 @@ pub(crate) fn move_slot(
     bytes[to + vacant] = std::mem::take(&mut bytes[from + slot]);
 }
 
-/// A bucket as look-ups see it: without bounds to check.
+/// A bucket for lookups, without bounds checks.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Look<'a> {
@@ -166,17 +166,17 @@ pub(crate) struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// A bucket that is not there.
+    /// No bucket.
     pub(crate) const NOWHERE: Self = Self {
         start: std::ptr::null(),
         bucket: PhantomData,
     };
 
-    /// The bucket that begins with this line.
+    /// Refers to the bucket that begins with this line.
     ///
     /// # Safety
-    /// There are as many lines from `first` on as buckets of the shape have that `self` is used
-    /// with, and nobody writes them for `'a`.
+    /// From `first` on there must be as many lines as buckets have in every shape used with `self`. Nothing may write
+    /// them during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(first: *const Line) -> Self {
         Self {
@@ -185,30 +185,30 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The word that it begins with.
+    /// Returns the header.
     ///
     /// # Safety
-    /// The bucket is somewhere.
+    /// `self` must not be [`NOWHERE`](Self::NOWHERE).
     #[inline(always)]
     pub(crate) unsafe fn header(self) -> Header {
-        // SAFETY: a bucket begins with eight bytes, at a line's start.
+        // SAFETY: a bucket begins with eight bytes, at the start of a line.
         Header(unsafe { self.start.cast::<u64>().read() }.to_le())
     }
 
-    /// The value of a slot.
+    /// Returns the value of a slot.
     ///
     /// # Safety
-    /// The bucket is somewhere and has the slot.
+    /// `self` must not be [`NOWHERE`](Self::NOWHERE), and the bucket must have the slot.
     #[inline(always)]
     pub(crate) unsafe fn value(self, slot: usize) -> u32 {
         // SAFETY: a slot's four bytes lie within the bucket, at a multiple of four.
         u32::from_le(unsafe { self.start.add(value_at(slot)).cast::<u32>().read() })
     }
 
-    /// Whether a slot holds a key.
+    /// Returns whether a slot holds a key.
     ///
     /// # Safety
-    /// The bucket is of this shape, and is somewhere; it has the slot.
+    /// The bucket must exist, have this shape and have the slot.
     #[inline(always)]
     pub(crate) unsafe fn holds(self, shape: &Shape, slot: usize, key: impl Key) -> bool {
         // SAFETY: a slot's key lies within a bucket of the shape.
@@ -219,13 +219,13 @@ impl<'a> Look<'a> {
         key.is(known)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Safety
-    /// The bucket is of this shape, and is somewhere.
+    /// The bucket must exist and have this shape.
     #[inline(always)]
     pub(crate) unsafe fn find(self, shape: &Shape, tag: Tag, key: impl Key) -> Option<u32> {
-        // SAFETY: the caller's promise; `agreeing` gives slots that the bucket has.
+        // SAFETY: the caller guarantees it; `agreeing` returns only slots of the bucket.
         unsafe {
             let mut agreeing = self.header().agreeing(shape, tag);
             while agreeing != 0 {
@@ -239,10 +239,10 @@ impl<'a> Look<'a> {
         None
     }
 
-    /// Asks for the lines of a slot's key.
+    /// Prefetches the lines of a slot's key.
     ///
     /// # Safety
-    /// The bucket is of this shape, and is somewhere; it has the slot.
+    /// The bucket must exist, have this shape and have the slot.
     #[inline(always)]
     pub(crate) unsafe fn prefetch_key(self, shape: &Shape, slot: usize) {
         let start = self.start.wrapping_add(shape.key(slot));
@@ -250,19 +250,19 @@ impl<'a> Look<'a> {
         fetch(start.wrapping_add(shape.key_bytes - 1));
     }
 
-    /// Asks for the bucket's first line ahead of its use.
+    /// Prefetches the bucket's first line.
     #[inline(always)]
     pub(crate) fn prefetch_first(self) {
         fetch(self.start);
     }
 
-    /// Asks for the bucket's last line ahead of its use.
+    /// Prefetches the bucket's last line.
     #[inline(always)]
     pub(crate) fn prefetch_last(self, shape: &Shape) {
         fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
-    /// Tells `ask` the bucket's lines, of which there are one or two where keys are not long.
+    /// Calls `ask` with each of the bucket's lines: one or two, unless keys are long.
     #[inline(always)]
     pub(crate) fn ask(self, shape: &Shape, ask: impl Fn(*const u8)) {
         ask(self.start);
@@ -272,56 +272,55 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Asks for the bucket's lines ahead of their use.
+    /// Prefetches the bucket's lines.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
         self.ask(shape, fetch);
     }
 }
 
-/// Asks for a line ahead of its use.
+/// Prefetches a line.
 #[inline(always)]
 fn fetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see,
-        // whatever the address.
+        // SAFETY: SSE is part of x86_64, and a prefetch has no visible effect, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
 }
 
-/// The word that a bucket begins with.
+/// Header word of a bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Header(u64);
 
 impl Header {
-    /// The slots whose tags agree: the upper bits of their bytes. The first one does; a later one may
-    /// have a tag that differs in its lowest bit, as the subtraction carries. None of them is empty if the
-    /// tag is a key's.
+    /// Returns the slots whose tags match, as the upper bits of their bytes. Only the first is exact: a later one may
+    /// have a tag that differs in its lowest bit, as the subtraction carries. None of them is empty if `tag` is a
+    /// key's.
     #[inline(always)]
     pub(crate) fn agreeing(self, shape: &Shape, tag: Tag) -> u64 {
         let differ = self.0 ^ tag.0;
         differ.wrapping_sub(ONES) & !differ & shape.mask
     }
 
-    /// The first slot with this tag, if any.
+    /// Returns the first slot with this tag.
     #[inline(always)]
     pub(crate) fn first(self, shape: &Shape, tag: Tag) -> Option<usize> {
         let agreeing = self.agreeing(shape, tag);
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Whether keys that belong here may be in their other bucket.
+    /// Returns whether keys that belong here may be in their other bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
     }
 }
 
-/// A bucket that is looked at.
+/// A bucket to read, with bounds checks.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket<'a> {
     shape: &'a Shape,
@@ -329,7 +328,7 @@ pub(crate) struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    /// `bytes` are the bucket's: [`Shape::bytes`] of them.
+    /// Wraps the bytes of a bucket. There must be [`Shape::bytes`] of them.
     #[inline]
     pub(crate) fn new(shape: &'a Shape, bytes: &'a [u8]) -> Self {
         Self { shape, bytes }
@@ -341,13 +340,13 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Whether keys that belong here may be in their other bucket.
+    /// Returns whether keys that belong here may be in their other bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()
     }
 
-    /// The slot that holds a key, and its value.
+    /// Returns the slot that holds a key, and its value.
     #[inline]
     pub(crate) fn find(&self, tag: Tag, key: impl Key) -> Option<(usize, u32)> {
         let mut agreeing = self.header().agreeing(self.shape, tag);
@@ -362,13 +361,13 @@ impl<'a> Bucket<'a> {
         None
     }
 
-    /// An empty slot.
+    /// Returns an empty slot.
     #[inline]
     pub(crate) fn vacant(&self) -> Option<usize> {
         self.header().first(self.shape, Tag::NONE)
     }
 
-    /// The key and the value of a slot in use.
+    /// Returns the key and the value of a slot in use.
     #[inline]
     pub(crate) fn entry(self, slot: usize) -> (&'a [u8], u32) {
         let key = &self.bytes[self.shape.key(slot)..][..self.shape.key_bytes];
@@ -377,7 +376,7 @@ impl<'a> Bucket<'a> {
         (key, u32::from_le_bytes(*value))
     }
 
-    /// Every slot in use, with its key and value.
+    /// Iterates over the slots in use, with their keys and values.
     pub(crate) fn entries(self) -> impl Iterator<Item = (usize, &'a [u8], u32)> {
         let used = (0..self.shape.slots).filter(move |slot| self.bytes[*slot] != 0);
         used.map(move |slot| {
@@ -387,26 +386,26 @@ impl<'a> Bucket<'a> {
     }
 }
 
-/// A bucket that is changed.
+/// A bucket to write.
 pub(crate) struct BucketMut<'a> {
     shape: &'a Shape,
     bytes: &'a mut [u8],
 }
 
 impl<'a> BucketMut<'a> {
-    /// `bytes` are the bucket's: [`Shape::bytes`] of them.
+    /// Wraps the bytes of a bucket. There must be [`Shape::bytes`] of them.
     pub(crate) fn new(shape: &'a Shape, bytes: &'a mut [u8]) -> Self {
         Self { shape, bytes }
     }
 
-    /// Fills a slot.
+    /// Writes an entry to a slot.
     pub(crate) fn put(&mut self, slot: usize, tag: Tag, key: &[u8], value: u32) {
         self.bytes[slot] = tag.0 as u8;
         self.bytes[self.shape.key(slot)..][..key.len()].copy_from_slice(key);
         self.set(slot, value);
     }
 
-    /// Changes the value of a slot.
+    /// Replaces the value of a slot.
     pub(crate) fn set(&mut self, slot: usize, new: u32) {
         self.bytes[value_at(slot)..][..VALUE].copy_from_slice(&new.to_le_bytes());
     }
@@ -416,12 +415,12 @@ impl<'a> BucketMut<'a> {
         self.bytes[slot] = 0;
     }
 
-    /// Notes that one more key that belongs here lives in its other bucket.
+    /// Counts one more key that belongs here and is stored in its other bucket.
     pub(crate) fn lend(&mut self) {
         self.bytes[COUNT] = self.bytes[COUNT].saturating_add(1);
     }
 
-    /// Notes that one key fewer does.
+    /// Counts one key fewer, unless the count has reached its maximum.
     pub(crate) fn take_back(&mut self) {
         if self.bytes[COUNT] != STUCK {
             self.bytes[COUNT] -= 1;
@@ -463,7 +462,7 @@ mod tests {
         assert_eq!([0x89, 0x85, 0x84].map(first), [Some(0), Some(1), Some(2)]);
         assert_eq!([0x88, 0, 9, 0xff].map(first), [None; 4]);
         assert_eq!(header.first(&shape, Tag::NONE), Some(3));
-        // Behind a tag that agrees, those that differ in a bit may seem to agree, too: empty slots never do.
+        // Behind a matching tag, tags that differ in one bit may seem to match. Empty slots never do.
         for tag in 0..=255u8 {
             let of = Tag::of(u64::from(tag) << Tag::FROM);
             let header = Header(u64::from_le_bytes([

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a table grows: where a key goes that is not there, and what happens where there is no room for it.
+//! Growth of a table: adds new keys, and makes room where there is none.
 //!
-//! A segment's place is the number that the first `depth` of its hashes' bits make up, the first bit being the
-//! lowest: when it is parted, one part stays there and the other goes 2^depth places further. So places stay
-//! what they are, and no two segments have the same one.
+//! The place of a segment is the number formed by the first `depth` segment bits of its hashes, the first bit lowest.
+//! When a segment is split, one part stays in its place and the other goes 2^depth places further. So existing places
+//! do not change, and no two segments have the same place.
 
 use crate::bucket;
 use crate::hash::HashKey;
@@ -11,18 +11,17 @@ use crate::key::hash_of;
 use crate::segment::{Segment, View};
 use crate::{Exact, SEGMENT_BYTES};
 
-/// The largest segment where there is only one: it is parted into eight, once.
+/// Greatest size of the only segment, in bytes. A full one is then split into eight, once.
 const ONLY_BYTES: usize = 256 << 10;
 
-/// The bits of hashes that say the segment, once there are several.
+/// Segment bits once there are several segments.
 const FIRST_DEPTH: u32 = 3;
 
-/// Places of the directory for each segment, at most; two or four where hashes are as they
-/// should be.
+/// Most directory places per segment. Well-distributed hashes need two or four.
 const SPARSE: usize = 64;
 
 impl<H: HashKey> Exact<H> {
-    /// Adds a key that is not there, wherever room can be found or made.
+    /// Adds a key that is not in the table. Grows the table if there is no room.
     pub(crate) fn add(&mut self, hash: u64, key: &[u8], value: u32) {
         loop {
             let index = self.owner(hash);
@@ -35,8 +34,8 @@ impl<H: HashKey> Exact<H> {
                     return;
                 }
             }
-            // Full at less than a half is not for want of room: these hashes are alike, and no
-            // growth would part them.
+            // A segment that is full at less than a half does not lack room. Its hashes are equal in too many bits, and
+            // splitting would not separate them.
             let alike = keys * 2 < capacity && buckets > 4;
             let only = self.segments.len() == 1;
             if alike || !only && !self.may_split(index) {
@@ -51,14 +50,13 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Whether a segment may be parted. Hashes that are alike must not make a large directory for
-    /// a few segments.
+    /// Returns whether a segment may be split. Equal hashes must not make a large directory for a few segments.
     fn may_split(&self, index: usize) -> bool {
         let sparse = self.directory.len() > SPARSE * self.segments.len();
         self.segments[index].depth < self.depth || !sparse
     }
 
-    /// How many of so many slots may be in use, so that room is found in few steps.
+    /// Returns how many of `capacity` slots may be in use, so that an empty slot is found in few steps.
     fn fill(&self, capacity: usize) -> usize {
         match self.shape.slots {
             bucket::MAX_SLOTS => capacity * 95 / 100,
@@ -67,12 +65,12 @@ impl<H: HashKey> Exact<H> {
         .max(1)
     }
 
-    /// Buckets of so many bytes: a power of two.
+    /// Returns the number of buckets in `bytes` bytes, a power of two.
     fn most(&self, bytes: usize) -> usize {
         (bytes / self.shape.bytes()).max(1)
     }
 
-    /// Puts the keys of the only segment into 2^depth ones with so many buckets each.
+    /// Moves the keys of the only segment into 2^depth segments of `buckets` buckets each.
     fn rebuild(&mut self, depth: u32, buckets: usize) {
         let count = 1 << depth;
         let lines = buckets * self.shape.lines;
@@ -94,7 +92,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Adds a key to its segment, which has room, or else beside the buckets.
+    /// Adds a key to its segment, or to the segment's stash if no bucket has room.
     fn put(&mut self, hash: u64, key: &[u8], value: u32) {
         let index = self.owner(hash);
         let segment = &mut self.segments[index];
@@ -104,7 +102,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Names a segment in all places of its first `depth` bits, given the first one.
+    /// Enters a segment in all directory places that agree with `first` in their lowest `depth` bits.
     fn direct(&mut self, index: usize, depth: u32, first: usize) {
         let view = self.segments[index].view();
         for place in (first..self.directory.len()).step_by(1 << depth) {
@@ -113,7 +111,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Parts a segment by the next bit of the hash. `hash` is one that belongs to it.
+    /// Splits a segment by the next segment bit. `hash` is a hash that belongs to it.
     fn split(&mut self, index: usize, hash: u64) {
         let depth = self.segments[index].depth + 1;
         if depth > self.depth {
@@ -130,7 +128,7 @@ impl<H: HashKey> Exact<H> {
         let mut room = |place| self.room.lines(lines, place, count);
         self.segments
             .push(Segment::new(&self.shape, depth, room(other)));
-        // What had memory of its own goes to its place among the others.
+        // A segment with its own memory moves to its place in the table's address range.
         let moves = self.segments[index].is_alone() && !self.segments[count].is_alone();
         let old = self.segments[index].emptied(depth, moves.then(|| room(first)));
         self.stashed -= old.stash_len();
@@ -156,7 +154,7 @@ mod tests {
     use super::*;
     use crate::KeyHasher;
 
-    /// Every key is found at every stage, by the directory and without it.
+    /// Every key is found at every stage, with the directory in use and without.
     #[test]
     fn segments_become_even_again_and_again() {
         let mut table = Exact::with_hasher(13, KeyHasher::seeded(13, 2));

@@ -1,55 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keyed hash of keys that all have one size.
+//! The keyed hash, for keys that all have one size.
 //!
-//! The NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway, 1999) over words of 64 bits: a secret is
-//! added to each word, pairs of words are multiplied to 128 bits, the products added up. For keys of
-//! one size and secrets that an attacker does not know, two different keys have the same sum with
-//! probability 2^-64. The halves of the sum are combined to the hash, so that for a key of up to
-//! sixteen bytes it takes an addition, a multiplication and an exclusive or, one after the other;
-//! the products of longer keys do not depend on each other.
+//! The hash is the NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway, 1999) over 64-bit words: it adds a secret to
+//! each word, multiplies pairs of words to 128 bits, and adds up the products. For keys of one size and secrets unknown
+//! to an attacker, two different keys have equal sums with probability 2^-64. The hash combines the halves of the sum.
+//! For a key of up to sixteen bytes, this is a dependency chain of an addition, a multiplication and an exclusive or.
+//! The products of longer keys are independent of each other.
 //!
-//! Keys that count up make sums that are arithmetic progressions, whose bits repeat at even distances
-//! if the secrets happen to be unlucky. Whoever takes few bits takes them from two places
-//! (`segment.rs`), which are not unlucky together.
+//! Keys that count up give sums in arithmetic progression. With unlucky secrets, their bits repeat at even distances.
+//! So code that uses few bits takes them from two positions (`segment.rs`), which are not unlucky together.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::key::WORDS;
 
-/// Something that hashes keys of one size.
+/// Hash function for keys of one size.
 pub trait HashKey {
-    /// The hash of a key given as words: see [`HashKey::hash`].
+    /// Returns the hash of a key given as words. See [`HashKey::hash`].
     fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64;
 
-    /// The hash of a key of more than 64 bytes. Shorter ones come as words, all of them of one size:
-    /// eight bytes each, the last eight bytes last (so that they overlap those before unless the
-    /// size is a multiple of 8), or one word for keys of up to eight bytes.
+    /// Returns the hash of a key of more than 64 bytes. Shorter keys are hashed as words, all of eight bytes. The last
+    /// word holds the last eight bytes, so it overlaps the word before unless the size is a multiple of 8. A key of up
+    /// to eight bytes is one word.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// The hasher that hashes like this one and is known to kernels with wide instructions.
+    /// Returns the equivalent [`KeyHasher`], which SIMD kernels implement, if there is one.
     fn known(&self) -> Option<&KeyHasher> {
         None
     }
 }
 
-/// A keyed hash for keys of one size, with secrets of its own.
+/// Keyed hash for keys of one size, with its own secrets.
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
-    /// For each word of the longest keys that come as words.
+    /// Secrets for the words of keys that are hashed as words.
     first: [u64; WORDS],
-    /// For the words after these, an even number of them.
+    /// Secrets for the words after these. Their number is even.
     more: Box<[u64]>,
 }
 
 impl KeyHasher {
-    /// A hasher with secrets from the operating system's randomness.
+    /// Creates a hasher with secrets from the operating system's randomness.
     pub fn random(key_bytes: usize) -> Self {
         let state = RandomState::new();
         Self::from_secrets(key_bytes, |index| state.hash_one(index))
     }
 
-    /// A hasher with secrets made from a seed: for tests, and for whoever must have the same hashes
-    /// again. Not safe against who knows the seed.
+    /// Creates a hasher with secrets derived from a seed, for tests and for reproducible hashes. It does not resist an
+    /// attacker who knows the seed.
     pub fn seeded(key_bytes: usize, seed: u64) -> Self {
         // SplitMix64 (Steele, Lea, Flood, 2014).
         Self::from_secrets(key_bytes, |index| {
@@ -63,7 +61,7 @@ impl KeyHasher {
 
     fn from_secrets(key_bytes: usize, secret: impl Fn(u64) -> u64) -> Self {
         let words = key_bytes.div_ceil(8).next_multiple_of(2);
-        // The second of a pair is odd: where a key has no word for it, nothing of the first is lost.
+        // The second secret of a pair is odd: where a key has no second word, the product keeps all bits of the first.
         let secret = |index: usize| secret(index as u64) | (index % 2) as u64;
         Self {
             first: std::array::from_fn(secret),
@@ -73,7 +71,7 @@ impl KeyHasher {
 }
 
 impl KeyHasher {
-    /// The secrets of the first two words.
+    /// Returns the secrets of the first two words.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn pair(&self) -> [u64; 2] {
         [self.first[0], self.first[1]]
@@ -100,7 +98,7 @@ impl HashKey for KeyHasher {
             .iter()
             .chain(self.more.as_chunks().0);
         let products = key.chunks(16).zip(secrets).map(|(chunk, secrets)| {
-            // The last chunk may be short: zeros follow it.
+            // The last chunk may be short. It is padded with zeros.
             let mut words = [0; 16];
             words[..chunk.len()].copy_from_slice(chunk);
             let words = u128::from_le_bytes(words);
@@ -114,7 +112,7 @@ impl HashKey for KeyHasher {
     }
 }
 
-/// The product of two words, a secret added to each.
+/// Returns the product of two words, after adding a secret to each.
 #[inline(always)]
 fn product(words: [u64; 2], secrets: [u64; 2]) -> u128 {
     let word = |index: usize| u128::from(words[index].wrapping_add(secrets[index]));
@@ -150,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Wherever in a key they count, and whichever of a hash's bits are taken. A sum that grows evenly
-    /// spreads keys more evenly than chance does, which is no harm.
+    /// Checks counters at every position in a key, and several bits of the hash. A sum that grows evenly spreads keys
+    /// more evenly than chance does, which is harmless.
     #[test]
     fn counted_keys_spread_evenly_over_segments_and_buckets() {
         let mut chi_squares = Vec::new();

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys as look-ups see them: words in registers for those of up to 64 bytes, else bytes in memory.
-//! The code of a look-up is made once for each number of words, so that hashing and comparing are
-//! without loops and calls.
+//! Keys as lookups read them: words in registers for keys of up to 64 bytes, else bytes in memory. The code of a lookup
+//! is instantiated for each number of words, so that hashing and comparing need neither loops nor calls.
 
 use crate::hash::HashKey;
 
-/// Keys of at most so many words are held in registers.
+/// Most words of a key that is held in registers.
 pub(crate) const WORDS: usize = 8;
 
-/// A key that is looked up.
+/// A key to look up.
 pub(crate) trait Key: Copy {
-    /// Its hash.
+    /// Returns the key's hash.
     fn hash(&self, hasher: &impl HashKey) -> u64;
 
-    /// Whether these are its bytes; they are as many as its own.
+    /// Returns whether the key has these bytes. The sizes must be equal.
     fn is(&self, bytes: &[u8]) -> bool;
 }
 
-/// A key of 8 (W - 1) + 1 to 8 W bytes; with one word, of 0 to 8.
+/// A key of `W` words: 8 (W - 1) + 1 to 8 W bytes, or 0 to 8 bytes with one word.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<const W: usize>([u64; W]);
 
@@ -41,7 +40,7 @@ impl<const W: usize> Key for Words<W> {
     }
 }
 
-/// A longer key.
+/// A key of more than [`WORDS`] words.
 #[derive(Clone, Copy)]
 pub(crate) struct Long<'a>(pub(crate) &'a [u8]);
 
@@ -55,7 +54,7 @@ impl Key for Long<'_> {
     }
 }
 
-/// The words of a key, whose size must be one that has `W` of them.
+/// Returns the words of a key. Its size must be one that has `W` words.
 #[inline(always)]
 fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     let size = key.len();
@@ -64,8 +63,8 @@ fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     }
     assert!(size >= 8 && size > 8 * (W - 1), "a key of {W} words");
     let word = |start: usize| {
-        // SAFETY: `start` is at most 8 (W - 2) or is `size - 8`, and there are at least 8 bytes and
-        // more than 8 (W - 1), so eight bytes from there are within the key.
+        // SAFETY: `start` is at most 8 (W - 2), or is `size - 8`. The key has at least 8 bytes and more than 8 (W - 1),
+        // so eight bytes from `start` on are within it.
         let bytes = unsafe { key.as_ptr().add(start).cast::<[u8; 8]>().read_unaligned() };
         u64::from_le_bytes(bytes)
     };
@@ -76,7 +75,7 @@ fn words<const W: usize>(key: &[u8]) -> [u64; W] {
     words
 }
 
-/// A key of fewer than eight bytes.
+/// Returns the word of a key of fewer than eight bytes.
 #[inline]
 fn short(key: &[u8]) -> u64 {
     if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
@@ -87,8 +86,7 @@ fn short(key: &[u8]) -> u64 {
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Calls `$body` with `$new` made for the number of words of keys of so many bytes: a function that
-/// makes the look-up's form of a key of its bytes.
+/// Evaluates `$body` with `$new` bound to the constructor of [`Key`]s for keys of `$key_bytes` bytes.
 macro_rules! with_words {
     ($key_bytes:expr, $new:ident => $body:expr) => {{
         use $crate::key::{Long, Words};
@@ -116,7 +114,7 @@ macro_rules! with_words {
 }
 pub(crate) use with_words;
 
-/// The hash of a key.
+/// Returns the hash of a key.
 pub(crate) fn hash_of(hasher: &impl HashKey, key: &[u8]) -> u64 {
     with_words!(key.len(), new => new(key).hash(hasher))
 }

@@ -15,7 +15,7 @@
 //!   segment needs no directory: it doubles until it is four times as large, then is split into eight, once. From
 //!   then on a full segment is split in two, so no insertion moves more than one segment's keys.
 //! * **Huge pages.** Segments of large tables are in one range of address space, in huge pages, at the position that
-//!   these bits of the hash give. All segments fill at the same rate, so nearly always they have been split equally
+//!   the directory's index gives. All segments fill at the same rate, so nearly always they have been split equally
 //!   often. The directory is then redundant, and is not read.
 //! * **Load factor.** Buckets fill to more than 90 % before a segment is split, so a table is between 45 % and 95 %
 //!   full.
@@ -67,21 +67,21 @@ const NEAR: usize = 128;
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// For each number that the first `depth` of these bits make up, its segment as look-ups see it. Up to date
-    /// whenever nobody holds the table exclusively.
+    /// Segment of each place, for lookups. A place is the number formed by the first `depth` segment bits of a hash. Up
+    /// to date whenever the table is not borrowed exclusively.
     directory: Vec<View>,
-    /// The same as the segments' numbers.
+    /// Index in `segments` of the segment of each place.
     owners: Vec<u32>,
     depth: u32,
-    /// The directory's last place, as many ones as `depth` says.
+    /// Last place of the directory, which is also the mask of `depth` ones.
     last: usize,
-    /// The first of the directory: the only one at depth 0.
+    /// First entry of the directory. It is the only one at depth 0.
     only: View,
-    /// The first segment, if all are parted equally often and in their places.
+    /// First segment, if all segments have been split equally often and are in their places.
     even: Option<View>,
     /// Segments of the greatest depth that are in their places.
     placed: usize,
-    /// Where hashes belong in each segment: all have the same size.
+    /// Bucket offsets of a hash in a segment. All segments have the same size.
     places: Places,
     segments: Vec<Segment>,
     /// Memory of the segments.
@@ -89,7 +89,7 @@ pub struct Exact<H = KeyHasher> {
     len: usize,
     /// Number of keys that fit into no bucket.
     stashed: usize,
-    /// What the processor does with many keys.
+    /// SIMD kernel that hashes many keys, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
     wide: Option<wide::Wide>,
 }
@@ -127,17 +127,17 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no key.
+    /// Returns whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of each key.
+    /// Returns the size of a key in bytes.
     pub fn key_bytes(&self) -> usize {
         self.shape.key_bytes
     }
@@ -152,14 +152,13 @@ impl<H: HashKey> Exact<H> {
             + self.room.bytes()
     }
 
-    /// The directory's place for a hash.
+    /// Returns the directory's place for a hash.
     #[inline(always)]
     fn place(&self, hash: u64) -> usize {
         hash.rotate_right(PLACE) as usize & self.last
     }
 
-    /// The segment of a hash. A small table's only one is there before the hash is known, if the
-    /// processor guesses that this is one.
+    /// Returns the segment of a hash. A processor that predicts depth 0 knows the segment before the hash.
     #[inline(always)]
     fn view(&self, hash: u64) -> View {
         if self.depth == 0 {
@@ -167,8 +166,8 @@ impl<H: HashKey> Exact<H> {
         }
         let place = self.place(hash);
         debug_assert!(place < self.directory.len());
-        // SAFETY: the directory has 2^depth places. Where segments are even, all of them are in the table's room,
-        // each in its place.
+        // SAFETY: the directory has 2^depth places. Where segments are even, all of them are in the table's address
+        // range, each in its place.
         unsafe {
             match self.even {
                 Some(first) => first.behind(place),
@@ -177,15 +176,15 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// The first bucket of a hash.
+    /// Returns the first bucket of a hash.
     #[inline(always)]
     fn first(&self, hash: u64) -> Look<'_> {
-        // SAFETY: the directory's views are of segments that are there, each of which has buckets of
-        // the table's shape where `places` says, and the table is borrowed.
+        // SAFETY: the directory's views refer to existing segments, which have buckets of the table's shape at the
+        // offsets of `places`. The table is borrowed.
         unsafe { self.view(hash).look(self.places.first(hash)) }
     }
 
-    /// The second bucket of a hash.
+    /// Returns the second bucket of a hash.
     #[inline(always)]
     fn second(&self, hash: u64) -> Look<'_> {
         let first = self.places.first(hash);
@@ -205,7 +204,7 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// As [`get`](Self::get), with fewer instructions, for a table that is in the caches.
+    /// Like [`get`](Self::get), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
     pub fn get_near(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -229,7 +228,7 @@ impl<H: HashKey> Exact<H> {
         self.first(hash).prefetch(&self.shape);
     }
 
-    /// As [`get`](Self::get), with a hash that the caller has computed. With another hash the key may be missed.
+    /// Like [`get`](Self::get), with a hash that the caller has computed. With a wrong hash the key may be missed.
     #[inline]
     pub fn get_hashed(&self, hash: u64, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -280,11 +279,11 @@ impl<H: HashKey> Exact<H> {
         self.find_second(hash, bytes)
     }
 
-    /// The value of a key, whose bytes are given, too.
+    /// Returns the value of a key. `bytes` are the bytes of `key`.
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
         if !self.is_near() {
-            // The key may be in either line, or bucket.
+            // Prefetches the other places of the key: the last line of the first bucket, and the second bucket.
             if self.shape.lines == 2 {
                 self.first(hash).prefetch_last(&self.shape);
             }
@@ -293,7 +292,7 @@ impl<H: HashKey> Exact<H> {
         self.find_fetched(hash, bytes, key)
     }
 
-    /// The same where the key's first bucket has been asked for.
+    /// Returns the value of a key whose first bucket has been prefetched.
     #[inline(always)]
     fn find_fetched(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
         // SAFETY: the table's buckets are of its shape.
@@ -314,8 +313,8 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// The value of a key that is not in its first bucket, which says that some of its keys are not.
-    /// Makes the key's words anew: nobody keeps them for this while it is not needed.
+    /// Returns the value of a key that is not in its first bucket, when that bucket has overflowed. Computes the key's
+    /// words again, so that the common path need not keep them.
     #[inline(never)]
     fn find_second(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
         match with_words!(bytes.len(), new => self.in_second(hash, new(bytes))) {
@@ -331,13 +330,13 @@ impl<H: HashKey> Exact<H> {
         unsafe { self.second(hash).find(&self.shape, Tag::of(hash), key) }
     }
 
-    /// Whether the table is in caches when it is used much.
+    /// Returns whether the table stays in the caches under load.
     #[inline(always)]
     fn is_near(&self) -> bool {
         self.segments.len() <= NEAR
     }
 
-    /// The segment of a hash.
+    /// Returns the index of a hash's segment.
     fn owner(&self, hash: u64) -> usize {
         self.owners[self.place(hash)] as usize
     }
@@ -351,7 +350,7 @@ impl<H: HashKey> Exact<H> {
     /// Adds a key, or replaces its value; returns the old value.
     ///
     /// # Panics
-    /// If the key has another size than the table's, or the value is [`NONE`].
+    /// Panics if the key's size is not the table's, or if the value is [`NONE`].
     pub fn insert(&mut self, key: &[u8], value: u32) -> Option<u32> {
         assert_eq!(key.len(), self.shape.key_bytes, "a key of the table's size");
         assert_ne!(value, NONE, "a value that can be told from none");

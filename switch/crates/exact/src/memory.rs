@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of segments: each has its own as long as there are few; from then on those that are made,
-//! and those that are parted, have their places in one piece of address space, in huge pages. A look-up
-//! among millions of keys would otherwise spend most of its time on finding out where pages are; and
-//! where every segment is in its place, nothing has to be read to know where it is.
+//! Memory of segments. While a table has few segments, each has its own allocation. Segments created or split later
+//! have their places in one range of address space, in huge pages. Otherwise a lookup among millions of keys would
+//! spend most of its time on address translation (TLB misses). Where every segment is in its place, its address needs
+//! no memory access.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -12,32 +12,33 @@ use sluice_pages::{HUGE, Reserved};
 use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
-/// So many segments have memory of their own: a huge page for them would be wasted.
+/// Number of segments from which the address range is used. For fewer, a huge page would be wasted.
 const ALONE: usize = 16;
 
-/// Segments that there is address space for. More of them have memory of their own.
+/// Segments for which address space is reserved. Segments beyond have their own allocations.
 const PLACES: usize = 1 << 16;
 
-/// Segments of a huge page.
+/// Segments in a huge page.
 const TOGETHER: usize = HUGE / SEGMENT_BYTES;
 
-/// Places for segments, which are never given back before the end.
+/// Address range for the segments of one table. Freed only when the table is dropped.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// From the first segment on that has its place here.
+    /// The reserved range, once a segment is in it.
     reserved: Option<Reserved>,
-    /// Which huge pages have been touched.
+    /// Huge pages that have been touched.
     touched: Vec<bool>,
 }
 
 impl Room {
-    /// Empty lines for a segment of a table that has so many, whose place nobody else has.
+    /// Returns empty lines for a segment. `segments` is the number of segments in the table. No other segment may use
+    /// `place`.
     pub(crate) fn lines(&mut self, lines: usize, place: usize, segments: usize) -> Lines {
         if segments < ALONE || lines * LINE != SEGMENT_BYTES {
             return Lines::alone(lines);
         }
         match self.place(place) {
-            // SAFETY: `place` gives room for a segment, which is in use nowhere else; a line may be all zeros.
+            // SAFETY: `place` returns memory for one segment, which is in use nowhere else. A line may be all zeros.
             Some(start) => unsafe {
                 start.write_bytes(0, lines);
                 Lines::Piece { start, lines }
@@ -46,7 +47,7 @@ impl Room {
         }
     }
 
-    /// Where the segment of a place begins; nothing where there is no memory for it here.
+    /// Returns the address of a place, or `None` if there is no memory for it in the range.
     fn place(&mut self, place: usize) -> Option<NonNull<Line>> {
         if place >= PLACES {
             return None;
@@ -55,7 +56,7 @@ impl Room {
             self.reserved = Reserved::new(PLACES * SEGMENT_BYTES);
         }
         let reserved = self.reserved.as_mut()?;
-        // Places come in any order, up to the next power of two.
+        // Places are requested in any order, up to the next power of two.
         let places = (place + 1).next_power_of_two();
         if !reserved.grow(places * SEGMENT_BYTES) {
             return None;
@@ -63,34 +64,34 @@ impl Room {
         let page = place / TOGETHER;
         self.touched.resize(self.touched.len().max(page + 1), false);
         self.touched[page] = true;
-        // SAFETY: the place is within what can be used.
+        // SAFETY: the place is within the usable part of the range.
         Some(unsafe { reserved.start().add(place * SEGMENT_BYTES) }.cast())
     }
 
-    /// Where the first place is.
+    /// Returns the address of the first place.
     pub(crate) fn start(&self) -> Option<NonNull<Line>> {
         Some(self.reserved.as_ref()?.start().cast())
     }
 
-    /// Bytes that have been touched.
+    /// Returns the bytes of touched huge pages.
     pub(crate) fn bytes(&self) -> usize {
         self.touched.iter().filter(|page| **page).count() * HUGE
     }
 }
 
-/// A segment's lines.
+/// Lines of a segment.
 pub(crate) enum Lines {
     Alone(Vec<Line>),
-    /// Of a table's room, which outlives this: both belong to one table.
+    /// Part of a table's [`Room`], which outlives it: both belong to one table.
     Piece {
         start: NonNull<Line>,
         lines: usize,
     },
 }
 
-// SAFETY: a piece is this one's alone, and the room stays.
+// SAFETY: a piece is owned exclusively, and its room outlives it.
 unsafe impl Send for Lines {}
-// SAFETY: as for `Send`; lines are written through exclusive borrows only.
+// SAFETY: as for `Send`. Lines are written only through exclusive borrows.
 unsafe impl Sync for Lines {}
 
 impl Lines {
@@ -98,7 +99,7 @@ impl Lines {
         Self::Alone(vec![Line::EMPTY; lines])
     }
 
-    /// Bytes that are not in a table's room.
+    /// Returns the bytes that are not in a table's room.
     pub(crate) fn own_bytes(&self) -> usize {
         match self {
             Self::Alone(lines) => size_of_val(&**lines),
@@ -113,7 +114,7 @@ impl Deref for Lines {
     fn deref(&self) -> &[Line] {
         match self {
             Self::Alone(lines) => lines,
-            // SAFETY: the piece is as long, was written when it was handed out, and nobody else has it.
+            // SAFETY: the piece has this length, was written when it was handed out, and has no other owner.
             Self::Piece { start, lines } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *lines)
             },
@@ -125,7 +126,7 @@ impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [Line] {
         match self {
             Self::Alone(lines) => lines,
-            // SAFETY: as for `deref`; the borrow is exclusive.
+            // SAFETY: as for `deref`. The borrow is exclusive.
             Self::Piece { start, lines } => unsafe {
                 std::slice::from_raw_parts_mut(start.as_ptr(), *lines)
             },

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A segment: a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots:
-//! Dietzfelbinger and Weidling, 2007). A key is in one of two buckets, in the first if there was
-//! room. Where both are full, keys are moved to their other buckets to make room.
+//! A segment: a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots: Dietzfelbinger and
+//! Weidling, 2007). A key is in one of two buckets, in the first if there was room. If both are full, keys move to
+//! their other buckets to make room.
 //!
-//! For hashes that are not as they should be (thousands of keys with the same one), a segment has a
-//! sorted map beside it that takes what no bucket takes; it is empty otherwise.
+//! A sorted map, the stash, takes keys that fit into no bucket. It is empty unless hashes are badly distributed
+//! (thousands of keys with the same hash).
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -15,13 +15,13 @@ use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
 use crate::memory::Lines;
 
-/// Buckets that are looked at for one that has room, before a segment counts as full.
+/// Buckets searched for an empty slot before a segment counts as full.
 const SEARCH: usize = 64;
 
-/// Keys that no bucket takes.
+/// Keys that fit into no bucket.
 type Stash = BTreeMap<Box<[u8]>, u32>;
 
-/// A part of the table: the keys whose hashes agree in the first `depth` of the bits that say the segment.
+/// A part of the table: the keys whose hashes agree in the first `depth` segment bits.
 pub(crate) struct Segment {
     lines: Lines,
     places: Places,
@@ -30,7 +30,7 @@ pub(crate) struct Segment {
     stash: Option<Box<Stash>>,
 }
 
-/// Where a hash belongs within a segment.
+/// Location of a hash within a segment: bucket indices and tag.
 #[derive(Clone, Copy)]
 struct Home {
     first: usize,
@@ -38,14 +38,14 @@ struct Home {
     tag: Tag,
 }
 
-/// A bucket seen on the way to one with room: which, and whose slot led there.
+/// A bucket visited in the search for an empty slot, and the earlier step and slot from which it was reached.
 struct Step {
     bucket: usize,
     from: Option<(usize, usize)>,
 }
 
 impl Segment {
-    /// An empty segment; `lines` are those of whole buckets.
+    /// Creates an empty segment. `lines` must be those of whole buckets.
     pub(crate) fn new(shape: &Shape, depth: u32, lines: Lines) -> Self {
         Self {
             places: Places::new(shape, lines.len() / shape.lines),
@@ -60,17 +60,17 @@ impl Segment {
         self.lines.len() / shape.lines
     }
 
-    /// Where hashes belong in it.
+    /// Returns the bucket offsets of hashes in the segment.
     pub(crate) fn places(&self) -> Places {
         self.places
     }
 
-    /// Keys in it.
+    /// Returns the number of keys.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Bytes of memory that it has beside its table's room.
+    /// Returns the bytes of memory outside the table's room.
     pub(crate) fn memory_bytes(&self) -> usize {
         let stash = self.stash.as_ref().map_or(0, |stash| {
             stash.keys().map(|key| key.len() + 32).sum::<usize>()
@@ -78,17 +78,18 @@ impl Segment {
         self.lines.own_bytes() + stash
     }
 
-    /// Keys that are in none of its buckets.
+    /// Returns the number of keys in the stash.
     pub(crate) fn stash_len(&self) -> usize {
         self.stash.as_ref().map_or(0, |stash| stash.len())
     }
 
-    /// Whether its memory is not in its table's room.
+    /// Returns whether the segment's memory is outside the table's room.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.lines, Lines::Alone(_))
     }
 
-    /// Gives what it is and empties it, as one of another depth; `room` are as many empty lines that it takes.
+    /// Empties the segment, sets its depth and returns its former contents. Uses the empty lines in `room` if given;
+    /// they must have the same length.
     pub(crate) fn emptied(&mut self, depth: u32, room: Option<Lines>) -> Self {
         let lines = match room {
             Some(room) => std::mem::replace(&mut self.lines, room),
@@ -107,7 +108,7 @@ impl Segment {
         old
     }
 
-    /// Where its look-ups begin.
+    /// Returns a view for lookups.
     pub(crate) fn view(&self) -> View {
         View(NonNull::from(&*self.lines).cast())
     }
@@ -122,7 +123,7 @@ impl Segment {
         }
     }
 
-    /// A bucket's bytes.
+    /// Returns a bucket.
     #[inline]
     fn bucket<'a>(&'a self, shape: &'a Shape, index: usize) -> Bucket<'a> {
         let start = index * shape.lines;
@@ -138,13 +139,13 @@ impl Segment {
         BucketMut::new(shape, bucket::bytes_mut(lines))
     }
 
-    /// The value of a key that is in neither of its buckets.
+    /// Returns the value of a key that is in neither of its buckets.
     #[cold]
     pub(crate) fn stashed(&self, key: &[u8]) -> Option<u32> {
         self.stash.as_ref()?.get(key).copied()
     }
 
-    /// Changes the value of a key that is there, and gives the old one.
+    /// Replaces the value of a key in the segment, and returns the old one.
     pub(crate) fn replace(
         &mut self,
         shape: &Shape,
@@ -167,7 +168,7 @@ impl Segment {
         Some(std::mem::replace(known, value))
     }
 
-    /// Adds a key that is not there; false if there is no room.
+    /// Adds a key that is not in the segment. Returns false if there is no room.
     pub(crate) fn add(
         &mut self,
         shape: &Shape,
@@ -196,7 +197,7 @@ impl Segment {
         true
     }
 
-    /// Adds a key beside the buckets.
+    /// Adds a key to the stash.
     pub(crate) fn add_to_stash(&mut self, shape: &Shape, hash: u64, key: &[u8], value: u32) {
         let first = self.home(shape, hash).first;
         self.bucket_mut(shape, first).lend();
@@ -204,8 +205,8 @@ impl Segment {
         self.len += 1;
     }
 
-    /// An empty slot in one of the two buckets, after moving keys if need be: breadth first, so that
-    /// as few as possible move.
+    /// Returns an empty slot in one of the two buckets. Moves keys if necessary. Searches breadth first, so that as few
+    /// keys as possible move.
     fn make_room(
         &mut self,
         shape: &Shape,
@@ -238,8 +239,8 @@ impl Segment {
         None
     }
 
-    /// Moves keys along the way that led to an empty slot; the slot that becomes empty in the end is
-    /// in one of the buckets that the search began with.
+    /// Moves keys along the path to an empty slot. Returns the slot that becomes empty, which is in one of the buckets
+    /// where the search began.
     fn move_along(
         &mut self,
         shape: &Shape,
@@ -263,7 +264,7 @@ impl Segment {
         (steps[at].bucket, vacant)
     }
 
-    /// Removes a key, and gives its value.
+    /// Removes a key, and returns its value.
     pub(crate) fn remove(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
         let (home, bytes) = (self.home(shape, hash), Long(key));
         if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, bytes) {
@@ -286,7 +287,7 @@ impl Segment {
         Some(value)
     }
 
-    /// Every key with its value.
+    /// Calls `visit` for every key with its value.
     pub(crate) fn for_each(&self, shape: &Shape, mut visit: impl FnMut(&[u8], u32)) {
         for index in 0..self.buckets(shape) {
             for (_, key, value) in self.bucket(shape, index).entries() {
@@ -298,7 +299,7 @@ impl Segment {
     }
 }
 
-/// Whether the way to a step goes through a bucket: a way must not cross itself.
+/// Returns whether the path to a step contains a bucket. A path must not cross itself.
 fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     loop {
         if steps[at].bucket == bucket {
@@ -311,71 +312,71 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     }
 }
 
-/// A segment as look-ups see it; of use as long as the segment is neither replaced nor written to.
+/// Pointer to a segment for lookups. Valid until the segment is replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct View(NonNull<Line>);
 
-// SAFETY: a view gives no access by itself: who follows its pointer answers for that.
+// SAFETY: a view alone gives no access. Code that dereferences it must justify that.
 unsafe impl Send for View {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for View {}
 
 impl View {
-    /// The segment that begins there.
+    /// Returns the view of the segment at this address.
     pub(crate) fn of(start: NonNull<Line>) -> Self {
         Self(start)
     }
 
-    /// Where the segment begins.
+    /// Returns the segment's address.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()
     }
 
-    /// The segment so many places behind this one.
+    /// Returns the segment that is `places` places behind this one.
     ///
     /// # Safety
-    /// Both lie in one table's room.
+    /// Both must lie in one table's room.
     #[inline(always)]
     pub(crate) unsafe fn behind(self, places: usize) -> Self {
-        // SAFETY: the caller's promise: what is between is one piece of address space.
+        // SAFETY: the caller guarantees it: the memory in between is one range of address space.
         Self(unsafe { self.0.byte_add(places * SEGMENT_BYTES) })
     }
 
-    /// A bucket.
+    /// Returns the bucket at a byte offset.
     ///
     /// # Safety
-    /// The segment is still there, has buckets of the shape that the caller uses, one of which begins
-    /// at this offset, and nobody writes to it for `'a`.
+    /// The segment must still exist and have buckets of the caller's shape, one of which begins at `offset`. Nothing
+    /// may write to it during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn look<'a>(self, offset: usize) -> Look<'a> {
-        // SAFETY: the caller's promise: the bucket's lines are within the segment's.
+        // SAFETY: the caller guarantees that the bucket's lines are within the segment's.
         unsafe { Look::new(self.0.as_ptr().byte_add(offset)) }
     }
 }
 
-/// Where hashes belong in a segment of so many buckets, a power of two: offsets of their first and
-/// second buckets in bytes, different ones where there is more than one bucket.
+/// Maps a hash to its buckets in a segment whose number of buckets is a power of two: byte offsets of the first and
+/// second bucket, which differ if there is more than one bucket.
 ///
-/// An offset's bits come from two halves of the hash ([`hash`](crate::hash) says why), the second one's
-/// from behind them. Others say which segment it is: from [`PLACE`] on, then the lowest ones.
+/// An offset's bits come from both halves of the hash ([`hash`](crate::hash) gives the reason). Those of the second
+/// bucket come from behind those of the first. Other bits select the segment: from [`PLACE`] on, then the lowest ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
-    /// The bits that offsets of buckets have.
+    /// Bits that are set in offsets of buckets.
     mask: usize,
-    /// The lowest of them.
+    /// The lowest of these bits.
     lowest: usize,
 }
 
-/// How far the two halves of a hash lie apart.
+/// Distance of the two halves of a hash, in bits.
 pub(crate) const HALF: u32 = 32;
 
-/// The first of a hash's bits that say its segment.
+/// First of a hash's segment bits.
 pub(crate) const PLACE: u32 = 48;
 
-/// Bits of the hash between those that say the first bucket and those that say the second.
+/// Distance in bits from those that select the first bucket to those that select the second.
 const APART: u32 = 14;
 
 impl Places {
@@ -388,19 +389,19 @@ impl Places {
         }
     }
 
-    /// The bits that offsets of buckets have.
+    /// Returns the bits that are set in offsets of buckets.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn mask(self) -> usize {
         self.mask
     }
 
-    /// The first bucket of a hash.
+    /// Returns the offset of the first bucket of a hash.
     #[inline(always)]
     pub(crate) fn first(self, hash: u64) -> usize {
         mixed(hash) as usize & self.mask
     }
 
-    /// The second bucket of a hash whose first one is given.
+    /// Returns the offset of the second bucket of a hash. `first` is that of its first bucket.
     #[inline(always)]
     pub(crate) fn second(self, hash: u64, first: usize) -> usize {
         first ^ ((mixed(hash) >> APART) as usize & self.mask | self.lowest)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hashes with AVX-512 for keys of 9 to 16 bytes: eight at once. They are those that [`KeyHasher`]
-//! computes on every processor.
+//! Hashes keys of 9 to 16 bytes with AVX-512, eight at once. Results equal those of [`KeyHasher`].
 
 use std::arch::x86_64::*;
 
@@ -13,26 +12,26 @@ use crate::segment::{HALF, PLACE, Places, View};
 /// Keys that are hashed together.
 const EIGHT: usize = 8;
 
-/// A processor with these instructions, and where words lie in keys of one size.
+/// SIMD kernel for keys of one size. A value exists only where the processor has the instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
-    /// For eight keys that lie one after the other in two loads of four: the bytes of the first and of
-    /// the last word of each.
+    /// Byte permutations that extract the first and the last word of each of eight consecutive keys, from two loads of
+    /// four keys.
     words: [[u8; 64]; 2],
     key_bytes: usize,
 }
 
-/// What hashes lead to.
+/// Tables by which a hash leads to its bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) directory: &'a [View],
-    /// The first segment, if places say where all are.
+    /// First segment, if all segments are in their places.
     pub(crate) even: Option<View>,
     pub(crate) places: Places,
 }
 
 impl Wide {
-    /// `None` where the processor has not the instructions or keys are too short or too long.
+    /// Creates a kernel. Returns `None` if the processor lacks the instructions, or for other key sizes.
     pub(crate) fn new(key_bytes: usize) -> Option<Self> {
         let able = std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512bw")
@@ -52,14 +51,13 @@ impl Wide {
         })
     }
 
-    /// Hashes `count` keys, with which `keys` begins, and finds their first buckets.
+    /// Hashes the first `count` keys of `keys`, and locates their first buckets.
     ///
     /// # Panics
-    /// If there are fewer keys, or fewer lanes, of which there must be whole eights.
+    /// Panics if there are fewer keys or lanes, or if the number of lanes is not a multiple of eight.
     ///
     /// # Safety
-    /// The processor has the instructions (a `Wide` exists only there), and the table is one of keys
-    /// of this size.
+    /// The processor must have the instructions (a `Wide` exists only there). The table's keys must have this size.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     pub(crate) unsafe fn begin<'a, const N: usize>(
         &self,
@@ -81,20 +79,19 @@ impl Wide {
                 _mm512_loadu_si512(self.words[1].as_ptr().cast()),
             ]
         };
-        // In each half of 128 bits.
+        // Shuffle within each half of 128 bits.
         let first_of_word = _mm512_set4_epi32(0x0808_0808, 0x0808_0808, 0, 0);
         for at in (0..count).step_by(EIGHT) {
             let mut keys = &keys[at * self.key_bytes..];
             let mut copy = [0; 128];
             if keys.len() < four + 64 {
-                // The last ones: what lies behind them must not be read.
+                // Copy the last keys, since bytes behind them must not be read.
                 let rest = keys.len().min(2 * four);
                 copy[..rest].copy_from_slice(&keys[..rest]);
                 keys = &copy;
             }
-            // SAFETY: there are 64 bytes from the fifth key on. A directory has a power of two
-            // of places, none of which is beyond the last. There are lanes for whole
-            // eights.
+            // SAFETY: there are 64 bytes from the fifth key on. A directory has a power of two of places, none of which
+            // is beyond the last. There are lanes for a multiple of eight.
             unsafe {
                 let front = _mm512_loadu_si512(keys.as_ptr().cast());
                 let back = _mm512_loadu_si512(keys.as_ptr().add(four).cast());
@@ -112,7 +109,7 @@ impl Wide {
                 } else {
                     _mm512_i64gather_epi64::<8>(place, table.directory.as_ptr().cast())
                 };
-                // As `Places::first` computes them.
+                // Same computation as in `Places::first`.
                 let mixed = _mm512_xor_si512(hashes, _mm512_srli_epi64::<HALF>(hashes));
                 let buckets = _mm512_add_epi64(views, _mm512_and_si512(mixed, mask));
                 let tags = _mm512_srli_epi64::<{ Tag::FROM }>(hashes);
@@ -126,7 +123,7 @@ impl Wide {
     }
 }
 
-/// The products of two words of 64 bits each, the upper half of each combined with the lower one.
+/// Multiplies 64-bit words to 128 bits, and combines the upper half of each product with the lower one.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn folded_products(one: __m512i, other: __m512i) -> __m512i {

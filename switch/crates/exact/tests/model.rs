@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table against a map of the standard library, also with hashes that collide all the time.
+//! Compares the table with a map of the standard library, also with hashes that often collide.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluice_exact::{Exact, HashKey, KeyHasher, NONE};
 
-/// A hash of which only some bits are left.
+/// A hash reduced to some of its bits.
 struct Weak {
     hasher: KeyHasher,
     mask: u64,
@@ -103,7 +103,7 @@ proptest! {
     }
 }
 
-/// Long keys make segments of few keys, so that they split early and often.
+/// Long keys give segments of few keys, which split early and often.
 #[test]
 fn splitting_segments_loses_nothing() {
     for mask in [u64::MAX, 0xfff0_0000_ffff_ffff, 0xf000_0000_0000_00ff] {
@@ -132,14 +132,14 @@ fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     for number in 0..400_000u32 {
         assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
         if number >= 10_000 && number % 10_000 == 0 {
-            // A huge page may have been begun.
+            // A huge page may be partly used.
             let bytes = table.memory_bytes().saturating_sub(2 << 20) as f64 / f64::from(number);
             assert!(bytes < 52.0, "{bytes} bytes a key at {number}");
         }
     }
 }
 
-/// Segments that had memory of their own go to blocks when they are parted, and leave it.
+/// Segments with their own memory move to the table's blocks when they are split.
 #[test]
 fn a_hundred_thousand_keys_take_one_block() {
     let key_bytes = 13;
@@ -170,8 +170,8 @@ fn keys_without_bytes_are_one_key() {
     assert!(table.is_empty());
 }
 
-/// From one bucket to many segments, so that batches fetch ahead; every second key is not there. A
-/// batch ends where its keys do, and need not fill a group.
+/// From one bucket to many segments, so that batches prefetch. Every second key is absent. A batch need not fill a
+/// group.
 #[test]
 fn batches_find_what_single_look_ups_find_at_every_size() {
     let sizes = [3, 4, 8, 9, 12, 13, 16, 17, 19, 31, 37, 43, 56, 64, 70];
@@ -179,7 +179,7 @@ fn batches_find_what_single_look_ups_find_at_every_size() {
     let all = sizes
         .into_iter()
         .flat_map(|size| counts.map(|count| (size, count)));
-    // More than caches hold.
+    // The last table is larger than the caches.
     for (key_bytes, count) in all.chain([(37, 420_001)]) {
         let mut table = Exact::with_hasher(key_bytes, KeyHasher::seeded(key_bytes, 9));
         for number in (0..count).step_by(2) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks up IPv6 addresses in a routing table: rates, memory and the cost of updates.
+//! Measures IPv6 lookups in a routing table: rates, memory and the cost of updates.
 //!
 //! ```text
 //! BGP_TABLE=prefixes.txt cargo run --release -p sluice-fib --example lpm6
 //! ```
-//! The file has a prefix a line; without it, a table of the same mix of lengths is made up. The
-//! figures are the best of several short rounds, for a look at a change; `bench` compares with
-//! others.
+//! The file has a prefix a line. Without it, a random table with the same mix of lengths is used. The figures are the
+//! best of several short rounds, to examine a change; `bench` compares with other implementations.
 
 use std::hint::black_box;
 use std::net::Ipv6Addr;
@@ -34,7 +33,7 @@ const MIX: [(u32, u64); 16] = [
     (64, 2),
 ];
 
-/// Addresses in a piece, in a call, and times that all are looked up.
+/// Addresses in a piece and in a call, and the number of rounds over all addresses.
 const PIECE: usize = 1 << 14;
 const BATCH: usize = 256;
 const ROUNDS: usize = 20;
@@ -58,7 +57,7 @@ impl Random {
         u128::from(self.next()) << 64 | u128::from(self.next())
     }
 
-    /// A rank from 0 to `count` - 1 whose probability falls with its inverse.
+    /// Returns a rank from 0 to `count` - 1, with probability inversely proportional to rank + 1.
     fn zipf(&mut self, count: usize) -> usize {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         ((count as f64).powf(unit) as usize - 1).min(count - 1)
@@ -78,7 +77,7 @@ fn table(random: &mut Random) -> Vec<Prefix<u128>> {
     parsed.collect()
 }
 
-/// Prefixes in some sixty blocks of 16 bits, more than half inside others.
+/// Returns prefixes in some sixty blocks of 16 bits, more than half of them inside others.
 fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     let mut prefixes: Vec<Prefix<u128>> = Vec::new();
     while prefixes.len() < count {
@@ -105,8 +104,8 @@ fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     prefixes
 }
 
-/// The time that `work` takes for all of the addresses: the sum of the best times for each piece of
-/// them, so that what else the machine does matters little.
+/// Returns the time of `work` for all addresses: the sum of the best times of each piece, so that other load on the
+/// machine matters little.
 fn best(addresses: &[u128], mut work: impl FnMut(&[u128])) -> f64 {
     let mut bests = vec![f64::INFINITY; addresses.len().div_ceil(PIECE)];
     for _ in 0..ROUNDS {
@@ -185,7 +184,7 @@ fn main() {
             host(&mut random, prefix)
         })
         .collect();
-    // The same few over and over: what it costs when all is in the first-level cache.
+    // The same few addresses repeatedly: the cost when all data is in the first-level cache.
     let few: Vec<u128> = uniform
         .iter()
         .copied()

@@ -8,38 +8,38 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// Number of bits.
     const BITS: u32;
 
-    /// `count` bits (1 to 32) that start `start` bits from the most significant one, zero-padded
-    /// on the right beyond the address.
+    /// Returns `count` bits (1 to 32), beginning `start` bits after the most significant one. Bits beyond the address
+    /// are 0.
     fn bits(self, start: u32, count: u32) -> u32;
 
-    /// The address whose bits from `start` on are `bits`, `count` of them (1 to 32), the others 0:
-    /// the inverse of [`bits`](Self::bits). Bits beyond the address are dropped.
+    /// Returns the address whose `count` bits (1 to 32) from `start` on are `bits`, and whose other bits are 0. Inverse
+    /// of [`bits`](Self::bits). Drops bits beyond the address.
     #[must_use]
     fn of_bits(bits: u32, start: u32, count: u32) -> Self;
 
-    /// The bits that are set in either.
+    /// Returns the bits that are set in either address.
     #[must_use]
     fn union(self, other: Self) -> Self;
 
-    /// The first `length` bits, the rest cleared.
+    /// Keeps the first `length` bits and clears the rest.
     #[must_use]
     fn truncate(self, length: u32) -> Self;
 
-    /// The first `length` bits, the rest set: the last address of a prefix.
+    /// Keeps the first `length` bits and sets the rest. Gives the last address of a prefix.
     #[must_use]
     fn fill(self, length: u32) -> Self;
 
-    /// The first `length` bits cleared, the rest as they are.
+    /// Clears the first `length` bits and keeps the rest.
     #[must_use]
     fn below(self, length: u32) -> Self;
 
-    /// The next address, if there is one.
+    /// Returns the next address, if there is one.
     fn successor(self) -> Option<Self>;
 
-    /// The first 64 bits, zero-padded on the right.
+    /// Returns the first 64 bits, zero-padded on the right.
     fn upper(self) -> u64;
 
-    /// The bits after the first 64, zero-padded on the right.
+    /// Returns the bits after the first 64, zero-padded on the right.
     fn lower(self) -> u64;
 }
 
@@ -107,7 +107,7 @@ macro_rules! address {
 address!(u32);
 address!(u128);
 
-/// A prefix: the first `length` bits of an address, the others 0.
+/// A prefix: the first `length` bits of an address. The other bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix<A> {
     address: A,
@@ -115,7 +115,7 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// The first `length` bits of `address`; a length beyond the address is its full length.
+    /// Creates the prefix of the first `length` bits of `address`. A greater length counts as the full length.
     pub fn new(address: A, length: u32) -> Self {
         let length = length.min(A::BITS);
         Self {
@@ -124,32 +124,32 @@ impl<A: Address> Prefix<A> {
         }
     }
 
-    /// The address, with bits beyond the length cleared.
+    /// Returns the address. Bits beyond the length are 0.
     pub fn address(self) -> A {
         self.address
     }
 
-    /// The last address in it.
+    /// Returns the last address of the prefix.
     pub fn last(self) -> A {
         self.address.fill(self.length())
     }
 
-    /// The address in it whose other bits are those of `bits`.
+    /// Returns the address in the prefix whose other bits are those of `bits`.
     pub fn host(self, bits: A) -> A {
         self.address.union(bits.below(self.length()))
     }
 
-    /// Whether every address of `other` lies in this prefix.
+    /// Returns whether the prefix contains every address of `other`.
     pub fn covers(self, other: Self) -> bool {
         self.length <= other.length && self.contains(other.address)
     }
 
-    /// Number of significant bits.
+    /// Returns the number of significant bits.
     pub fn length(self) -> u32 {
         u32::from(self.length)
     }
 
-    /// Whether an address lies in this prefix.
+    /// Returns whether the prefix contains an address.
     pub fn contains(self, address: A) -> bool {
         address.truncate(self.length()) == self.address
     }

@@ -34,7 +34,7 @@ impl<A: Address> Change<A> {
         }
     }
 
-    /// The prefix.
+    /// Returns the prefix.
     pub fn prefix(self) -> Prefix<A> {
         Prefix::new(self.address, self.length.into())
     }
@@ -45,8 +45,8 @@ impl<A: Address> Change<A> {
     }
 }
 
-/// Sorts changes and leaves out those that lie under others: what remains covers all that look-ups can see
-/// of them.
+/// Sorts changes, and removes those whose prefix is covered by that of another change. The rest covers all addresses
+/// whose answers may differ.
 pub fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     if changes.len() < 2 {
         return;
@@ -55,7 +55,7 @@ pub fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     let mut outer = 0;
     for index in 1..changes.len() {
         if changes[outer].prefix().covers(changes[index].prefix()) {
-            // What was found out of the outer one may have been before this.
+            // The answer of the outer change may have been determined before the inner change.
             changes[outer].is_uniform = false;
         } else {
             outer += 1;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DIR-24-8 (Gupta, Lin, McKeown: "Routing lookups in hardware at memory access speeds", INFOCOM
-//! 1998): the first 24 bits of an IPv4 address index a table of answers; where longer prefixes lie,
-//! there is a table of 256 answers more.
+//! DIR-24-8 (Gupta, Lin, McKeown: "Routing lookups in hardware at memory access speeds", INFOCOM 1998). The first 24
+//! bits of an IPv4 address index a table of answers. A /24 with longer prefixes has a second-level table of 256
+//! answers.
 //!
-//! One load for almost every look-up, from 32 or 64 MiB: for comparison, and for who has memory and
-//! few other uses for the cache.
+//! Almost every lookup is one load, from 32 or 64 MiB. Serves for comparison, and for users with much memory and little
+//! other use for the cache.
 
 #![expect(private_bounds, reason = "Dir24x16 and Dir24x32 are all there are")]
 
@@ -12,13 +12,13 @@ use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
 use crate::item::Item;
 use crate::{Lines, Prefix, Rib};
 
-/// [`Dir24`] for values up to 32,766, and 32,767 /24s with longer prefixes in them.
+/// [`Dir24`] for values up to 32,766, and for up to 32,767 /24s with longer prefixes.
 pub type Dir24x16 = Dir24<u16>;
 
 /// [`Dir24`] for values up to 2³¹ − 2.
 pub type Dir24x32 = Dir24<u32>;
 
-/// See the module.
+/// The DIR-24-8 structure; see the module.
 #[derive(Clone, Debug)]
 pub struct Dir24<I: Item> {
     first: Vec<I>,
@@ -26,7 +26,7 @@ pub struct Dir24<I: Item> {
     free: Vec<u32>,
 }
 
-/// Look-ups that are under way together.
+/// Lookups whose loads overlap.
 const LANES: usize = 32;
 
 impl<I: Item> Dir24<I> {
@@ -38,7 +38,7 @@ impl<I: Item> Dir24<I> {
         }
     }
 
-    /// Makes everything under a prefix, at most 24 bits long, what the RIB says.
+    /// Updates everything under a prefix, of at most 24 bits, from the RIB.
     fn fill(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), BuildError> {
         let first = (prefix.address() >> 8) as usize;
         let end = (prefix.last() >> 8) as usize + 1;
@@ -46,7 +46,7 @@ impl<I: Item> Dir24<I> {
             self.free.extend(item.part());
         }
         let mut outcome = Ok(());
-        // The range that has begun: from which /24 on it is still to be written, and its answer.
+        // The open range: the first /24 still to be written, and its answer.
         let mut open = (first, I::answer(None));
         rib.for_each_range(prefix, &mut |address, value| {
             if let Some(value) = value.filter(|value| *value > I::LIMIT) {
@@ -64,7 +64,7 @@ impl<I: Item> Dir24<I> {
         outcome
     }
 
-    /// Ends the open range at an address where another begins, which is open from then on.
+    /// Writes the open range up to an address where another range begins. Returns the new open range.
     fn begin(
         &mut self,
         address: u32,
@@ -90,7 +90,7 @@ impl<I: Item> Dir24<I> {
         Ok((cell + 1, item))
     }
 
-    /// Gives a /24 a table of its own, filled with its present answer.
+    /// Gives a /24 its own second-level table, filled with its present answer.
     fn divide(&mut self, cell: usize) -> Result<u32, BuildError> {
         let part = [self.first[cell]; 256];
         let index = match self.free.pop() {

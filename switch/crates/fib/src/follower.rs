@@ -178,7 +178,7 @@ impl<A: Family> Follower<A> {
         self.structure.lookup_batch(addresses, values);
     }
 
-    /// Updates the structure to the RIB. `changed` holds the changes since the last call, reduced by
+    /// Updates the structure from the RIB. `changed` holds the changes since the last call, reduced by
     /// [`outermost`](crate::outermost). Also runs a build that is due; `now` is called only if needed. While
     /// [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {

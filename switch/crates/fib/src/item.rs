@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What IPv4 structures hold: an answer, or a reference to a part of the next level.
+//! Items of the lookup structures: an answer, or a reference to the next level.
 
 use crate::NONE;
 
-/// An unsigned number whose highest bit tells a reference from an answer. An answer is the value
-/// plus one, so that 0 is "no route" and subtracting one gives [`NONE`].
+/// An unsigned number. Its highest bit distinguishes a reference from an answer. An answer is the value plus one, so 0
+/// is "no route", and subtracting one gives [`NONE`].
 pub(crate) trait Item:
     Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
 {
-    /// The largest value, and one less than the number of references.
+    /// The largest value. Also the largest index of a reference.
     const LIMIT: u32;
 
-    /// Bytes.
+    /// Size in bytes.
     const SIZE: usize;
 
     fn new(bits: u32) -> Self;
     fn bits(self) -> u32;
 
-    /// The answer for a value at most [`LIMIT`](Self::LIMIT), or for no route.
+    /// Returns the answer for a value of at most [`LIMIT`](Self::LIMIT), or for no route.
     fn answer(value: Option<u32>) -> Self {
         Self::new(value.map_or(0, |value| value + 1))
     }
@@ -26,14 +26,14 @@ pub(crate) trait Item:
         Self::new(index | (Self::LIMIT + 2))
     }
 
-    /// The number of the part that it refers to.
+    /// Returns the index of a reference, or `None` for an answer.
     #[inline(always)]
     fn part(self) -> Option<u32> {
         let flag = Self::LIMIT + 2;
         (self.bits() & flag != 0).then(|| self.bits() & !flag)
     }
 
-    /// An answer's value.
+    /// Returns the value of an answer.
     #[inline(always)]
     fn value(self) -> u32 {
         self.bits().wrapping_sub(1)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The algorithms that there are, by name, and which of them suit how many routes.
+//! The available algorithms, by name, and the number of routes that each suits.
 
 use crate::algorithm::{Algorithm, BuildError};
 use crate::{Address, BoundTree16, BoundTree32, Dir24x16, Dir24x32, Ranges, Rank16, Rank32, Rib};
 
-/// A structure, or why it cannot hold the routes.
+/// A structure, or the reason why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
 
 /// An algorithm by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind<A: Address> {
-    /// What operators call it.
+    /// Name for operators.
     pub name: &'static str,
-    /// How many routes it may have when it is chosen without being asked for; 0 if it never is.
+    /// Most routes for which the algorithm is selected automatically; 0 for never.
     pub(crate) most_routes: usize,
     build: fn(&Rib<A>) -> Built<A>,
 }
@@ -26,7 +26,7 @@ impl<A: Address> Kind<A> {
         }
     }
 
-    /// The structure for the routes of `rib`.
+    /// Builds the structure for the routes of `rib`.
     ///
     /// # Errors
     /// The routes exceed what the structure can hold.
@@ -35,10 +35,10 @@ impl<A: Address> Kind<A> {
     }
 }
 
-/// Addresses that there are algorithms for.
+/// Address types that have algorithms.
 pub trait Family: Address {
-    /// All algorithms for these addresses. The framework takes the first whose number of routes
-    /// suffices and that can hold the routes.
+    /// All algorithms for these addresses. Automatic selection takes the first whose `most_routes` suffices and that
+    /// can hold the routes.
     const KINDS: &'static [Kind<Self>];
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest-prefix match: routes, and look-up structures made from them.
+//! Longest-prefix match: routes, and lookup structures built from them.
 //!
-//! * [`Rib`] holds the routes: prefixes with a value (a `u32`) each. It is the control plane's
-//!   record, compact, and can be asked and walked in every way that building a structure needs.
-//! * [`Algorithm`] is a structure for look-ups at memory speed, made from a RIB and brought in line
-//!   with its changes: [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size,
-//!   [`BoundTree16`] and [`BoundTree32`] for IPv6, [`Dir24`] for comparison.
-//! * [`Follower`] keeps the structure of the moment in line with a RIB, whose changes ([`Change`]) it is told;
-//!   there may be several to one RIB.
-//! * [`Fib`] puts both together: it chooses an algorithm by the number of routes and by what the
-//!   structures can hold, follows batches of changes in place, builds anew where that is impossible
-//!   (with back-off; a copy of the RIB answers meanwhile), and lets an operator see and pin the choice.
+//! * [`Rib`] holds the routes: prefixes, each with a value (a `u32`). It is compact and authoritative, and supports the
+//!   queries and iterations that building a structure needs.
+//! * [`Algorithm`] is a structure for lookups at memory speed. It is built from a RIB and follows the RIB's changes:
+//!   [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size, [`BoundTree16`] and [`BoundTree32`] for
+//!   IPv6, [`Dir24`] for comparison.
+//! * [`Follower`] holds the current structure and updates it from a RIB, given the changes ([`Change`]). One RIB
+//!   may have several followers.
+//! * [`Fib`] combines a RIB and a follower. It selects an algorithm by the number of routes and by what the structures
+//!   can hold, and applies batches of changes in place. Where that is impossible, it rebuilds with back-off, while a
+//!   copy of the RIB answers. An operator can see and pin the selected algorithm.
 //!
 //! ```
 //! use sluice_fib::{Fib, NONE, Prefix};
@@ -29,18 +29,17 @@
 //! assert_eq!(fib.lookup(0x0a01_0203), 2);
 //! ```
 //!
-//! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned).
-//! Values should be small and few: equal neighbours are stored once, and small values take less room
-//! ([`Rank16`]). Whoever has large things to find numbers the distinct ones.
+//! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned). Values should be
+//! small and few: adjacent equal answers are stored once, and small values need less memory ([`Rank16`]). To map
+//! prefixes to large objects, number the distinct objects.
 //!
-//! A look-up takes `&self`, neither locks nor allocates, and any number of threads may look up at
-//! once; a change takes `&mut self`. To change routes while packets flow, keep two followers of one RIB
-//! and let readers use one while the other is changed (left-right), as the `tables` crate does.
+//! A lookup takes `&self` and neither locks nor allocates. Any number of threads may look up concurrently. A change
+//! takes `&mut self`. To change routes while packets flow, keep two followers of one RIB, and let readers use one while
+//! the other is changed (left-right), as the `tables` crate does.
 //!
-//! Depends on `pages` for the memory of large structures. Promises: every structure agrees with a linear search over its prefixes
-//! (property-tested), whatever the order of updates. `unsafe` is in the kernels of `rank` and
-//! `bound_tree` only, and where memory is asked for in advance or
-//! functions compiled for a processor's extensions are called.
+//! Depends on `pages` for the memory of large structures. Invariant: every structure agrees with a linear search over
+//! its prefixes (property-tested), whatever the order of updates. `unsafe` is used only in the kernels of `rank` and
+//! `bound_tree`, for prefetch, and to call functions compiled for processor extensions.
 
 mod address;
 mod algorithm;

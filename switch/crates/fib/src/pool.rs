@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An arena of small arrays that grow and shrink: one vector for all of them, a list of free places
-//! for each size. An array is known by where it begins; its length is known to its owner.
+//! An arena of small arrays that grow and shrink: one vector for all of them, with a free list for each size. An array
+//! is named by the index of its first item. Its owner knows its length.
 
 use sluice_pages::Items;
 
-/// Sizes of places: at most a third more than asked for.
+/// Size classes. A class is at most a third larger than the length requested.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
-/// From so many items on, room is taken for an eighth more and not for as many again.
+/// From this many items on, capacity grows by an eighth instead of doubling.
 const LARGE: usize = 1 << 16;
 
-/// The largest array.
+/// Length of the largest array.
 pub(crate) const LARGEST: usize = SIZES[SIZES.len() - 1];
 
-/// See the module.
+/// The arena; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<T: Copy> {
     items: Items<T>,
     free: [Vec<u32>; SIZES.len()],
 }
 
-/// Which size holds `len` items, for `len` from 1 to [`LARGEST`].
+/// Returns the size class for `len` items, for `len` from 1 to [`LARGEST`].
 #[inline]
 fn class(len: usize) -> usize {
     debug_assert!((1..=LARGEST).contains(&len));
@@ -41,7 +41,7 @@ impl<T: Copy + Default> Pool<T> {
         }
     }
 
-    /// A new array, its items unspecified; `u32::MAX` for one of no items.
+    /// Allocates an array with unspecified items. Returns `u32::MAX` for a length of 0.
     pub(crate) fn allocate(&mut self, len: usize) -> u32 {
         if len == 0 {
             return u32::MAX;
@@ -55,17 +55,17 @@ impl<T: Copy + Default> Pool<T> {
         u32::try_from(at).expect("a pool has fewer than 2^32 items")
     }
 
-    /// Makes it so many items.
+    /// Grows the arena to `len` items.
     fn grow(&mut self, len: usize) {
         if len > self.items.capacity() {
-            // A large one is moved rather often than has much room that nobody needs.
+            // For a large arena, more frequent moves are better than much unused capacity.
             let more = if len < LARGE { len } else { len / 8 };
             self.items.reserve(len + more);
         }
         self.items.resize(len, T::default());
     }
 
-    /// Gives an array back.
+    /// Frees an array of `len` items.
     pub(crate) fn release(&mut self, at: u32, len: usize) {
         if len > 0 {
             self.free[class(len)].push(at);
@@ -82,7 +82,7 @@ impl<T: Copy + Default> Pool<T> {
         &mut self.items[at as usize + index]
     }
 
-    /// The items of an array.
+    /// Returns the items of an array.
     #[inline]
     #[cfg(test)]
     pub(crate) fn slice(&self, at: u32, len: usize) -> &[T] {
@@ -92,7 +92,7 @@ impl<T: Copy + Default> Pool<T> {
         &self.items[at as usize..at as usize + len]
     }
 
-    /// Puts an item into an array of `len` items; returns where the array is now.
+    /// Inserts an item into an array of `len` items. Returns the array's new index.
     pub(crate) fn insert(&mut self, at: u32, len: usize, index: usize, item: T) -> u32 {
         let to = if len > 0 && class(len) == class(len + 1) {
             let (from, end) = (at as usize + index, at as usize + len);
@@ -113,7 +113,7 @@ impl<T: Copy + Default> Pool<T> {
         to
     }
 
-    /// Takes an item out of an array of `len` items; returns it, and where the array is now.
+    /// Removes an item from an array of `len` items. Returns the item and the array's new index.
     pub(crate) fn remove(&mut self, at: u32, len: usize, index: usize) -> (T, u32) {
         let from = at as usize;
         let item = self.items[from + index];
@@ -136,13 +136,13 @@ impl<T: Copy + Default> Pool<T> {
         (item, to)
     }
 
-    /// Bytes in use, free places included.
+    /// Returns the bytes held, free arrays included.
     pub(crate) fn memory_bytes(&self) -> usize {
         let free: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         self.items.memory_bytes() + free
     }
 
-    /// Gives back what growth has taken in advance.
+    /// Releases unused capacity.
     pub(crate) fn shrink(&mut self) {
         self.items.shrink();
     }

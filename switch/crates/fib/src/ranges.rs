@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranges of addresses with one answer each, in order: for tables so small that they fit into a few
-//! registers or cache lines. Up to 32 ranges, a look-up counts those that begin at or before the
-//! address; more are searched by halves. Of long addresses the upper halves are compared, and the lower
-//! ones only with the few ranges that begin within one. A batch compares sixteen addresses with one bound at
-//! a time, a single address with eight bounds.
+//! Sorted ranges of addresses with one answer each, for tables that fit into a few registers or cache lines. Up to 32
+//! ranges, a lookup counts the ranges that begin at or before the address. More ranges are searched by bisection. For
+//! long addresses, the upper halves are compared; lower halves are compared only with the few ranges that begin within
+//! an upper half. A batch compares sixteen addresses with one bound at a time, a single lookup compares one address
+//! with eight bounds.
 
 use std::ops::AddAssign;
 
 use crate::algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 use crate::{Address, Prefix, Rib};
 
-/// How many ranges are counted instead of searched.
+/// Most ranges that are counted instead of searched.
 const COUNTED: usize = 32;
 
-/// How many routes are taken from the RIB again at each change.
+/// Most routes for which each change rebuilds the ranges from the RIB.
 const REMADE: usize = 64;
 
-/// Look-ups that are under way together: so few that their counts stay in registers.
+/// Lookups that are processed together. So few that their counts stay in registers.
 const LANES: usize = 16;
 
-/// Bounds that are compared by one instruction.
+/// Bounds that one instruction compares.
 const TOGETHER: usize = 8;
 
-/// So few bounds are sooner compared than a vector is filled.
+/// Up to this many bounds, single comparisons are faster than filling a vector.
 const ONE_BY_ONE: usize = 4;
 
-/// See the module.
+/// The structure; see the module.
 #[derive(Clone, Debug)]
 pub struct Ranges<A> {
-    /// Where each range begins; the first does at the lowest address.
+    /// First address of each range. That of the first range is the lowest address.
     starts: Vec<A>,
-    /// Where ranges are counted, for each start after the first: the last upper half whose addresses are not all
-    /// beyond it. Up to a multiple of [`TOGETHER`], filled with what nothing is beyond.
+    /// Used if ranges are counted: for each start after the first, the greatest upper half that has an address before
+    /// it. Padded to a multiple of [`TOGETHER`] with bounds that no address exceeds.
     bounds: Vec<u64>,
-    /// Where ranges are counted: those starts that have a lower half, as two halves.
+    /// Used if ranges are counted: upper and lower half of the starts whose lower half is not 0.
     within: Vec<[u64; 2]>,
-    /// Each range's; where ranges are counted, so many as can be.
+    /// Value of each range. If ranges are counted, padded to [`COUNTED`].
     values: Vec<u32>,
-    /// How many ranges there are if they are so few that their bounds are compared one by one; else 0.
+    /// Number of ranges if their bounds are compared one by one, else 0.
     few: usize,
-    /// These bounds.
+    /// Bounds that are compared one by one.
     first: [u64; ONE_BY_ONE],
-    /// Whether the processor has AVX-512.
+    /// Whether the processor has the AVX-512 extensions that `detect` requires.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
-/// Whether the processor has what the widest forms are compiled for.
+/// Returns whether the processor has the extensions that the AVX-512 functions are compiled for.
 fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
@@ -92,7 +92,7 @@ impl<A: Address> Ranges<A> {
         self.bounds.resize(whole, u64::MAX);
     }
 
-    /// The value for an address, however many ranges there are.
+    /// Returns the value of an address, for any number of ranges.
     #[inline(never)]
     fn lookup_among_many(&self, address: A) -> u32 {
         if self.starts.len() > COUNTED {
@@ -105,15 +105,15 @@ impl<A: Address> Ranges<A> {
         }
         #[cfg(target_arch = "x86_64")]
         if self.wide {
-            // SAFETY: `detect` has found what the function is compiled for.
+            // SAFETY: `detect` found the extensions that the function is compiled for.
             return unsafe { x86::one_avx512(self, address.upper()) };
         }
         let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
         self.values[begun.count()]
     }
 
-    /// Looks up by counting the starts at or before each address, in counters as wide as what is compared: that
-    /// keeps it in vectors of one shape.
+    /// Looks up a batch by counting the starts at or before each address. Counters are as wide as the compared numbers,
+    /// so that all vectors have the same shape.
     #[inline(always)]
     fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {
@@ -139,7 +139,7 @@ impl<A: Address> Ranges<A> {
     }
 }
 
-/// Counts the bounds that each key is beyond.
+/// Counts the bounds that each key exceeds.
 #[inline(always)]
 fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
     bounds: &[B],
@@ -155,7 +155,7 @@ fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
     counts
 }
 
-/// The same with wider registers.
+/// Versions for wider registers.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
@@ -167,7 +167,7 @@ mod x86 {
         ranges.lookup_counting(addresses, values);
     }
 
-    /// A table of 32 values is two registers, in which all lanes look at once.
+    /// Holds the table of 32 values in two registers, from which all lanes select at once.
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     pub(super) fn many_avx512<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
         let (Some(near), Some(far)) = (
@@ -186,7 +186,7 @@ mod x86 {
                 count_whole(ranges, addresses)
             };
             let all = _mm512_permutex2var_epi32(near, counts, far);
-            // SAFETY: a store of sixteen numbers, as many as there are.
+            // SAFETY: a store of sixteen numbers to an array of sixteen.
             unsafe { _mm512_storeu_si512(values.as_mut_ptr().cast(), all) };
         }
         for (address, value) in rest.iter().zip(found_rest) {
@@ -197,7 +197,7 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn u32s(numbers: &[u32; LANES]) -> __m512i {
-        // SAFETY: a load of sixteen numbers, as many as there are.
+        // SAFETY: a load of sixteen numbers from an array of sixteen.
         unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
     }
 
@@ -205,11 +205,11 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     fn u64s(numbers: &[u64]) -> __m512i {
         assert!(numbers.len() == TOGETHER);
-        // SAFETY: a load of eight numbers, as many as there are.
+        // SAFETY: a load of eight numbers from a slice of eight.
         unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
     }
 
-    /// The starts at or before each address of at most 32 bits.
+    /// Counts the starts at or before each address, for addresses of at most 32 bits.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn count_whole<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
@@ -224,7 +224,7 @@ mod x86 {
         counts
     }
 
-    /// The same for longer ones.
+    /// Counts the starts at or before each address, for longer addresses.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn count_halves<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
@@ -258,7 +258,7 @@ mod x86 {
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(near), far)
     }
 
-    /// The value by how many bounds, as many as make up whole registers, are below a key.
+    /// Returns the value of an address whose upper half is `key`. Counts bounds in whole registers.
     #[target_feature(enable = "avx512f,popcnt")]
     pub(super) fn one_avx512<A: Address>(ranges: &Ranges<A>, key: u64) -> u32 {
         let key = _mm512_set1_epi64(key as i64);
@@ -292,7 +292,8 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         if self.few == 0 {
             return self.lookup_among_many(address);
         }
-        // Nothing here that could panic: a look-up would save registers, which takes as long as the rest.
+        // Nothing here may panic. Otherwise the function would save registers, which takes as long as the rest of the
+        // lookup.
         let bounds = self.first.iter().take(self.few - 1);
         let begun = bounds.filter(|bound| **bound < address.upper());
         self.values.get(begun.count()).copied().unwrap_or(NONE)
@@ -311,12 +312,12 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         }
         #[cfg(target_arch = "x86_64")]
         if self.wide {
-            // SAFETY: `detect` has found what the function is compiled for.
+            // SAFETY: `detect` found the extensions that the function is compiled for.
             return unsafe { x86::many_avx512(self, addresses, values) };
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the extension that the function is compiled for.
             return unsafe { x86::many_avx2(self, addresses, values) };
         }
         self.lookup_counting(addresses, values);
@@ -343,7 +344,7 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 mod tests {
     use super::*;
 
-    /// What look-ups say, one by one and in a batch.
+    /// Returns the results of single lookups and of a batch.
     fn said(ranges: &Ranges<u128>, addresses: &[u128]) -> [Vec<u32>; 2] {
         let mut values = vec![0; addresses.len()];
         ranges.lookup_batch(addresses, &mut values);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane's record of routes: a trie of six bits a level, compact (about 17 bytes a
-//! route for a full Internet table), from which look-up structures are made.
+//! The routing information base: a trie with six bits a level, from which lookup structures are built. Compact: about
+//! 17 bytes a route for a full Internet table.
 //!
-//! Beside its value, which look-ups are about, a route has a *note*: a number that means something to
-//! whoever keeps the routes, and nothing here.
+//! Beside its value, which lookups return, a route has a *note*: a number for the RIB's owner, without a meaning here.
 //!
-//! A node covers the prefixes of one to six bits below a path. Their presence is a bitmap in
-//! *preorder*: a prefix comes before those inside it and after everything to its left, so that the
-//! order of bits is the order of iteration, the prefixes inside a prefix are neighbours, and the
-//! longest of those that contain an address is the highest. Values and child nodes are arrays in
-//! pools, indexed by counting the bits before (after Eatherton, Varghese, Dittia: "Tree bitmap",
-//! SIGCOMM CCR 2004).
+//! A node covers the prefixes of one to six bits below a path. A bitmap marks the present ones in *preorder*: a prefix
+//! comes before those inside it and after everything to its left. So the order of bits is the order of iteration, the
+//! prefixes inside a prefix are adjacent, and the longest of those that contain an address has the highest bit. Values
+//! and child nodes are arrays in pools, indexed by counting the bits before (after Eatherton, Varghese, Dittia: "Tree
+//! bitmap", SIGCOMM CCR 2004).
 
 mod ranges;
 
@@ -19,10 +17,10 @@ use crate::{Address, Change, Prefix};
 
 const STRIDE: u32 = 6;
 
-/// Levels of the longest addresses.
+/// Trie levels of the longest addresses.
 const LEVELS: usize = u128::BITS.div_ceil(STRIDE) as usize;
 
-/// Prefixes of one to six bits.
+/// Prefixes of one to six bits in a node.
 const SLOTS: usize = 126;
 
 /// A prefix inside a node: its length, and its bits left-aligned to six.
@@ -32,12 +30,12 @@ struct Inner {
     path: u8,
 }
 
-/// Preorder position of the prefix of `length` (1 to 6) whose bits, left-aligned to six, are `path`.
+/// Returns the preorder position of the prefix of `length` (1 to 6) bits. `path` holds them, left-aligned to six.
 const fn slot(path: u32, length: u32) -> u32 {
     let mut slot = 0;
     let mut depth = 1;
     while depth <= length {
-        // To the right: past the left sibling's subtree.
+        // The right branch comes after the left sibling's subtree.
         if path >> (STRIDE - depth) & 1 == 1 {
             slot += (1 << (STRIDE + 1 - depth)) - 1;
         }
@@ -49,7 +47,7 @@ const fn slot(path: u32, length: u32) -> u32 {
     slot
 }
 
-/// [`slot`] of every length and path, computed.
+/// Precomputed [`slot`] by length and path.
 static PLACES: [[u8; 64]; STRIDE as usize + 1] = {
     let mut slots = [[0; 64]; STRIDE as usize + 1];
     let mut length = 1;
@@ -64,13 +62,13 @@ static PLACES: [[u8; 64]; STRIDE as usize + 1] = {
     slots
 };
 
-/// [`slot`], looked up.
+/// Returns [`slot`] from the table.
 #[inline]
 fn place(path: u32, length: u32) -> u32 {
     PLACES[length as usize][path as usize].into()
 }
 
-/// Number of prefixes in the subtree of one of `length`.
+/// Returns the number of prefixes in the subtree of a prefix of `length`.
 const fn subtree(length: u32) -> u32 {
     (1 << (STRIDE + 1 - length)) - 1
 }
@@ -93,7 +91,7 @@ const INNERS: [Inner; SLOTS] = {
     inners
 };
 
-/// For each path of six bits: the slots of the prefixes that contain it.
+/// For each path of six bits, the slots of the prefixes that contain it.
 const ANCESTORS: [u128; 64] = {
     let mut masks = [0; 64];
     let mut path = 0;
@@ -111,13 +109,13 @@ const ANCESTORS: [u128; 64] = {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Which prefixes are there, by slot.
+    /// Bitmap of the present prefixes, by slot.
     routes: [u64; 2],
-    /// Which of the 64 nodes below are there.
+    /// Bitmap of the present child nodes, by path.
     nodes: u64,
-    /// Where the prefixes' values are.
+    /// Array of the prefixes' values, in the pool.
     values: u32,
-    /// Where the nodes below are.
+    /// Array of the child nodes, in the pool.
     children: u32,
 }
 
@@ -155,7 +153,7 @@ impl Node {
         self.nodes >> path & 1 == 1
     }
 
-    /// Whether there is anything longer in the prefix of `length` (1 to 6) with this path.
+    /// Returns whether there is a longer prefix inside the prefix of `length` (1 to 6) with this path.
     fn has_inside(&self, path: u32, length: u32) -> bool {
         let (routes, paths) = (subtree(length) - 1, 1 << (STRIDE - length));
         let nodes = self.nodes >> path & (u64::MAX >> (64 - paths));
@@ -163,10 +161,10 @@ impl Node {
     }
 }
 
-/// How many prefixes are looked at together.
+/// Most prefixes that [`Rib::get_all`] looks up together.
 pub const TOGETHER: usize = 16;
 
-/// What a prefix leads to.
+/// Value and note of a prefix.
 #[derive(Clone, Copy, Debug, Default)]
 struct Route {
     value: u32,
@@ -179,7 +177,7 @@ impl Route {
     }
 }
 
-/// Routes: prefixes with a value each.
+/// The routes: prefixes, each with a value.
 #[derive(Clone, Debug)]
 pub struct Rib<A> {
     default: Option<Route>,
@@ -196,29 +194,29 @@ impl<A: Address> Default for Rib<A> {
     }
 }
 
-/// See [`Rib::around`].
+/// Result of [`Rib::around`].
 #[derive(Clone, Copy)]
 struct Around {
-    /// The length and the value of the longest prefix that covers it; it may be the same.
+    /// Length and value of the longest prefix that covers the given one; may be the same prefix.
     covering: Option<(u32, u32)>,
-    /// Whether there are longer ones in it.
+    /// Whether there are longer prefixes inside the given one.
     inside: bool,
 }
 
-/// Where a node is: an array in the pool and an index, or the root.
+/// Location of a node: an array in the pool and an index, or the root.
 #[derive(Clone, Copy)]
 struct At(u32, u32);
 
 const ROOT: At = At(u32::MAX, 0);
 
-/// The level of the node that holds prefixes of `length` (above 0), and their length in it.
+/// Returns the level of the node that holds prefixes of `length` (above 0), and their length in this node.
 fn level_of(length: u32) -> (u32, u32) {
     let level = (length - 1) / STRIDE;
     (level, length - level * STRIDE)
 }
 
 impl<A: Address> Rib<A> {
-    /// No routes.
+    /// Creates a RIB without routes.
     pub fn new() -> Self {
         Self {
             default: None,
@@ -230,22 +228,22 @@ impl<A: Address> Rib<A> {
         }
     }
 
-    /// Number of routes.
+    /// Returns the number of routes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no route.
+    /// Returns whether there is no route.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that it takes, on the heap and inline.
+    /// Returns the size in bytes, on the heap and inline.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.nodes.memory_bytes() + self.values.memory_bytes()
     }
 
-    /// Gives back memory taken in advance for growth.
+    /// Releases unused capacity.
     pub fn shrink(&mut self) {
         self.nodes.shrink();
         self.values.shrink();
@@ -269,14 +267,14 @@ impl<A: Address> Rib<A> {
         }
     }
 
-    /// The node below that one on this path.
+    /// Returns the child of a node on this path.
     #[inline]
     fn child(&self, node: &Node, path: u32) -> Option<At> {
         node.has_child(path)
             .then(|| At(node.children, node.child_index(path) as u32))
     }
 
-    /// The node that holds a prefix (longer than 0), and its slot there.
+    /// Returns the node that holds a prefix (longer than 0), and its slot there. The prefix itself may be absent.
     fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
         let (level, length) = level_of(prefix.length());
         let mut at = ROOT;
@@ -288,18 +286,18 @@ impl<A: Address> Rib<A> {
         Some((at, place(path, length)))
     }
 
-    /// The value of exactly this prefix.
+    /// Returns the value of exactly this prefix.
     pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
         self.route(prefix).map(|route| route.value)
     }
 
-    /// The value and the note of exactly this prefix.
+    /// Returns the value and the note of exactly this prefix.
     pub fn get_noted(&self, prefix: Prefix<A>) -> Option<(u32, u32)> {
         self.route(prefix).map(Route::both)
     }
 
-    /// What [`get_noted`](Self::get_noted) says of some prefixes: level by level for all of them, so that
-    /// memory is waited for once a level and not once a prefix. At most [`TOGETHER`] are looked at.
+    /// Calls `found` with the result of [`get_noted`](Self::get_noted) for each prefix, at most [`TOGETHER`]. Processes
+    /// all prefixes level by level, so that their cache misses overlap.
     pub fn get_all(&self, prefixes: &[Prefix<A>], mut found: impl FnMut(Option<(u32, u32)>)) {
         let prefixes = &prefixes[..prefixes.len().min(TOGETHER)];
         let mut ways = [Some(ROOT); TOGETHER];
@@ -344,12 +342,12 @@ impl<A: Address> Rib<A> {
         there.then(|| *self.values.get(node.values, node.value_index(slot)))
     }
 
-    /// Adds a route, or gives it another value; returns the value it had. Its note is 0.
+    /// Adds a route, or replaces its value; sets its note to 0. Returns the old value.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
         self.put(prefix, value, 0).0.map(|old| old.0)
     }
 
-    /// Adds a route, or gives it another value and note; returns those that it had, and what has changed.
+    /// Adds a route, or replaces its value and note. Returns the old value and note, and the change.
     pub fn put(
         &mut self,
         prefix: Prefix<A>,
@@ -402,12 +400,12 @@ impl<A: Address> Rib<A> {
         At(node.children, index as u32)
     }
 
-    /// Removes a route; returns the value it had.
+    /// Removes a route. Returns its value.
     pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
         self.take(prefix).map(|((value, _), _)| value)
     }
 
-    /// Removes a route; returns the value and the note it had, and what has changed.
+    /// Removes a route. Returns its value and note, and the change.
     pub fn take(&mut self, prefix: Prefix<A>) -> Option<((u32, u32), Change<A>)> {
         if prefix.length() == 0 {
             let old = self.default.take()?;
@@ -416,7 +414,7 @@ impl<A: Address> Rib<A> {
         }
         let (level, length) = level_of(prefix.length());
         let mut way = [ROOT; LEVELS];
-        // Where the longest prefix around it is.
+        // Location of the longest prefix around it, so far.
         let mut outer = None;
         for depth in 0..level {
             let at = way[depth as usize];
@@ -436,7 +434,7 @@ impl<A: Address> Rib<A> {
         if bitmap >> slot & 1 == 0 {
             return None;
         }
-        // A prefix comes after those that it is in.
+        // A prefix has a higher slot than those that contain it.
         let around = bitmap & ANCESTORS[path as usize] & ((1 << slot) - 1);
         if around != 0 {
             outer = Some((at, 127 - around.leading_zeros()));
@@ -462,7 +460,7 @@ impl<A: Address> Rib<A> {
         Some((route.both(), change))
     }
 
-    /// Removes the empty node below a way, and those of the way that become empty.
+    /// Removes the empty node below a path, and the nodes of the path that become empty.
     fn prune(&mut self, prefix: Prefix<A>, way: &[At]) {
         for (depth, at) in way.iter().enumerate().rev() {
             let path = prefix.address().bits(depth as u32 * STRIDE, STRIDE);
@@ -477,23 +475,23 @@ impl<A: Address> Rib<A> {
         }
     }
 
-    /// The longest prefix that contains an address, and its value.
+    /// Returns the longest prefix that contains an address, and its value.
     #[inline]
     pub fn lookup(&self, address: A) -> Option<(Prefix<A>, u32)> {
         self.covering(Prefix::new(address, A::BITS))
     }
 
-    /// The longest prefix that covers `prefix` (it may be the same), and its value.
+    /// Returns the longest prefix that covers `prefix` (may be the same), and its value.
     #[inline]
     pub fn covering(&self, prefix: Prefix<A>) -> Option<(Prefix<A>, u32)> {
         let (length, value) = self.around(prefix).covering?;
         Some((Prefix::new(prefix.address(), length), value))
     }
 
-    /// What is around a prefix and in it.
+    /// Returns what covers a prefix, and whether there are longer prefixes inside it.
     #[inline]
     fn around(&self, prefix: Prefix<A>) -> Around {
-        // Where the value is, which is read when it is known to be the longest prefix's.
+        // Location of the best match so far. Its value is read only at the end.
         let mut best = None;
         let mut node = &self.root;
         let mut start = 0;
@@ -505,7 +503,7 @@ impl<A: Address> Rib<A> {
             let path = prefix.address().bits(start, STRIDE);
             let mut matches = node.bitmap() & ANCESTORS[path as usize];
             if left < STRIDE {
-                // Only what is not longer than the prefix.
+                // Only prefixes that are not longer than the given one.
                 matches &= (2 << place(path, left)) - 1;
             }
             if matches != 0 {
@@ -531,8 +529,8 @@ impl<A: Address> Rib<A> {
         Around { covering, inside }
     }
 
-    /// Calls `visit` for each route under `prefix` (itself included), in the order of addresses, a
-    /// prefix before those inside it.
+    /// Calls `visit` for each route under `prefix`, itself included, in the order of addresses. A prefix comes before
+    /// those inside it.
     pub fn for_each_under(&self, prefix: Prefix<A>, visit: &mut impl FnMut(Prefix<A>, u32)) {
         if prefix.length() == 0 {
             if let Some(route) = self.default {
@@ -551,7 +549,7 @@ impl<A: Address> Rib<A> {
         self.walk_part(self.node(at), base, level * STRIDE, slots, paths, visit);
     }
 
-    /// Calls `visit` for every route, in the order of addresses, a prefix before those inside it.
+    /// Calls `visit` for every route, in the order of addresses. A prefix comes before those inside it.
     pub fn for_each(&self, visit: &mut impl FnMut(Prefix<A>, u32)) {
         self.for_each_under(Prefix::new(A::default(), 0), visit);
     }
@@ -560,7 +558,7 @@ impl<A: Address> Rib<A> {
         self.walk_part(node, base, start, 0..SLOTS as u32, 0..64, visit);
     }
 
-    /// Visits what lies in some neighbouring slots and child paths of a node.
+    /// Visits the routes in a range of slots and a range of child paths of a node.
     fn walk_part(
         &self,
         node: &Node,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every algorithm tried on the routes at hand, with addresses of randomly chosen routes.
+//! Measures every algorithm on the present routes, with addresses of randomly chosen routes.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,37 +8,36 @@ use crate::algorithm::{Algorithm, BuildError};
 use crate::kinds::{Family, Kind};
 use crate::{Address, Prefix, Rib};
 
-/// Look-ups that are timed together: so few that other work rarely comes between.
+/// Lookups that are timed together. So few that other work seldom interrupts them.
 const SLICE: usize = 1024;
 
-/// Slices that are timed, of which the typical one counts.
+/// Slices that are timed. The median counts.
 const SLICES: usize = 256;
 
-/// What one algorithm does with the present routes.
+/// Result of one algorithm for the present routes.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The algorithm.
     pub algorithm: &'static str,
-    /// Rates and size, or why it cannot hold the routes.
+    /// Rates and size, or the reason why it cannot hold the routes.
     pub outcome: Result<Rates, BuildError>,
 }
 
 /// Rates and size of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Look-ups a second, many at a time.
+    /// Lookups a second, in batches.
     pub batch: f64,
-    /// Look-ups a second where each waits for the one before.
+    /// Lookups a second, where each depends on the one before.
     pub dependent: f64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: usize,
-    /// What building took.
+    /// Build time.
     pub build: Duration,
 }
 
 impl<A: Family> Rib<A> {
-    /// Builds every algorithm for these routes and measures it: some milliseconds each, plus the
-    /// time to build.
+    /// Builds every algorithm for these routes and measures it. Takes some milliseconds each, plus the build time.
     pub fn try_algorithms(&self) -> Vec<Trial> {
         let addresses = self.addresses();
         let trial = |kind: &Kind<A>| Trial {
@@ -66,7 +65,7 @@ impl<A: Family> Rib<A> {
         })
     }
 
-    /// Addresses of randomly chosen routes.
+    /// Returns addresses of randomly chosen routes.
     fn addresses(&self) -> Vec<A> {
         let mut prefixes = Vec::with_capacity(self.len());
         self.for_each(&mut |prefix, _| prefixes.push(prefix));
@@ -85,7 +84,7 @@ impl<A: Family> Rib<A> {
     }
 }
 
-/// The answers decide where the next look-up goes, by one bit of the address.
+/// Makes each lookup depend on the one before: one address bit comes from its answer.
 fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
     let other = [A::default(), A::of_bits(1, 16, 8)];
     addresses.iter().fold(0, |last, address| {
@@ -93,7 +92,7 @@ fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
     })
 }
 
-/// Look-ups a second in the typical slice.
+/// Returns the lookups a second in the median slice.
 fn typical<A>(addresses: &[A], mut look_up: impl FnMut(&[A]) -> u32) -> f64 {
     let timed = addresses.chunks_exact(SLICE).map(|slice| {
         let start = Instant::now();
@@ -105,7 +104,7 @@ fn typical<A>(addresses: &[A], mut look_up: impl FnMut(&[A]) -> u32) -> f64 {
     SLICE as f64 / times[times.len() / 2].as_secs_f64()
 }
 
-/// Splitmix64.
+/// Returns a pseudo-random number (splitmix64).
 fn random(state: &mut u64) -> u32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

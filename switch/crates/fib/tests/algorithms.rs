@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every algorithm against a list of routes, while the routes change.
+//! Compares every algorithm with a list of routes, while the routes change.
 
 mod common;
 
@@ -22,8 +22,8 @@ fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[
     }
 }
 
-/// Builds at first and whenever the algorithm asks for it; otherwise follows each change, or a few
-/// changes at a time.
+/// Builds at first, and again whenever the algorithm requires it. Otherwise follows the changes one by one, or several
+/// at a time.
 fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_time: usize) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
     let (first, rest) = steps.split_at(steps.len() / 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trees of bounds against a list of routes, and against the RIB where there are many.
+//! Compares the bound trees with a list of routes, and with the RIB where there are many routes.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::{Naive, Step, clustered6, steps};
 use proptest::prelude::*;
 use sluice_fib::{Algorithm, BoundTree16, BoundTree32, BuildError, Change, NONE, Prefix, Rib};
 
-/// Both ways of looking up give what the specification gives.
+/// Checks that single and batch lookups return the expected answers.
 fn check(tree: &impl Algorithm<u128>, addresses: &[u128], expected: impl Fn(u128) -> Option<u32>) {
     let mut values = vec![0; addresses.len()];
     tree.lookup_batch(addresses, &mut values);
@@ -28,19 +28,19 @@ fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Change<u128> {
     }
 }
 
-/// Prefixes that crowd together: few different bits, at every place that matters to the structure.
+/// Returns prefixes that are close together: few different bits, at every position that matters to the structure.
 fn crowded() -> impl Strategy<Value = u128> + Clone {
     let bits = |at: u32| (0u128..16).prop_map(move |bits| bits << at);
     let parts = (bits(120), bits(108), bits(92), bits(78), bits(60), bits(14));
     parts.prop_map(|(a, b, c, d, e, f)| a | b | c | d | e | f)
 }
 
-/// Prefixes of one block that crowd at /32 to /48.
+/// Returns prefixes of one block, close together at /32 to /48.
 fn one_block() -> impl Strategy<Value = u128> + Clone {
     (0u128..4, 0u128..64).prop_map(|(a, b)| 0x2a00 << 112 | a << 96 | b << 80)
 }
 
-/// In both forms, if the values fit.
+/// Checks both widths, the narrow one only if the values fit.
 fn agrees(steps: &[Step<u128>], more: &[u128]) {
     follows::<BoundTree32>(steps, more);
     let fits = |step: &Step<u128>| matches!(step, Step::Insert(_, ..=32_766) | Step::Remove(_));
@@ -49,8 +49,8 @@ fn agrees(steps: &[Step<u128>], more: &[u128]) {
     }
 }
 
-/// Follows the RIB change by change, late and in another order, and built at the end; builds anew
-/// where it has to be asked to.
+/// Compares three trees: one that follows the RIB change by change, one that follows late and in another order, and one
+/// that is built at the end. Rebuilds a tree when it requires that.
 fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
     let mut tree = T::build(&rib).expect("no route fits");
@@ -65,7 +65,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
             tree = T::build(&rib).expect("the routes fit");
         }
     }
-    // The same changes with the RIB as it is after all of them, in another order.
+    // Applies the same changes in another order, given the RIB as it is after all of them.
     for Step::Insert(prefix, _) | Step::Remove(prefix) in steps.iter().rev() {
         if late.refresh(*prefix, &rib).is_err() {
             late = T::build(&rib).expect("the routes fit");
@@ -82,7 +82,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Lines of two-byte slots that get values too large for them, and get rid of them again.
+    /// Values too large for two-byte items are added and removed again.
     #[test]
     fn agrees_on_small_and_large_values(
         changes in prop::collection::vec((one_block(), 32u32..52, 0u32..0x8002), 1..120),
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Numbers without a pattern, always the same ones.
+/// Returns pseudo-random numbers, always the same ones.
 fn scrambled(count: u64) -> impl Iterator<Item = u64> {
     (1..=count).map(|index| {
         let word = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -134,7 +134,7 @@ fn scrambled(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Routes as providers have them: allocations with many more specifics, some longer than /64.
+/// Returns routes like those of providers: allocations with many more-specific routes, some longer than /64.
 fn many(count: u64) -> Vec<Prefix<u128>> {
     let routes = scrambled(count).map(|word| {
         let allocation = 0x2a00 << 112 | u128::from(word % 97) << 100;
@@ -250,7 +250,7 @@ fn routes_may_lead_elsewhere() {
     }
     let mut tree = BoundTree32::build(&rib).expect("the routes fit");
     for (index, &route) in routes.iter().enumerate() {
-        // Some get what a neighbour has, so that bounds disappear.
+        // Some routes get the value of their neighbor, so that bounds disappear.
         rib.insert(route, 5000 + index as u32 / 3);
         tree.refresh(route, &rib).expect("the routes fit");
     }

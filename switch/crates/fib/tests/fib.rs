@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The framework: it answers rightly at every moment, as the routes were when they were last settled; it
-//! chooses, waits, and does as it is told.
+//! Tests of `Fib` and `Follower`: answers are always those of the routes at the last `settle`; algorithms are selected,
+//! delayed and pinned as documented.
 
 mod common;
 
@@ -59,8 +59,8 @@ proptest! {
     }
 }
 
-/// Two followers of one RIB, told one after the other of the same changes, as two versions of a table
-/// are: what one of them was told, it answers.
+/// Two followers of one RIB receive the same changes one after the other, as two sides of a table do. Each answers by
+/// the changes that it has received.
 fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
     let mut followers = [Follower::new(&rib), Follower::new(&rib)];
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// So late that every delay is over.
+/// Returns a time at which every delay is over.
 fn later() -> Instant {
     Instant::now() + LONGEST_DELAY + Duration::from_secs(1)
 }
@@ -194,7 +194,7 @@ fn builds_are_put_off_in_proportion_to_what_they_take() {
     let (builds, took) = (fib.status().builds, fib.status().last_build);
     fib.insert(route(1), 70_000);
     assert!(fib.is_pending());
-    // Before the delay is over, nothing happens, at whatever speed this runs.
+    // Nothing happens before the delay is over, at whatever speed this test runs.
     fib.settle(|| start + took);
     assert_eq!(
         (fib.status().builds, fib.status().algorithm),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `Rib` against a list of routes.
+//! Compares `Rib` with a list of routes.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn ranges<A: Address>(rib: &Rib<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> 
     ranges
 }
 
-/// The ranges of a prefix as they should be: every edge inside it, neighbours of one value merged.
+/// Returns the expected ranges of a prefix: one for every edge inside it, adjacent ranges of one value merged.
 fn expected_ranges<A: Address>(naive: &Naive<A>, prefix: Prefix<A>) -> Vec<(A, Option<u32>)> {
     let mut edges = naive.edges();
     edges.retain(|edge| prefix.contains(*edge));

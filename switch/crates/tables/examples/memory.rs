@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much memory the router program's tables take when they are full, and what an insertion costs:
-//! 1,000,000 IPv4 routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in
-//! transactions of a thousand. Then what it costs that some of the routes are deleted, inserted again and
-//! given other next hops.
+//! Measures the memory of the router program's tables when they are full, and the cost of an insertion: 1,000,000 IPv4
+//! routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in transactions of a thousand. Then
+//! measures the cost of deleting some of the routes, inserting them again and modifying their next hops.
 //!
 //! `cargo run --release -p sluice-tables --example memory -- ROUTER_JSON [DIVISOR]`
 
@@ -13,7 +12,7 @@ use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
 
 const BATCH: u64 = 1_000;
 
-/// Resident memory of this process in MiB, as the kernel counts it.
+/// Returns the resident memory of this process in MiB, as the kernel counts it.
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -21,15 +20,14 @@ fn resident_mib() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// Seconds that this thread has had a processor for, whatever else runs on the machine.
+/// Returns the seconds of processor time of this thread, independent of other load.
 fn cpu_seconds() -> f64 {
     let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = usage.split_whitespace().next();
     first.and_then(|text| text.parse().ok()).unwrap_or(0.0) / 1e9
 }
 
-/// A number that looks random and is different for every index (a multiplication and its inverse
-/// shifts are bijections).
+/// Returns a number that looks random and differs for every index: multiplications and shift-xors are bijections.
 fn scatter(index: u64) -> u64 {
     let word = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -118,7 +116,7 @@ fn churn(store: &Store, name: &str, count: u64) {
     for kind in ["deleted", "inserted", "modified"] {
         let (mut spent, mut longest) = (0.0, 0.0);
         for part in chosen.chunks(BATCH as usize) {
-            // Another next hop, if it is one of a route that is there.
+            // Modified routes get another next hop.
             let hop = |index: u64| index ^ u64::from(kind == "modified") << 40;
             let specs: Vec<_> = part
                 .iter()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Things by ids that the control plane chooses: small ids are places in an array, others are hashed.
+//! Map by ids that the control plane chooses: small ids are array indices, others are hashed.
 
 use hashbrown::HashMap;
 
-/// Ids below this are places.
+/// Ids below this are array indices.
 pub(crate) const SMALL: u32 = 1 << 16;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl<T> ById<T> {
         }
     }
 
-    /// Puts something in the place of what has this id; `None` takes it away.
+    /// Sets the value of an id; `None` removes it.
     pub(crate) fn set(&mut self, id: u32, thing: Option<T>) {
         let at = id as usize;
         match thing {

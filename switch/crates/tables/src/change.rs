@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change with what was there before and what is there after, so that it can be applied to the
-//! truth, to one side, to the other, and taken back.
+//! A change holds the state before and after it, so that it can be applied to truth and to both sides, and rolled back.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::model::{CloneSession, MulticastGroup};
 use crate::side::Side;
 use crate::truth::{Member, ValueSetMembers};
 
-/// Something that is there or not.
+/// An object before and after a change; `None` if it does not exist.
 #[derive(Debug)]
 pub(crate) struct Swap<T: ?Sized> {
     pub(crate) before: Option<Arc<T>>,
@@ -28,7 +27,7 @@ impl<T: ?Sized> Swap<T> {
     }
 }
 
-/// Slots of the versions of an entry before and after.
+/// Slots of an entry's versions before and after a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntrySwap {
     pub(crate) before: Option<u32>,
@@ -47,7 +46,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The change that takes this one back.
+    /// Returns the inverse change.
     pub(crate) fn inverse(self) -> Self {
         match self {
             Self::Entry(table, swap) => {
@@ -63,7 +62,7 @@ impl Change {
         }
     }
 
-    /// Asks for the memory that applying the change begins with, and returns at once.
+    /// Prefetches the first cache lines that the change reads when it is applied.
     pub(crate) fn prefetch(&self, side: &Side) {
         if let Self::Entry(table, swap) = self {
             side.tables[table.index()].prefetch(*swap);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why an operation was refused. Each variant is one gRPC status code.
+//! Errors of refused operations. Each variant corresponds to one gRPC status code.
 
-/// A refused operation; nothing was changed.
+/// Error of a refused operation, which has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// The entry, member, group or session does not exist.
@@ -10,7 +10,7 @@ pub enum TableError {
     /// An entry with this key (or member, group, session with this id) exists.
     #[error("{0} already exists")]
     AlreadyExists(String),
-    /// The operation makes no sense for this program.
+    /// The operation is invalid for this program.
     #[error("{0}")]
     InvalidArgument(String),
     /// A value is empty, too wide, or beyond an array.
@@ -22,10 +22,10 @@ pub enum TableError {
     /// The table, profile or group is full.
     #[error("{0}")]
     ResourceExhausted(String),
-    /// Something else must be changed first.
+    /// Another object must be changed first.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// This switch does not do that.
+    /// This switch does not support the operation.
     #[error("{0}")]
     Unimplemented(String),
 }

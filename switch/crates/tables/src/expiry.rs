@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which entries have been idle for their timeout.
+//! Finds the entries that have been idle for their timeout.
 //!
-//! Timers are in a heap by the moment at which they fall due, so looking for those that are due costs
-//! nothing for all the others, and setting one for later than the others next to nothing. A timer that
-//! is taken back stays in the heap: it is known by the moment that its entry's timer is set for, which is
-//! another. When more than half of them are such, they are cleared out. A packet that hits an entry leaves its timer alone: the packet path
-//! only notes the time. A timer that falls due is compared with that note and, if the entry was hit
-//! meanwhile, set again; a busy entry costs the sweep one step per timeout, however often it is hit.
+//! Timers are in a heap, ordered by due time. So a search for due timers costs nothing for the others, and setting a
+//! late timer costs next to nothing. A cancelled timer stays in the heap; it is recognised because its entry's timer is
+//! armed for another time. When more than half of the timers are cancelled, they are removed. A packet that hits an
+//! entry does not change its timer: the packet path only records the time. A due timer is compared with that time and,
+//! if the entry was hit meanwhile, armed again. So a busy entry costs the sweep one step per timeout, however often it
+//! is hit.
 //!
-//! Depends on `entry` and `slab`. Promises: one timer for each entry with a timeout, and none for any other;
-//! an entry is reported once for every whole timeout that has passed since its last hit (as far as
-//! there was a sweep for each: what was missed in between is one report, not several).
+//! Depends on `entry` and `slab`. Invariants: there is one timer for each entry with a timeout, and none for any other
+//! entry. An entry is reported once for every whole timeout since its last hit, if there was a sweep for each. Timeouts
+//! between two sweeps give one report.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,10 +22,10 @@ use crate::change::EntrySwap;
 use crate::entry::{Entry, EntryState};
 use crate::slab::{Record, Slab};
 
-/// Timers that one call looks at, so that nobody waits long for the lock it is made under.
+/// Most timers that one call examines. Bounds the time for which the control lock is held.
 pub(crate) const SLICE: usize = 1024;
 
-/// Idle entries, as far as one call found them.
+/// Idle entries that one call found.
 #[derive(Debug, Default)]
 pub struct Expired {
     /// Entries idle for their timeout since the last hit or the last report, longest due first.
@@ -34,38 +34,37 @@ pub struct Expired {
     pub more: bool,
 }
 
-/// When a timer falls due, and the entry that it is for.
+/// A timer: due time in microseconds, and the entry.
 type Timer = (u64, TableId, u32);
 
-/// The timers of all entries of a program.
+/// Timers of all entries of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     timers: BinaryHeap<Reverse<Timer>>,
-    /// Entries that have a timer.
+    /// Number of entries that have a timer.
     entries: usize,
 }
 
-/// Timers taken back that are worth no clearing out.
+/// Cancelled timers for which a cleanup does not pay.
 const FEW: usize = 4096;
 
-/// The idle timeout rounded up to microseconds, and what packets left behind; `None` without a
-/// timeout.
+/// Returns the idle timeout, rounded up to microseconds, and the packet state; `None` without a timeout.
 fn timed<'a>(record: Record<'a>) -> Option<(u64, &'a EntryState)> {
     let timeout_us = record.idle_timeout_ns().div_ceil(1_000);
     let state = record.state().filter(|_| timeout_us != 0)?;
     Some((timeout_us, state))
 }
 
-/// The timeout and the state of the entry that a timer is for; `None` if it was taken back.
+/// Returns the timeout and the packet state of a timer's entry; `None` if the timer was cancelled.
 fn current(slab: &Slab, (due, _, slot): Timer) -> Option<(u64, &EntryState)> {
     let record = slab.record(slot);
     timed(record).filter(|(_, state)| record.is_live() && state.armed_us() == due)
 }
 
 impl Expiry {
-    /// Follows a change: the timer goes from the version that was there to the one that is.
+    /// Applies a change: cancels the timer of the old version and sets the timer of the new one.
     pub(crate) fn apply(&mut self, table: TableId, slab: &Slab, swap: EntrySwap) {
-        // The state is shared by all versions of an entry, so it knows the timer of the old one.
+        // All versions of an entry share the state, which holds the timer of the old version.
         if let Some(before) = swap.before
             && let Some((_, state)) = timed(slab.record(before))
         {
@@ -86,7 +85,7 @@ impl Expiry {
         self.timers.push(Reverse((due_us, table, slot)));
     }
 
-    /// Takes entries that are idle at `now_us`, looking at most at `limit` timers.
+    /// Returns entries that are idle at `now_us`. Examines at most `limit` timers.
     pub(crate) fn take<'a>(
         &mut self,
         slab: impl Fn(TableId) -> &'a Arc<Slab>,
@@ -112,7 +111,7 @@ impl Expiry {
                 self.arm(since.saturating_add(timeout), table, slot, state);
                 continue;
             }
-            // In step with the last hit, so that sweeps that come late do not add up.
+            // Aligned to the last hit, so that delays of sweeps do not accumulate.
             let reported = since + timeouts * timeout;
             state.report(reported);
             self.arm(reported.saturating_add(timeout), table, slot, state);
@@ -130,7 +129,7 @@ impl Expiry {
         })
     }
 
-    /// Forgets timers that were taken back, and those that are there twice.
+    /// Removes cancelled timers and duplicates.
     fn clear_out<'a>(&mut self, slab: &impl Fn(TableId) -> &'a Arc<Slab>) {
         let mut timers = std::mem::take(&mut self.timers).into_vec();
         timers.retain(|Reverse(timer)| current(slab(timer.1), *timer).is_some());
@@ -181,7 +180,7 @@ mod tests {
         slab.fill(slot, record, holder, now_us);
     }
 
-    /// Follows a change, of which truth knows already.
+    /// Applies a change as truth does, then to the timers.
     fn change(expiry: &mut Expiry, slab: &Slab, before: Option<u32>, after: Option<u32>) {
         for (slot, live) in [(before, false), (after, true)] {
             if let Some(slot) = slot {
@@ -198,7 +197,7 @@ mod tests {
             .hit(1, now_us);
     }
 
-    /// A million entries that fall due one after the other, one each microsecond, from the timeout on.
+    /// Creates a million entries that fall due one each microsecond, from the timeout on.
     fn million(slab: &Slab, timeout_us: u64) -> Expiry {
         let mut expiry = Expiry::default();
         for slot in 0..MILLION {
@@ -212,7 +211,7 @@ mod tests {
     fn a_sweep_looks_only_at_what_is_due() {
         let slab = slab();
         let mut expiry = million(&slab, 10_000_000);
-        // With a limit of one timer, `more` says whether there was anything to look at.
+        // With a limit of one timer, `more` tells whether there was a timer to examine.
         let early = expiry.take(|_| &slab, 9_999_999, 1);
         assert!(early.entries.is_empty() && !early.more);
         let hundred = expiry.take(|_| &slab, 10_000_099, 101);
@@ -262,7 +261,7 @@ mod tests {
         fill(&slab, 0, 1_000, None, 0);
         change(&mut expiry, &slab, None, Some(0));
         for _ in 0..100_000 {
-            // The same entry, changed and changed back, and one that comes and goes.
+            // Modify the same entry and undo it; insert and delete another one.
             fill(&slab, 1, 1_000, Some(0), 0);
             change(&mut expiry, &slab, Some(0), Some(1));
             change(&mut expiry, &slab, Some(1), Some(0));

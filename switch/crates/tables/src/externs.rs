@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect counters, meters and registers: arrays shared by packets and control plane.
+//! Indirect counters, meters and registers: arrays that packets and the control plane share.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -15,7 +15,7 @@ use crate::meter::Meter;
 use crate::model::Value;
 use crate::value;
 
-/// Packets and bytes.
+/// Cell of a counter: packets and bytes.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct CounterCell {
@@ -24,19 +24,19 @@ pub struct CounterCell {
 }
 
 impl CounterCell {
-    /// Where the packets are in a cell, for machine code.
+    /// Byte offset of the packets in a cell, for machine code.
     pub const PACKETS: usize = offset_of!(Self, packets);
-    /// Likewise the bytes.
+    /// Byte offset of the bytes in a cell, for machine code.
     pub const BYTES: usize = offset_of!(Self, bytes);
 
-    /// Counts a packet of so many bytes.
+    /// Counts a packet of `bytes` bytes.
     #[inline]
     pub fn count(&self, bytes: u64) {
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a packet of so many bytes where nobody else does, and nobody overwrites.
+    /// Counts a packet of `bytes` bytes. No other thread may write the cell.
     #[inline]
     pub fn count_alone(&self, bytes: u64) {
         let add = |cell: &AtomicU64, more: u64| {
@@ -47,7 +47,7 @@ impl CounterCell {
         add(&self.bytes, bytes);
     }
 
-    /// Packets and bytes.
+    /// Returns packets and bytes.
     pub fn get(&self) -> (u64, u64) {
         (
             self.packets.load(Ordering::Relaxed),
@@ -55,16 +55,16 @@ impl CounterCell {
         )
     }
 
-    /// Overwrites packets and bytes. While packets may be counted, only as
-    /// [`Transaction::commit_with`](crate::Transaction::commit_with) does: between two packets.
+    /// Overwrites packets and bytes. While packets may be counted, call this only within
+    /// [`Transaction::commit_with`](crate::Transaction::commit_with), that is, between two packets.
     pub fn set(&self, packets: u64, bytes: u64) {
         self.packets.store(packets, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
-/// A register array: cells of `words` 64-bit words, most significant first. Whoever reads and then
-/// writes, or touches a cell of several words, holds the lock meanwhile.
+/// A register array: cells of `words` 64-bit words, most significant first. Code that reads and then writes, or that
+/// accesses a cell of several words, must hold the lock meanwhile.
 struct RegisterArray {
     width: u16,
     words: usize,
@@ -83,7 +83,7 @@ impl fmt::Debug for RegisterArray {
     }
 }
 
-/// Register arrays held by one action, or by the control plane: nobody else holds them meanwhile.
+/// Lock on register arrays, held by one action or by the control plane. Unlocks them when dropped.
 pub struct HeldRegisters<'a> {
     arrays: &'a [RegisterArray],
     held: &'a [RegisterId],
@@ -92,7 +92,7 @@ pub struct HeldRegisters<'a> {
 impl Drop for HeldRegisters<'_> {
     fn drop(&mut self) {
         for id in self.held {
-            // SAFETY: `Externs::hold_registers` has locked each of them, for this value alone.
+            // SAFETY: `Externs::hold_registers` locked each of them for this value alone.
             unsafe { self.arrays[id.index()].lock.unlock() };
         }
     }
@@ -105,12 +105,12 @@ impl RegisterArray {
     }
 }
 
-/// All arrays of a program. Direct counters and meters live in their entries instead.
+/// All arrays of a program. Direct counters and meters are in their entries instead.
 #[derive(Debug)]
 pub struct Externs {
-    /// The cells of all counters, in the order of the program.
+    /// Cells of all counters, in the order of the program.
     counters: Vec<CounterCell>,
-    /// Where each counter's cells are among them.
+    /// Range of each counter's cells in `counters`.
     counter_cells: Vec<Range<usize>>,
     meters: Vec<Vec<Meter>>,
     registers: Vec<RegisterArray>,
@@ -121,7 +121,7 @@ fn zeroed<T: Default>(size: usize) -> Vec<T> {
 }
 
 impl Externs {
-    /// All cells zero, all meters not configured.
+    /// Creates all arrays. Cells are zero, and meters are not configured.
     pub fn new(program: &Program) -> Self {
         let counters = (0..program.counters.len()).map(|index| CounterId(index as u32));
         let counter_cells: Vec<_> = counters.map(|id| Self::cells_of(program, id)).collect();
@@ -150,38 +150,37 @@ impl Externs {
         }
     }
 
-    /// Which of [`all_counters`](Self::all_counters) are those of a counter.
+    /// Returns the range of a counter's cells in [`all_counters`](Self::all_counters).
     pub fn cells_of(program: &Program, id: CounterId) -> Range<usize> {
         let sizes = program.counters.iter().map(|counter| counter.size);
         let start = sizes.clone().take(id.index()).sum();
         start..start + program.counter(id).size
     }
 
-    /// The cells of all counters. They stay where they are.
+    /// Returns the cells of all counters. Their addresses do not change.
     #[inline]
     pub fn all_counters(&self) -> &[CounterCell] {
         &self.counters
     }
 
-    /// A counter cell; `None` beyond the array.
+    /// Returns a counter cell; `None` beyond the array.
     #[inline]
     pub fn counter(&self, id: CounterId, index: usize) -> Option<&CounterCell> {
         self.counters[self.counter_cells[id.index()].clone()].get(index)
     }
 
-    /// A meter cell; `None` beyond the array.
+    /// Returns a meter cell; `None` beyond the array.
     #[inline]
     pub fn meter(&self, id: MeterId, index: usize) -> Option<&Meter> {
         self.meters[id.index()].get(index)
     }
 
-    /// Waits for these arrays, which must be in ascending order (so that no two wait for each other),
-    /// and holds them. v1model's register actions are atomic: an action holds what it uses from its
-    /// first operation to its last, so two workers, or a worker and the control plane, never see
-    /// each other's action half done.
+    /// Locks these arrays, which must be in ascending order to avoid deadlocks. Register actions of v1model are atomic:
+    /// an action holds its arrays from its first operation to its last. So two workers, or a worker and the control
+    /// plane, never see each other's actions half done.
     ///
     /// # Panics
-    /// If the arrays are not in ascending order, in debug builds.
+    /// In debug builds, panics if the arrays are not in ascending order.
     pub fn hold_registers<'a>(&'a self, ids: &'a [RegisterId]) -> HeldRegisters<'a> {
         debug_assert!(ids.is_sorted_by(|a, b| a.index() < b.index()));
         for id in ids {
@@ -193,11 +192,10 @@ impl Externs {
         }
     }
 
-    /// Gives arrays back that were taken with [`Self::hold_registers`] by somebody who could not keep
-    /// what it returned, and forgot it.
+    /// Releases locks of [`Self::hold_registers`] whose guard was forgotten.
     ///
     /// # Safety
-    /// The caller holds each of these arrays, and loses it with this call.
+    /// The caller must hold the lock of each of these arrays, and loses it with this call.
     pub unsafe fn release_registers(&self, ids: &[RegisterId]) {
         drop(HeldRegisters {
             arrays: &self.registers,
@@ -205,13 +203,13 @@ impl Externs {
         });
     }
 
-    /// The 64-bit words of a register cell, most significant first; `None` beyond the array.
+    /// Returns the 64-bit words of a register cell, most significant first; `None` beyond the array.
     #[inline]
     pub fn register(&self, id: RegisterId, index: usize) -> Option<&[AtomicU64]> {
         self.registers[id.index()].cell(index)
     }
 
-    /// A register cell's value in the shortest form; `None` beyond the array.
+    /// Returns a register cell's value in the shortest form; `None` beyond the array.
     pub fn register_read(&self, id: RegisterId, index: usize) -> Option<Value> {
         let held = [id];
         let _held = self.hold_registers(&held);
@@ -223,7 +221,7 @@ impl Externs {
         Some(value::from_words(&words))
     }
 
-    /// Writes a register cell; `Ok(false)` beyond the array.
+    /// Writes a register cell. Returns `Ok(false)` beyond the array.
     ///
     /// # Errors
     /// `OutOfRange` if the value is empty or does not fit a cell.
@@ -246,17 +244,17 @@ impl Externs {
         Ok(true)
     }
 
-    /// Number of cells of an indirect counter.
+    /// Returns the number of cells of an indirect counter.
     pub fn counter_size(&self, id: CounterId) -> usize {
         self.counter_cells[id.index()].len()
     }
 
-    /// Number of cells of an indirect meter.
+    /// Returns the number of cells of an indirect meter.
     pub fn meter_size(&self, id: MeterId) -> usize {
         self.meters[id.index()].len()
     }
 
-    /// Number of cells of a register.
+    /// Returns the number of cells of a register.
     pub fn register_size(&self, id: RegisterId) -> usize {
         let array = &self.registers[id.index()];
         array.cells.len() / array.words

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The FIBs behind longest-prefix tables, as an operator sees and steers them. What packets match
-//! does not depend on any of this, only how fast.
+//! The FIBs of longest-prefix tables, for operators. Nothing here affects what packets match, only how fast.
 
 use std::time::Instant;
 
@@ -13,28 +12,28 @@ use crate::lookup::Structure;
 use crate::side::Side;
 use crate::store::Store;
 
-/// A FIB and how it is.
+/// A FIB and its status.
 #[derive(Clone, Debug)]
 pub struct FibInfo {
     /// The table.
     pub table: TableId,
-    /// The values of the key's exact fields, in the key's order: this is the FIB for them.
+    /// Values of the key's exact fields that select this FIB, in the key's order.
     pub exact: Vec<u128>,
     /// Algorithm, sizes, builds.
     pub status: sluice_fib::Status,
 }
 
-/// What is to be told of FIBs.
+/// Level of detail of FIB information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibDetail {
-    /// All but the number of distinct values, which is said to be 0: takes no time.
+    /// All but the number of distinct values, which is reported as 0. Takes no time.
     Sizes,
-    /// The number of distinct values, too: takes time proportional to the number of routes.
+    /// Includes the number of distinct values. Takes time proportional to the number of routes.
     Values,
 }
 
 impl Side {
-    /// Does what changes have left to be done.
+    /// Completes earlier changes.
     pub(crate) fn settle(&mut self, now: Instant) {
         for table in &mut self.tables {
             table.structure.settle(now);
@@ -50,8 +49,8 @@ impl Side {
 }
 
 impl Store {
-    /// Builds the look-up structures that have waited long enough; to be called now and then, since
-    /// a transaction does it for what came before it only. Packets see no change.
+    /// Runs builds of lookup structures that are due. Call this periodically, since a transaction runs only the builds
+    /// that were due before it. Packets see no change.
     pub fn settle(&self) {
         let now = Instant::now();
         let mut control = self.control.lock();
@@ -68,7 +67,7 @@ impl Store {
         }
     }
 
-    /// All FIBs, by table and exact fields. A transaction waits meanwhile.
+    /// Returns all FIBs, by table and exact fields. Transactions wait meanwhile.
     pub fn fibs(&self, detail: FibDetail) -> Vec<FibInfo> {
         let mut found = Vec::new();
         let mut control = self.control.lock();
@@ -90,13 +89,12 @@ impl Store {
         found
     }
 
-    /// Has a table's FIB for these values of the exact fields (or all its FIBs, those to come
-    /// included) use an algorithm, or with `None` choose again.
+    /// Pins an algorithm for the FIB with these values of the exact fields, or for all present and future FIBs of the
+    /// table. `None` returns to automatic choice.
     ///
     /// # Errors
-    /// `InvalidArgument`: the table has no FIB or there is no such algorithm; `NotFound`: there are
-    /// no routes for these values; `FailedPrecondition`: the algorithm cannot hold the routes of
-    /// some FIB, which goes on with what it had.
+    /// `InvalidArgument`: the table has no FIB, or no algorithm has this name. `NotFound`: there are no routes with
+    /// these values. `FailedPrecondition`: the algorithm cannot hold the routes of some FIB, which keeps its algorithm.
     pub fn pin_fib(
         &self,
         table: TableId,
@@ -112,7 +110,7 @@ impl Store {
         };
         let found = control.sides.change(pin);
         control.sides.flip();
-        // The same routes, so the same outcome.
+        // Both sides have the same routes, so the outcome is the same.
         let _ = control.sides.change(pin);
         match found {
             Ok(true) => Ok(()),
@@ -124,8 +122,8 @@ impl Store {
         }
     }
 
-    /// Tries every algorithm on a copy of the routes for these values of the exact fields.
-    /// Transactions wait only for the copy.
+    /// Measures every algorithm on a copy of the routes with these values of the exact fields. Transactions wait only
+    /// for the copy.
     ///
     /// # Errors
     /// `InvalidArgument`, `NotFound`, as for [`pin_fib`](Self::pin_fib).
@@ -162,7 +160,7 @@ fn no_routes(table: &Table) -> TableError {
     ))
 }
 
-/// Sizes of a key's exact fields, in bytes.
+/// Returns the sizes of a key's exact fields in bytes.
 fn sizes(table: &Table) -> impl Iterator<Item = usize> {
     let prefix = match KeyShape::of(table) {
         KeyShape::Lpm(field) => field,
@@ -173,7 +171,7 @@ fn sizes(table: &Table) -> impl Iterator<Item = usize> {
     exact.map(|(_, key)| key.bytes())
 }
 
-/// The exact fields' bytes as numbers. The last 16 bytes of a field count.
+/// Returns the exact fields as numbers. Only the last 16 bytes of a field count.
 fn numbers(table: &Table, mut bytes: &[u8]) -> Vec<u128> {
     let number = |size: usize| {
         let (field, rest) = bytes.split_at(size.min(bytes.len()));

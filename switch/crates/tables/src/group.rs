@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups of an action selector: a member is chosen by a hash, in exact proportion to the weights, among
-//! those whose watched port is up. Choices are resilient: see [`buckets`] and [`succession`].
+//! Groups of an action selector. A hash selects a member, in exact proportion to the weights, among those whose watched
+//! port is up. Selection is resilient: see [`buckets`] and [`succession`].
 
 mod bids;
 mod buckets;
@@ -18,10 +18,10 @@ use crate::entry::ActionEntry;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
-/// Stands for the id of a bucket's member where the bucket is divided among several.
+/// Stands for a member's id in a bucket that is divided among several members.
 pub(crate) const DIVIDED: u16 = u16::MAX;
 
-/// What is chosen.
+/// Result of a selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen<'a> {
     /// A member of the profile.
@@ -30,7 +30,7 @@ pub(crate) enum Chosen<'a> {
     Action(&'a ActionEntry),
 }
 
-/// What a choice may lead to.
+/// Target of a group's member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// A member of the profile.
@@ -47,7 +47,7 @@ impl Choice {
         }
     }
 
-    /// A number that identifies it among the members of a group, whatever their order.
+    /// Returns a number that identifies the choice among the members of a group, whatever their order.
     fn key(&self) -> u64 {
         match self {
             Self::Member(id) => mix(u64::from(*id) + 1),
@@ -74,15 +74,15 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
-    /// Its members bid as the slots, in their order. Its buckets are without owners where `owners` names them.
+    /// Its bidders are the slots, in the same order. If `owners` is not empty, its buckets have no owners.
     assignment: Assignment,
-    /// The member of each bucket by its id, [`DIVIDED`] for a divided bucket, if all ids are small and a choice
-    /// takes nothing else; else empty.
+    /// Owner of each bucket by id, [`DIVIDED`] for a divided bucket. Empty unless all ids are small and no member
+    /// watches a port.
     owners: Box<[u16]>,
 }
 
 impl Group {
-    /// The group `before` when it is written with other members; a new one if there is none.
+    /// Creates a group. If it replaces the group `before`, as many flows as possible keep their members.
     pub(crate) fn new(spec: &GroupSpec, before: Option<&Self>) -> Self {
         let members = spec.members.iter().map(|member| {
             (
@@ -95,7 +95,7 @@ impl Group {
         Self::build(spec.id, spec.max_size, members, count, before)
     }
 
-    /// A group of one entry, which had the group `before`.
+    /// Creates a one-shot group. If it replaces the group `before`, as many flows as possible keep their members.
     pub(crate) fn one_shot_group(
         members: impl Iterator<Item = (ActionEntry, u32, Option<u32>)>,
         before: Option<&Self>,
@@ -142,7 +142,7 @@ impl Group {
         }
     }
 
-    /// The assignment, its buckets with their owners.
+    /// Returns the assignment with the owners of its buckets.
     fn whole_assignment(&self) -> Arc<Assignment> {
         let mut assignment = self.assignment.clone();
         if !self.owners.is_empty()
@@ -160,13 +160,13 @@ impl Group {
         Arc::new(assignment)
     }
 
-    /// The member of each bucket by its id, or [`DIVIDED`]; empty where a choice takes more than that.
+    /// Returns the owner of each bucket by id, or [`DIVIDED`]. Empty where a selection needs more than that.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }
 
-    /// The choice for a hash, which is asked for where there is a choice; `None` when no member is
-    /// left.
+    /// Selects a member by a hash. `hash` is called only if there is more than one member. Returns `None` if no member
+    /// is left.
     #[inline]
     pub(crate) fn choose(
         &self,
@@ -191,7 +191,7 @@ impl Group {
         Some(slot.choice.chosen())
     }
 
-    /// The member that has a bucket while its own one's port is down: the highest bidder whose port is up.
+    /// Selects a member for a bucket whose owner's port is down: the highest bidder whose port is up.
     #[cold]
     fn choose_live(&self, bucket: usize, ports: &PortStatus) -> Option<Chosen<'_>> {
         let bidders = self.assignment.bidders.iter().enumerate();
@@ -200,12 +200,12 @@ impl Group {
         self.slots.get(winner).map(|slot| slot.choice.chosen())
     }
 
-    /// Ids of the profile's members in it.
+    /// Returns the ids of the profile's members in the group.
     pub(crate) fn member_ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().filter_map(Slot::member)
     }
 
-    /// The group as the control plane reads it.
+    /// Returns the group in the control plane's form.
     pub(crate) fn spec(&self) -> GroupSpec {
         let members = self
             .slots
@@ -226,7 +226,7 @@ impl Group {
         }
     }
 
-    /// A one-shot group as the control plane reads it.
+    /// Returns a one-shot group in the control plane's form.
     pub(crate) fn one_shot(&self, program: &Program) -> Vec<OneShotMember> {
         self.slots
             .iter()
@@ -250,7 +250,7 @@ impl Slot {
         }
     }
 
-    /// The id of a member, if it has few bits.
+    /// Returns the id of a member, if it is small.
     fn small(&self) -> Option<u16> {
         let id = self.member().filter(|id| *id < SMALL)?;
         id.try_into().ok().filter(|id| *id != DIVIDED)
@@ -262,13 +262,12 @@ impl Slot {
     }
 }
 
-/// Their ids, if all have few bits.
+/// Returns the ids of the slots, if all are small.
 fn small_ids(slots: &[Slot]) -> Option<Vec<u16>> {
     slots.iter().map(Slot::small).collect()
 }
 
-/// What bids for the buckets. A one-shot group may hold the same action several times: these bid under keys of their
-/// own.
+/// Returns the bidders of the slots. A one-shot group may contain the same action several times; each gets its own key.
 fn bidders(slots: &[Slot]) -> Vec<Bidder> {
     let bidder = |slot: &Slot| Bidder {
         key: slot.choice.key(),

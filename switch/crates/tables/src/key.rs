@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match keys: from the control plane's fields to the bytes that are compared with packets, and
-//! back.
+//! Match keys: converts the control plane's fields to the bytes that are compared with packets, and back.
 //!
-//! Every field takes (width + 7) / 8 bytes, in table order. A table without ternary, range or
-//! optional field keeps the value alone (and a prefix length); the others keep a second run of
-//! bytes: the mask of a field, or the upper bound of a range.
+//! Every field takes (width + 7) / 8 bytes, in table order. A table without ternary, range or optional fields stores
+//! only the value (and a prefix length). Other tables store a second run of bytes: the mask of a field, or the upper
+//! bound of a range.
 
 use std::fmt;
 
@@ -14,14 +13,14 @@ use crate::error::{Result, invalid};
 use crate::model::KeyField;
 use crate::value;
 
-/// A compiled key. Equal keys of one table are equal bytes and an equal prefix length.
+/// A compiled key. Two keys of one table are equal if their bytes and prefix lengths are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MatchKey {
     bytes: Box<[u8]>,
     prefix_len: u16,
 }
 
-/// How a table's key is matched as a whole.
+/// Shape of a table's key as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyShape {
     /// All fields exact (or no field).
@@ -32,7 +31,7 @@ pub(crate) enum KeyShape {
     Ordered,
 }
 
-/// Longest-prefix fields wider than this are matched as if they were ternary, the longest first.
+/// Longest-prefix fields wider than this are matched like ternary fields, the longest prefix first.
 const MAX_TRIE_BITS: u16 = 128;
 
 impl KeyShape {
@@ -85,7 +84,7 @@ impl MatchKey {
         })
     }
 
-    /// The key, borrowed.
+    /// Borrows the key.
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {
         KeyRef {
             bytes: &self.bytes,
@@ -102,24 +101,24 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// A key that somebody else has compiled, for a table that is not matched by priority.
+    /// Wraps a key that the caller has compiled, for a table that is not matched by priority.
     pub(crate) fn new(bytes: &'a [u8], prefix_len: u16) -> Self {
         Self { bytes, prefix_len }
     }
 
-    /// The value, then masks and upper bounds where the table is matched by priority.
+    /// Returns the value, followed by masks and upper bounds if the table is matched by priority.
     #[inline]
     pub(crate) fn stored(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Length of the prefix of the table's longest-prefix field.
+    /// Returns the prefix length of the table's longest-prefix field.
     pub(crate) fn prefix_len(self) -> u32 {
         u32::from(self.prefix_len)
     }
 }
 
-/// A key, as [`MatchKey::stored`] has it, as the control plane reads it.
+/// Returns a stored key ([`KeyRef::stored`]) in the control plane's form.
 pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyField> {
     let (value, second) = stored.split_at(table.key_bytes);
     let fields = table.key.iter();
@@ -128,7 +127,7 @@ pub(crate) fn fields(table: &Table, stored: &[u8], prefix_len: u32) -> Vec<KeyFi
         .collect()
 }
 
-/// The key, of a longest-prefix table, that matches a packet's by a prefix of this length.
+/// Returns the key in a longest-prefix table that matches a packet's key with a prefix of this length.
 pub(crate) fn matched_fields(table: &Table, value: &[u8], prefix_len: u32) -> Vec<KeyField> {
     let mut value = value.to_vec();
     for key in table.key.iter().filter(|key| key.kind == MatchKind::Lpm) {
@@ -176,7 +175,7 @@ fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {
     }
 }
 
-/// The field that a message is about.
+/// The field that an error message is about.
 struct Place<'a> {
     table: &'a Table,
     key: &'a Key,
@@ -188,14 +187,14 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// `width` one bits in whole bytes.
+/// Returns `width` one bits, in whole bytes.
 pub(crate) fn ones(width: u16) -> Vec<u8> {
     let mut bytes = vec![0xff; usize::from(width).div_ceil(8)];
     bytes[0] >>= (8 - width % 8) % 8;
     bytes
 }
 
-/// The first `len` of `width` bits.
+/// Returns the mask of the first `len` of `width` bits.
 pub(crate) fn prefix_mask(width: u16, len: u32) -> Vec<u8> {
     let mut mask = ones(width);
     let first = mask.len() * 8 - usize::from(width);
@@ -225,7 +224,7 @@ impl Builder {
         let start = self.value.len();
         match (key.kind, field) {
             (MatchKind::Exact, KeyField::Exact(value)) => {
-                // Nothing lies outside of the mask: there is no more to check.
+                // The mask covers all bits, so there is nothing more to check.
                 return self.masked(value, what);
             }
             (MatchKind::Exact, KeyField::DontCare) => {
@@ -293,8 +292,8 @@ impl Builder {
     }
 }
 
-/// A constant entry's key in the control plane's terms. p4c writes "anything" as an empty prefix, a
-/// mask of 0 or the full range, and may leave bits outside a mask.
+/// Returns a constant entry's key in the control plane's form. p4c writes "any value" as an empty prefix, a mask of 0
+/// or the full range, and may set bits outside a mask.
 pub(crate) fn constant_fields(table: &Table, values: &[TableKeyValue]) -> Vec<KeyField> {
     table
         .key

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-up structures of tables: one for each shape of key.
+//! Lookup structures of tables: one for each shape of key.
 
 mod direct;
 mod exact;
@@ -19,16 +19,16 @@ use crate::slab::{Record, Slab, Target};
 pub(crate) use direct::Direct;
 pub(crate) use lpm::{LpmTable, Routes, SharedRoutes};
 
-/// What a look-up finds.
+/// Result of a lookup.
 pub(crate) enum Found<'a> {
-    /// The entry at this slot.
+    /// Slot of the entry.
     Slot(u32),
-    /// What the entry leads to, where packets leave nothing behind at the entry; with the slot of the
-    /// entry that a group belongs to.
+    /// Target of the entry, in tables whose entries keep no packet state. The slot is that of the entry that owns a
+    /// one-shot group.
     Class(Target<'a>, u32),
 }
 
-/// The structure of one table.
+/// Lookup structure of one table.
 #[derive(Debug)]
 pub(crate) enum Structure {
     Direct(Direct),
@@ -38,7 +38,7 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    /// `routes` are those of a table of longest prefixes.
+    /// Creates an empty structure. `routes` are those of a longest-prefix table.
     pub(crate) fn new(table: &Table, slab: &Arc<Slab>, routes: Option<&SharedRoutes>) -> Self {
         if let Some(routes) = routes {
             return Self::Lpm(lpm::LpmTable::new(routes));
@@ -54,18 +54,18 @@ impl Structure {
         }
     }
 
-    /// Adds an entry, or puts it in the place of the one with an equal key and priority.
+    /// Adds an entry, or replaces the one with an equal key and priority.
     pub(crate) fn insert(&mut self, entry: Record<'_>) {
         match self {
             Self::Direct(table) => table.insert(entry),
             Self::Exact(table) => table.insert(entry),
-            // It follows the routes.
+            // Follows the routes instead.
             Self::Lpm(_) => {}
             Self::Ordered(table) => table.insert(entry),
         }
     }
 
-    /// Removes the entry with this one's key and priority.
+    /// Removes the entry with the key and priority of `entry`.
     pub(crate) fn remove(&mut self, entry: Record<'_>) {
         match self {
             Self::Direct(table) => table.remove(entry),
@@ -75,7 +75,7 @@ impl Structure {
         }
     }
 
-    /// What a packet's key matches.
+    /// Returns the entry that a packet's key matches.
     #[inline]
     pub(crate) fn lookup(&self, key: &[u8]) -> Option<Found<'_>> {
         match self {
@@ -86,7 +86,7 @@ impl Structure {
         }
     }
 
-    /// The row of what a packet's key matches.
+    /// Returns the row of the entry that a packet's key matches.
     #[inline]
     pub(crate) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
         match self {
@@ -97,19 +97,19 @@ impl Structure {
         }
     }
 
-    /// What is behind a row that [`row`](Self::row) gave.
+    /// Returns the result to which a row belongs.
     ///
     /// # Safety
-    /// It did so, and the side has been held since.
+    /// [`row`](Self::row) must have returned the row while the side has been held.
     pub(crate) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Self::Lpm(table) => unsafe { table.at(slab, row) },
             _ => Found::Slot(slab.slot_of(row)),
         }
     }
 
-    /// The slot of the entry with this key, of a table that is matched exactly.
+    /// Returns the slot of the entry with this key, in an exact-match table.
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         match self {
             Self::Direct(table) => table.lookup(key),
@@ -118,7 +118,7 @@ impl Structure {
         }
     }
 
-    /// The length of the longest prefix that a packet's key matches; 0 in tables without prefixes.
+    /// Returns the length of the longest prefix that a packet's key matches; 0 in tables without prefixes.
     pub(crate) fn prefix_len(&self, key: &[u8]) -> u32 {
         match self {
             Self::Lpm(table) => table.prefix_len(key).unwrap_or(0),
@@ -126,14 +126,14 @@ impl Structure {
         }
     }
 
-    /// Asks for the memory that a change of a key's entry begins with, and returns at once.
+    /// Prefetches the first cache lines that a change of a key's entry reads.
     pub(crate) fn prefetch(&self, key: &[u8]) {
         if let Self::Exact(table) = self {
             table.prefetch(key);
         }
     }
 
-    /// Does what changes have left to be done; after a series of them, and now and then.
+    /// Completes earlier changes. Called after a batch of changes, and periodically.
     pub(crate) fn settle(&mut self, now: Instant) {
         if let Self::Lpm(table) = self {
             table.settle(now);

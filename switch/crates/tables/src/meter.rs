@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Three-colour meters, colour-blind, without a lock: two rates (RFC 2698), or one (RFC 2697).
+//! Three-colour meters, colour-blind and lock-free, with two rates (RFC 2698) or one (RFC 2697).
 //!
-//! A token bucket of rate r and burst b is kept as one number, the tokens ever *used*, where tokens
-//! that overflowed count as used: at time t the bucket holds r·t + b − used, and never more than b,
-//! hence used >= r·t. Taking n tokens is one compare-and-swap.
+//! A token bucket of rate r and burst b is stored as one number: the tokens *used* so far, where tokens that overflowed
+//! count as used. At time t the bucket holds r·t + b − used. It never holds more than b, hence used >= r·t. Taking n
+//! tokens is one compare-and-swap.
 //!
-//! RFC 2697 fills its excess bucket with what the committed one has no room for. So both together
-//! are a bucket of the one rate that holds both bursts, and the excess is what that one holds more
-//! than the committed one: the second bucket is kept as that sum.
+//! RFC 2697 fills its excess bucket with tokens for which the committed bucket has no room. So both together are one
+//! bucket of the same rate that holds both bursts, and the excess is the difference between it and the committed
+//! bucket. The second bucket is stored as that sum.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::externs::CounterCell;
 
-/// A packet's colour.
+/// Colour of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Color {
     /// Within the committed rate.
@@ -31,11 +31,11 @@ pub struct MeterConfig {
     pub cir: u64,
     /// Committed burst.
     pub cburst: u64,
-    /// Peak rate, not below the committed one. Of no effect with `excess`.
+    /// Peak rate, not below the committed rate. Ignored with `excess`.
     pub pir: u64,
-    /// Peak burst. Of no effect with `excess`.
+    /// Peak burst. Ignored with `excess`.
     pub pburst: u64,
-    /// Excess burst: then the meter has one rate, the committed one (RFC 2697).
+    /// Excess burst. If set, the meter has only the committed rate (RFC 2697).
     pub excess: Option<u64>,
 }
 
@@ -53,13 +53,13 @@ impl Bucket {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// Tokens ever made.
+    /// Returns the tokens produced up to `now_us`.
     fn made(&self, now_us: u64) -> u64 {
         let rate = u128::from(self.rate.load(Ordering::Relaxed));
         (u128::from(now_us) * rate / 1_000_000) as u64
     }
 
-    /// Tokens in the bucket.
+    /// Returns the tokens in the bucket.
     fn level(&self, now_us: u64) -> u64 {
         let made = self.made(now_us);
         let used = self.used.load(Ordering::Relaxed).max(made);
@@ -67,7 +67,7 @@ impl Bucket {
         burst.saturating_sub(used - made)
     }
 
-    /// Takes `amount` tokens if the bucket holds as many and `reserve` more.
+    /// Takes `amount` tokens if at least `reserve` tokens then remain. Returns whether it did.
     fn take(&self, amount: u64, reserve: u64, now_us: u64) -> bool {
         let burst = self.burst.load(Ordering::Relaxed);
         let made = self.made(now_us);
@@ -83,23 +83,23 @@ impl Bucket {
     }
 }
 
-/// What a meter's buckets mean.
+/// Modes of a meter: the meaning of its buckets.
 const OFF: u8 = 0;
 const TWO_RATES: u8 = 1;
 const ONE_RATE: u8 = 2;
 
-/// A meter cell. Not configured, it marks everything green.
+/// A meter cell. Without a configuration, it marks every packet green.
 #[derive(Debug, Default)]
 pub struct Meter {
     mode: AtomicU8,
     committed: Bucket,
-    /// The peak bucket; with one rate, committed and excess together.
+    /// The peak bucket, or with one rate the sum of committed and excess bucket.
     peak: Bucket,
     colors: [CounterCell; 3],
 }
 
 impl Meter {
-    /// Sets rates and fills both buckets; `None` switches the meter off.
+    /// Sets the rates and fills both buckets; `None` turns the meter off.
     pub fn set_config(&self, config: Option<MeterConfig>) {
         let Some(config) = config else {
             return self.mode.store(OFF, Ordering::Release);
@@ -119,13 +119,13 @@ impl Meter {
         self.mode.store(mode, Ordering::Release);
     }
 
-    /// Switches the meter off and clears its counters.
+    /// Turns the meter off and clears its counters.
     pub(crate) fn reset(&self) {
         self.set_config(None);
         self.colors.iter().for_each(|color| color.set(0, 0));
     }
 
-    /// The rates, if it is configured.
+    /// Returns the rates, if the meter is configured.
     pub fn config(&self) -> Option<MeterConfig> {
         let mode = self.mode.load(Ordering::Acquire);
         let of = |bucket: &Bucket| {
@@ -152,8 +152,7 @@ impl Meter {
         }
     }
 
-    /// Meters `amount` packets or bytes at a time in microseconds, and counts the packet of so many
-    /// bytes by its colour.
+    /// Meters `amount` packets or bytes at `now_us`, and counts a packet of `bytes` bytes by its colour.
     pub fn execute(&self, amount: u64, bytes: u64, now_us: u64) -> Color {
         let color = self.mark(amount, now_us);
         self.colors[color as usize].count(bytes);
@@ -167,7 +166,7 @@ impl Meter {
         }
         if mode == ONE_RATE {
             if self.committed.take(amount, 0, now_us) {
-                // It held as much: the committed tokens are among its own.
+                // This cannot fail: the committed tokens are part of this bucket.
                 self.peak.take(amount, 0, now_us);
                 return Color::Green;
             }
@@ -186,7 +185,7 @@ impl Meter {
         }
     }
 
-    /// Packets and bytes that it has marked green, yellow and red.
+    /// Returns the packets and bytes marked green, yellow and red.
     pub fn colors(&self) -> &[CounterCell; 3] {
         &self.colors
     }

@@ -50,11 +50,11 @@ pub struct ActionCall {
 /// A member of a one-shot group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneShotMember {
-    /// What it does.
+    /// Action of the member.
     pub call: ActionCall,
-    /// Its share, at least 1.
+    /// Weight, at least 1.
     pub weight: u32,
-    /// Left out while this port is down.
+    /// The member is skipped while this port is down.
     pub watch_port: Option<u32>,
 }
 
@@ -78,13 +78,13 @@ pub struct EntrySpec {
     pub key: Vec<KeyField>,
     /// Higher wins. Not 0 exactly when the table has a ternary, range or optional field.
     pub priority: i32,
-    /// What it does.
+    /// Action of the entry.
     pub action: EntryAction,
     /// Time without a hit after which the entry is reported idle, in nanoseconds; 0 for never.
     pub idle_timeout_ns: u64,
-    /// Kept for the controller.
+    /// Opaque value of the controller.
     pub controller_metadata: u64,
-    /// Kept for the controller.
+    /// Opaque bytes of the controller.
     pub metadata: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ pub struct EntrySpec {
 pub struct MemberSpec {
     /// Chosen by the control plane.
     pub id: u32,
-    /// What it does.
+    /// Action of the member.
     pub call: ActionCall,
 }
 
@@ -102,9 +102,9 @@ pub struct MemberSpec {
 pub struct GroupMember {
     /// The member's id.
     pub member: u32,
-    /// Its share, at least 1.
+    /// Weight, at least 1.
     pub weight: u32,
-    /// Left out while this port is down.
+    /// The member is skipped while this port is down.
     pub watch_port: Option<u32>,
 }
 
@@ -122,11 +122,11 @@ pub struct GroupSpec {
 /// Default entry: a table's action on a miss, and the controller's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultSpec {
-    /// What it does.
+    /// The action.
     pub action: EntryAction,
-    /// Kept for the controller.
+    /// Opaque value of the controller.
     pub controller_metadata: u64,
-    /// Kept for the controller.
+    /// Opaque bytes of the controller.
     pub metadata: Vec<u8>,
 }
 
@@ -140,12 +140,12 @@ impl From<EntryAction> for DefaultSpec {
     }
 }
 
-/// A copy that replication makes.
+/// A copy of a packet made by replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Where it goes.
+    /// Egress port.
     pub port: u32,
-    /// Told to the egress pipeline as `egress_rid`.
+    /// Instance, which the egress pipeline reads as `egress_rid`.
     pub instance: u16,
     /// Fallbacks while `port` is down: the first one whose port is up is used.
     pub backups: Vec<BackupReplica>,
@@ -180,9 +180,9 @@ pub(crate) fn places(replicas: &[Replica]) -> usize {
 /// A fallback of a replica whose port is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupReplica {
-    /// Where it goes.
+    /// Egress port.
     pub port: u32,
-    /// Told to the egress pipeline as `egress_rid`.
+    /// Instance, which the egress pipeline reads as `egress_rid`.
     pub instance: u16,
 }
 
@@ -191,7 +191,7 @@ pub struct BackupReplica {
 pub struct MulticastGroup {
     /// The copies.
     pub replicas: Vec<Replica>,
-    /// Kept for the controller.
+    /// Opaque bytes of the controller.
     pub metadata: Vec<u8>,
 }
 

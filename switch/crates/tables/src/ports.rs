@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which ports are down. Members of a group that watch such a port are left out, from the next
-//! packet on and without a transaction.
+//! Status of ports. Group members that watch a port that is down are skipped, from the next packet on and without a
+//! transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ports of v1model have 9 bits.
 const PORTS: usize = 512;
 
-/// A bit for each port; every port is up until it is said to be down.
+/// Bit set of the ports that are down. Initially every port is up.
 #[derive(Debug, Default)]
 pub struct PortStatus {
     down: [AtomicU64; PORTS / 64],
 }
 
 impl PortStatus {
-    /// Notes that a port went up or down. Ports beyond 511 do not exist and are ignored.
+    /// Records that a port went up or down. Ports above 511 do not exist and are ignored.
     pub fn set(&self, port: u32, up: bool) {
         let Some(word) = self.down.get(port as usize / 64) else {
             return;
@@ -27,7 +27,7 @@ impl PortStatus {
         }
     }
 
-    /// Whether a port is up.
+    /// Returns whether a port is up.
     #[inline]
     pub fn is_up(&self, port: u32) -> bool {
         let word = self.down.get(port as usize / 64);

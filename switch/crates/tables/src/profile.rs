@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Members and groups of a profile, in the form for packets.
 //!
-//! Besides the objects there are two arrays for machine code, indexed by id: each member's *row* (the action, then
-//! its parameters), and each group's [`GroupHandle`], which points to its buckets; a bucket holds a member's id.
-//! Dependent reads dominate the cost of a choice. From a group to a member's parameters there are three: handle,
+//! Besides the objects there are two arrays for machine code, indexed by id:
+//! - each member's *row*: the action, then its parameters;
+//! - each group's [`GroupHandle`], which points to its buckets. A bucket holds a member's id.
+//!
+//! Dependent reads dominate the cost of a selection. From a group to a member's parameters there are three: handle,
 //! bucket, row. A changed member is written in one place, whatever groups it is in.
 //!
-//! Ids from [`SMALL`] on, groups of very many members and groups that watch ports are not there, nor are the
-//! parts of a bucket that several members have: see [`Side::behind`](crate::Side::behind) for those.
+//! These arrays do not contain ids from [`SMALL`] on, groups of very many members, groups that watch ports, and the
+//! parts of divided buckets. For those see [`Side::behind`](crate::Side::behind).
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -19,19 +21,18 @@ use crate::group::Group;
 use crate::handle::NO_ACTION;
 use crate::truth::Member;
 
-/// A group as machine code sees it. Its hash `h` leads to a bucket: with the 128 bits of `h *`
-/// [`SPREAD`](Self::SPREAD) halved and combined by exclusive or, the high half of the product of that
-/// and `count`.
+/// A group as machine code sees it. The bucket of a hash `h` is computed so: multiply `h` by [`SPREAD`](Self::SPREAD)
+/// to 128 bits, combine both halves by exclusive or, and multiply by `count` to 128 bits. The high half is the bucket.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GroupHandle {
-    /// For each bucket the id of its member, in 16 bits, or [`DIVIDED`](Self::DIVIDED). Null where a choice
-    /// takes more than that.
+    /// Array of the member's id of each bucket, in 16 bits, or [`DIVIDED`](Self::DIVIDED). Null if a selection needs
+    /// more than that.
     buckets: *const u16,
     count: u64,
 }
 
-/// Handles are found by a shift.
+/// Machine code finds a handle by a shift.
 const _: () = assert!(size_of::<GroupHandle>().is_power_of_two());
 
 impl GroupHandle {
@@ -39,9 +40,9 @@ impl GroupHandle {
     pub const BUCKETS: usize = offset_of!(Self, buckets);
     /// Byte offset of the number of buckets.
     pub const COUNT: usize = offset_of!(Self, count);
-    /// Multiplier of a hash.
+    /// Multiplier for a hash.
     pub const SPREAD: u64 = crate::group::SPREAD;
-    /// Marks a bucket that several members share.
+    /// Marks a bucket that is divided among several members.
     pub const DIVIDED: u16 = crate::group::DIVIDED;
 
     const NONE: Self = Self {
@@ -60,13 +61,13 @@ impl GroupHandle {
     }
 }
 
-// SAFETY: a handle reads nothing: who follows its addresses holds the side that has the group.
+// SAFETY: a handle dereferences nothing. Code that follows its addresses holds the side that has the group.
 unsafe impl Send for GroupHandle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for GroupHandle {}
 
-/// Words from one member's row to the next: the action and as many parameters as any has, rounded up to
-/// a power of two.
+/// Returns the distance in words from one member's row to the next: the action and the most parameters of any action,
+/// rounded up to a power of two.
 pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     let tables = program.tables.iter();
     let tables = tables.filter(|table| table.profile == Some(profile));
@@ -75,7 +76,7 @@ pub(crate) fn row_words(program: &Program, profile: ProfileId) -> usize {
     (1 + params.max().unwrap_or(0)).next_power_of_two()
 }
 
-/// See the module.
+/// The profile, on one side; see the module.
 #[derive(Debug)]
 pub(crate) struct ProfileSide {
     members: ById<Arc<Member>>,
@@ -106,13 +107,13 @@ impl ProfileSide {
         self.groups.get(id).map(|group| &**group)
     }
 
-    /// Rows, and for how many members there are some.
+    /// Returns the start of the rows, and the number of members that have one.
     pub(crate) fn rows(&self) -> (*const u64, u32) {
         let count = self.rows.len() / self.row_words;
         (self.rows.as_ptr(), count as u32)
     }
 
-    /// Groups, and how many there are.
+    /// Returns the start of the group handles, and their number.
     pub(crate) fn handles(&self) -> (*const GroupHandle, u32) {
         (self.handles.as_ptr(), self.handles.len() as u32)
     }

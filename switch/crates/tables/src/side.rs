@@ -456,7 +456,7 @@ impl Side {
         if head & ROW_HIT == 0 {
             return self.miss(table, hash);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { table.structure.at(&table.slab, row) };
         self.found(table, found, hash)
     }

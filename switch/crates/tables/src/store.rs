@@ -22,7 +22,7 @@ use crate::transaction::Transaction;
 use crate::truth::{Kept, Truth};
 use crate::view::View;
 
-/// What only one thread at a time may touch.
+/// State that is protected by the control lock.
 pub(crate) struct Control {
     pub(crate) truth: Truth,
     pub(crate) sides: Writer<Side>,
@@ -30,13 +30,13 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// The slot of an entry, as the transaction under way sees it.
+    /// Returns the slot of an entry, as the current transaction sees it.
     pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         let side = &self.sides.inactive().tables[table.index()];
         self.truth.tables[table.index()].get(side, key, rank)
     }
 
-    /// A handle to the entry at a slot.
+    /// Returns a handle to the entry at a slot.
     pub(crate) fn hold(&self, table: TableId, slot: u32) -> Entry {
         Entry::hold(&self.truth.tables[table.index()].slab, slot)
     }
@@ -52,12 +52,11 @@ pub struct Store {
     epoch: Instant,
 }
 
-/// One reader of the tables: one for each worker.
+/// A reader of the tables. Each worker has its own.
 pub struct Reader(ReadHandle<Side>);
 
 impl Reader {
-    /// Holds the current version of the tables. Keep it for one batch of packets: a transaction
-    /// waits for it.
+    /// Pins the current version of the tables. Hold it for one batch of packets only, since a transaction waits for it.
     #[inline]
     pub fn pin(&mut self) -> Pinned<'_, Side> {
         self.0.pin()
@@ -65,18 +64,18 @@ impl Reader {
 }
 
 impl Store {
-    /// The program's initial state. Time is counted from now.
+    /// Creates the program's initial state. Time is counted from now.
     pub fn new(program: Arc<Program>) -> Self {
         Self::with_epoch(program, Instant::now())
     }
 
-    /// The program's initial state; times in microseconds count from `epoch`, as must those that
-    /// packets are processed with.
+    /// Creates the program's initial state. Times in microseconds count from `epoch`; so must the times with which
+    /// packets are processed.
     pub fn with_epoch(program: Arc<Program>, epoch: Instant) -> Self {
         Self::with_limits(program, epoch, Limits::default())
     }
 
-    /// Likewise, with other limits than usual.
+    /// As [`with_epoch`](Self::with_epoch), with other limits than the default.
     pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
         let tables = program.tables.iter();
@@ -110,33 +109,33 @@ impl Store {
         }
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The program, shared.
+    /// Returns the program, shared.
     pub fn shared_program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// Counters, meters and registers.
+    /// Returns counters, meters and registers.
     pub fn externs(&self) -> &Arc<Externs> {
         &self.externs
     }
 
-    /// How much it takes.
+    /// Returns the limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A new reader. The second waits until the first has let go of what it holds, as a transaction
-    /// does: from then on they count packets with regard to each other.
+    /// Creates a reader. The second call waits, like a transaction, until the first reader drops its pin. From then on,
+    /// readers synchronize their packet counts.
     pub fn reader(&self) -> Reader {
         let sides = &mut self.control.lock().sides;
         let reader = sides.reader();
@@ -148,23 +147,23 @@ impl Store {
         Reader(reader)
     }
 
-    /// Begins a transaction; others wait until it ends.
+    /// Begins a transaction. Other transactions wait until it ends.
     pub fn transaction(&self) -> Transaction<'_> {
         Transaction::new(self, self.control.lock())
     }
 
-    /// Looks at the state as it is now; transactions wait meanwhile.
+    /// Returns a view of the current state. Transactions wait meanwhile.
     pub fn view(&self) -> View<'_> {
         View::new(&self.program, self.control.lock())
     }
 
-    /// Notes that a port went up or down; groups react with the next packet.
+    /// Records that a port went up or down. Groups react with the next packet.
     pub fn port_status(&self, port: u32, up: bool) {
         self.ports.set(port, up);
     }
 
-    /// Entries idle for their timeout since the last hit or the last report. Each call holds the
-    /// control lock for a bounded time and costs nothing for entries that are not due.
+    /// Returns entries that were idle for their timeout since the last hit or the last report. Each call holds the
+    /// control lock for a bounded time, and costs nothing for entries that are not due.
     pub fn expired(&self, now_us: u64) -> Expired {
         let truth = &mut self.control.lock().truth;
         let tables = &truth.tables;
@@ -173,7 +172,7 @@ impl Store {
     }
 }
 
-/// The loader checked the number and the widths of parameters.
+/// Compiles a call whose number and widths of parameters the loader has checked.
 fn compiled(program: &Program, action: ActionId, params: &[Vec<u8>]) -> ActionEntry {
     ActionEntry::compile(program, action, params).expect("the loader checked the parameters")
 }
@@ -192,8 +191,8 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
     }
 }
 
-/// The entries that a program gives a table, of equal ones the first: each with its position, key and
-/// rank. The slot of an entry is its place in this list.
+/// Returns the entries that a program declares for a table, each with its position, key and rank. Of equal entries,
+/// keeps the first. The index in this list is the entry's slot.
 fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     let lowest = table.entries.iter().map(|entry| entry.priority).max();
     let mut known = HashSet::new();
@@ -219,8 +218,8 @@ fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     entries
 }
 
-/// Where the records of a program's own entries are: for each entry of a table the number of its
-/// record, `None` for one that is equal to an earlier one.
+/// Returns the record number of each entry that a program declares for a table; `None` for an entry that equals an
+/// earlier one.
 pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     let mut rows = vec![None; table.entries.len()];
     for (slot, (position, _, _)) in own_entries(table).into_iter().enumerate() {
@@ -229,7 +228,7 @@ pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     rows
 }
 
-/// Puts the program's entries into truth, and gives the changes for the sides.
+/// Adds the program's entries to truth, and returns the changes for the sides.
 fn constant_entries(program: &Program, control: &mut Control) -> Vec<Change> {
     let mut changes = Vec::new();
     for (index, table) in program.tables.iter().enumerate() {

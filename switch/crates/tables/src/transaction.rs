@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes that become visible together.
+//! Transactions: changes that become visible together.
 
 mod profiles;
 mod replication;
@@ -21,20 +21,20 @@ use crate::store::{Control, Store};
 use crate::truth::TableTruth;
 use profiles::{check_slots, check_weight};
 
-/// How many changes ahead memory is asked for: as many as a core waits for at a time.
+/// Prefetch distance in changes: about as many as the cache misses that a core can overlap.
 pub const AHEAD: usize = 16;
 
-/// A point to go back to.
+/// A point to which a transaction can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(usize);
 
-/// A series of operations. Packets see none of them before [`commit`](Self::commit) and all of them
-/// after; dropped without it, nothing has happened. Each operation sees those before it.
+/// A series of operations. Packets see none of them before [`commit`](Self::commit) and all of them afterwards. If the
+/// transaction is dropped without a commit, it is rolled back. Each operation sees those before it.
 pub struct Transaction<'a> {
     store: &'a Store,
     control: MutexGuard<'a, Control>,
     log: Vec<Change>,
-    /// When it began.
+    /// Start time in microseconds.
     now_us: u64,
 }
 
@@ -63,12 +63,12 @@ impl<'a> Transaction<'a> {
         self.log.push(change);
     }
 
-    /// Everything up to here can be kept while later operations are taken back.
+    /// Returns a savepoint: later operations can be rolled back without those so far.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.log.len())
     }
 
-    /// Takes back every operation since the savepoint.
+    /// Rolls back every operation since the savepoint.
     pub fn rollback(&mut self, to: Savepoint) {
         while self.log.len() > to.0
             && let Some(change) = self.log.pop()
@@ -76,7 +76,7 @@ impl<'a> Transaction<'a> {
             let inverse = change.inverse();
             self.control.truth.apply(&inverse);
             self.control.sides.change(|side| inverse.apply(side));
-            // Nobody has seen what the change had brought.
+            // No packet has seen the version that the change added, so its slot is free.
             if let Change::Entry(
                 id,
                 EntrySwap {
@@ -89,7 +89,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Shows the changes to packets. When it returns, no packet sees the old version any more.
+    /// Makes the changes visible to packets. When it returns, no packet uses the old version any more.
     pub fn commit(mut self) {
         if !self.log.is_empty() {
             self.settle();
@@ -98,16 +98,15 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// As [`commit`](Self::commit), and `cells` runs while no packet is being processed: what it
-    /// writes to counters, meters and registers becomes visible together with the changes. Packets
-    /// wait as long as it takes.
+    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So its writes to
+    /// counters, meters and registers become visible together with the changes. Packets wait until it returns.
     pub fn commit_with(mut self, cells: impl FnOnce()) {
         self.settle();
         self.control.sides.flip_while_empty(cells);
         self.catch_up();
     }
 
-    /// Brings the side that packets have left up to date.
+    /// Applies the changes to the side that packets have left.
     fn catch_up(&mut self) {
         let log = std::mem::take(&mut self.log);
         self.control.sides.change(|side| {
@@ -118,7 +117,7 @@ impl<'a> Transaction<'a> {
                 change.apply(side);
             }
         });
-        // Now what was there before is nowhere any more.
+        // Neither side uses the old versions any more.
         let tables = &mut self.control.truth.tables;
         for change in &log {
             if let Change::Entry(id, swap) = change {
@@ -130,7 +129,7 @@ impl<'a> Transaction<'a> {
         self.control.truth.forget();
     }
 
-    /// Finishes the changes of the side that packets do not use.
+    /// Completes the changes of the inactive side.
     fn settle(&mut self) {
         let now = Instant::now();
         let Control { truth, sides, .. } = &mut *self.control;
@@ -158,10 +157,10 @@ impl<'a> Transaction<'a> {
         self.write(id, table, None, record)
     }
 
-    /// Adds an entry that has been compiled.
+    /// Adds a compiled entry.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert); `InvalidArgument` for one that is not the table's.
+    /// As for [`insert`](Self::insert); `InvalidArgument` if it was not compiled for this table.
     pub fn insert_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -170,10 +169,10 @@ impl<'a> Transaction<'a> {
         self.write(id, table, None, record)
     }
 
-    /// Replaces the action and the timeout of an entry by those of one that has been compiled.
+    /// Replaces the action and the timeout of an entry by those of a compiled entry.
     ///
     /// # Errors
-    /// As for [`modify`](Self::modify); `InvalidArgument` for one that is not the table's.
+    /// As for [`modify`](Self::modify); `InvalidArgument` if it was not compiled for this table.
     pub fn modify_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -183,10 +182,10 @@ impl<'a> Transaction<'a> {
         self.write(id, table, Some(before), record)
     }
 
-    /// Removes the entry with the key of one that has been compiled.
+    /// Removes the entry with the key of a compiled entry.
     ///
     /// # Errors
-    /// As for [`delete`](Self::delete); `InvalidArgument` for one that is not the table's.
+    /// As for [`delete`](Self::delete); `InvalidArgument` if it was not compiled for this table.
     pub fn delete_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         let before = self.existing(id, table, key, 0)?;
@@ -194,8 +193,8 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Asks for the memory that writing some compiled entries begins with: worth it a few updates ahead.
-    /// More than [`AHEAD`] of one table are too many.
+    /// Prefetches the first cache lines that writes of compiled entries read. Call this a few updates ahead, with at
+    /// most [`AHEAD`] entries of one table; further ones are ignored.
     pub fn prefetch<'e>(&self, id: TableId, entries: impl Iterator<Item = CompiledEntry<'e>>) {
         let mut keys = [KeyRef::new(&[], 0); AHEAD];
         let mut count = 0;
@@ -211,7 +210,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The key of a compiled entry, if it can be one of the table's.
+    /// Returns the key of a compiled entry, if it is valid for the table.
     fn compiled<'e>(
         &self,
         id: TableId,
@@ -229,7 +228,7 @@ impl<'a> Transaction<'a> {
         Ok((table, KeyRef::new(entry.key, entry.prefix_len)))
     }
 
-    /// Checks that a table can have what a compiled entry leads to.
+    /// Checks that a compiled entry's action is valid for the table.
     fn callable(&self, table: &Table, entry: &CompiledEntry<'_>) -> Result<()> {
         let call = entry.action;
         let fits = table.profile.is_none()
@@ -249,7 +248,7 @@ impl<'a> Transaction<'a> {
         slab.record(slot).sequence()
     }
 
-    /// Whether there is room for an entry, and none with its key.
+    /// Checks that there is room for an entry, and that none has this key.
     fn vacant(&self, id: TableId, table: &Table, key: KeyRef<'_>, rank: i32) -> Result<()> {
         if self.control.find(id, key, rank).is_some() {
             return Err(TableError::AlreadyExists(format!(
@@ -263,7 +262,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces an entry's action and attributes; its counter, meter and last hit stay.
+    /// Replaces an entry's action and attributes. Keeps its counter, meter and time of the last hit.
     ///
     /// # Errors
     /// `NotFound`, and as for [`insert`](Self::insert).
@@ -300,7 +299,7 @@ impl<'a> Transaction<'a> {
         self.make(Change::Entry(id, swap));
     }
 
-    /// Makes a version of an entry and puts it in the place of the one before.
+    /// Writes a version of an entry, and replaces the version `before`, if there is one.
     fn write(
         &mut self,
         id: TableId,
@@ -320,11 +319,10 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Sets what happens on a miss; `None` goes back to what the program says.
+    /// Sets the default action, which applies on a miss. `None` restores the program's default.
     ///
     /// # Errors
-    /// `PermissionDenied` where the program makes the default constant, and as for an entry's
-    /// action.
+    /// `PermissionDenied` if the program declares the default as constant, and as for an entry's action.
     pub fn set_default(&mut self, id: TableId, spec: Option<DefaultSpec>) -> Result<()> {
         let table = self.table(id)?;
         let truth = &self.control.truth.tables[id.index()];
@@ -363,7 +361,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// An entry as this transaction sees it.
+    /// Returns an entry as this transaction sees it.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -374,7 +372,7 @@ impl<'a> Transaction<'a> {
         Ok(self.control.hold(id, slot))
     }
 
-    /// What a table does on a miss, as this transaction sees it.
+    /// Returns a table's default entry as this transaction sees it.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no such table.
@@ -400,8 +398,8 @@ impl<'a> Transaction<'a> {
         self.control.find(id, key, rank).ok_or_else(missing)
     }
 
-    /// What an entry is to lead to, once all that it asks for has been checked. `before` is the group of its own that
-    /// it had.
+    /// Returns the binding of an entry, after checking the whole specification. `before` is the one-shot group that the
+    /// entry had.
     fn checked(&self, table: &Table, spec: &EntrySpec, before: Option<&Group>) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
@@ -519,7 +517,7 @@ fn compiled_record<'a>(key: KeyRef<'a>, sequence: u64, entry: &CompiledEntry<'a>
     }
 }
 
-/// A key, and the rank that orders entries where the key alone does not.
+/// Compiles a key. Returns it with the rank, which orders entries where the key alone does not.
 pub(crate) fn compile_key(
     table: &Table,
     fields: &[KeyField],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control plane's own record: what exists, and what refers to what.
+//! The control plane's own state: all objects, and the references between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,20 +27,20 @@ pub(crate) struct Member {
     pub(crate) action: ActionEntry,
 }
 
-/// A thing, and how many others refer to it.
+/// An object, and the number of references to it.
 #[derive(Debug)]
 pub(crate) struct Counted<T> {
     pub(crate) value: Arc<T>,
     pub(crate) references: usize,
 }
 
-/// What truth and both sides share of a table.
+/// Parts of a table that truth and both sides share.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) slab: Arc<Slab>,
-    /// The routes, if it is one of longest prefixes.
+    /// The routes, in a longest-prefix table.
     pub(crate) routes: Option<SharedRoutes>,
-    /// What it does on a miss, at first.
+    /// The program's default entry.
     pub(crate) default: Arc<DefaultEntry>,
 }
 
@@ -59,7 +59,7 @@ impl Kept {
     }
 }
 
-/// A table's entries. Slots that are in use are those below `next` that are neither free nor parked.
+/// A table's entries. Slots in use are those below `next` that are neither free nor parked.
 #[derive(Debug)]
 pub(crate) struct TableTruth {
     pub(crate) slab: Arc<Slab>,
@@ -67,23 +67,23 @@ pub(crate) struct TableTruth {
     len: usize,
     next: u32,
     free: Vec<u32>,
-    /// Slots that nothing but a handle refers to.
+    /// Slots to which only handles refer.
     parked: Vec<u32>,
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
     profile: Option<ProfileId>,
 }
 
-/// From a key and its rank to the slot.
+/// Index from a key and its rank to the slot.
 #[derive(Debug)]
 enum Index {
-    /// The sides know that of tables that are matched exactly.
+    /// The index of the sides, in an exact-match table.
     Sides,
     Routes(SharedRoutes),
     Own(Box<Exact>),
 }
 
-/// What the index of entries is about: all that tells two entries of a table apart.
+/// Calls `then` with an entry's identity: the bytes by which the index distinguishes the entries of a table.
 fn identity<R>(stored: &[u8], prefix_len: u32, rank: i32, then: impl FnOnce(&[u8]) -> R) -> R {
     let (length, rank) = ((prefix_len as u16).to_ne_bytes(), rank.to_ne_bytes());
     let parts = [stored, &length, &rank];
@@ -109,7 +109,7 @@ fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
     identity(record.stored(), record.prefix_len(), record.rank(), then)
 }
 
-/// Bytes of an identity beside the key: length of the prefix, and rank.
+/// Bytes of an identity beside the key: prefix length and rank.
 const IDENTITY_BYTES: usize = 6;
 
 impl TableTruth {
@@ -136,7 +136,7 @@ impl TableTruth {
         }
     }
 
-    /// The slot of the entry with this key and rank; `side` is one that has all of truth's entries.
+    /// Returns the slot of the entry with this key and rank. `side` must have all of truth's entries.
     pub(crate) fn get(&self, side: &TableSide, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         match &self.index {
             Index::Sides => side.structure.find(key.stored()),
@@ -147,7 +147,7 @@ impl TableTruth {
         }
     }
 
-    /// Asks for the memory that [`get`](Self::get) will read, for some keys.
+    /// Prefetches the cache lines that [`get`](Self::get) reads for some keys.
     pub(crate) fn prefetch(&self, side: &TableSide, keys: &[KeyRef<'_>]) {
         match &self.index {
             Index::Sides => {
@@ -170,12 +170,12 @@ impl TableTruth {
         self.len
     }
 
-    /// Slots of all entries.
+    /// Returns the slots of all entries.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.next).filter(|slot| self.slab.record(*slot).is_live())
     }
 
-    /// A free slot; `None` if there is none left.
+    /// Returns a free slot; `None` if there is none left.
     pub(crate) fn allocate(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -188,7 +188,7 @@ impl TableTruth {
         Some(slot)
     }
 
-    /// Gives back a slot that is neither in truth nor on a side.
+    /// Releases a slot to which neither truth nor a side refers.
     pub(crate) fn release(&mut self, slot: u32) {
         if self.slab.release(slot) {
             self.free.push(slot);
@@ -197,7 +197,7 @@ impl TableTruth {
         }
     }
 
-    /// Gives back what both sides have left after a change.
+    /// Releases the slots that a change has made unused, once both sides have applied it.
     pub(crate) fn settle(&mut self, swap: EntrySwap) {
         let Some(before) = swap.before else { return };
         let is_holder = self.slab.is_holder(before);
@@ -210,21 +210,21 @@ impl TableTruth {
         }
     }
 
-    /// To be done before sides are brought in line.
+    /// Prepares the routes. Must be called before sides are updated.
     fn prepare(&self) {
         if let Index::Routes(routes) = &self.index {
             routes.write().prepare();
         }
     }
 
-    /// To be done when both sides are in line.
+    /// Clears the recorded changes of the routes. Must be called after both sides have been updated.
     fn forget(&self) {
         if let Index::Routes(routes) = &self.index {
             routes.write().forget();
         }
     }
 
-    /// Looks again at some of the slots that handles referred to.
+    /// Retries to release some of the parked slots.
     pub(crate) fn look_at_parked(&mut self) {
         for _ in 0..self.parked.len().min(64) {
             if let Some(slot) = self.parked.pop() {
@@ -272,11 +272,11 @@ impl TableTruth {
 pub(crate) struct ProfileTruth {
     pub(crate) members: BTreeMap<u32, Counted<Member>>,
     pub(crate) groups: BTreeMap<u32, Counted<Group>>,
-    /// Entries with a group of their own.
+    /// Number of entries with a one-shot group.
     pub(crate) one_shots: usize,
 }
 
-/// What an entry refers to in its table's profile.
+/// Reference from an entry to its table's profile.
 enum Reference {
     None,
     Member(u32),
@@ -332,7 +332,7 @@ pub(crate) struct Truth {
     pub(crate) clones: BTreeMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
     pub(crate) expiry: Expiry,
-    /// Replicas of all groups and sessions.
+    /// Number of replicas of all groups and sessions.
     pub(crate) replicas: usize,
 }
 
@@ -356,7 +356,7 @@ impl Truth {
         }
     }
 
-    /// Applies a change and keeps the reference counts.
+    /// Applies a change, and updates the reference counts.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Entry(id, swap) => {
@@ -410,12 +410,12 @@ impl Truth {
 }
 
 impl Truth {
-    /// To be done before a side is brought in line with the changes of a transaction.
+    /// Prepares the routes. Must be called before a side is updated with the changes of a transaction.
     pub(crate) fn prepare(&self) {
         self.tables.iter().for_each(TableTruth::prepare);
     }
 
-    /// To be done when both sides are in line.
+    /// Clears the recorded changes of the routes. Must be called after both sides have been updated.
     pub(crate) fn forget(&self) {
         self.tables.iter().for_each(TableTruth::forget);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Byte strings of the control plane: any zero padding comes in, the shortest form goes out
-//! (P4Runtime 1.5, section 8.4).
+//! Byte strings of the control plane: accepted with any zero padding, returned in the shortest form (P4Runtime 1.5,
+//! section 8.4).
 
 use std::fmt;
 
 use crate::error::{Result, TableError};
 use crate::model::Value;
 
-/// The shortest form: no leading zero bytes, one zero byte for 0.
+/// Returns the shortest form: no leading zero bytes, but one zero byte for 0.
 pub fn canonical(bytes: &[u8]) -> Value {
     let first = bytes.iter().position(|byte| *byte != 0);
     match first {
@@ -16,7 +16,7 @@ pub fn canonical(bytes: &[u8]) -> Value {
     }
 }
 
-/// A value without its leading zero bytes, if it fits `width` bits.
+/// Returns a value without its leading zero bytes, if it fits `width` bits.
 fn significant<'a>(value: &'a [u8], width: u16, what: &dyn fmt::Display) -> Result<&'a [u8]> {
     let bytes = usize::from(width).div_ceil(8);
     if value.is_empty() {
@@ -41,7 +41,7 @@ fn significant<'a>(value: &'a [u8], width: u16, what: &dyn fmt::Display) -> Resu
     Ok(significant)
 }
 
-/// A value of `width` bits as exactly (width + 7) / 8 bytes, appended to `out`.
+/// Appends a value of `width` bits to `out`, as exactly (width + 7) / 8 bytes.
 pub(crate) fn append_padded(
     out: &mut Vec<u8>,
     value: &[u8],
@@ -55,7 +55,7 @@ pub(crate) fn append_padded(
     Ok(())
 }
 
-/// A value of `width` bits as 64-bit words, most significant first, appended to `out`.
+/// Appends a value of `width` bits to `out`, as 64-bit words, most significant first.
 pub(crate) fn append_words(
     out: &mut Vec<u64>,
     value: &[u8],
@@ -63,7 +63,7 @@ pub(crate) fn append_words(
     what: &dyn fmt::Display,
 ) -> Result<()> {
     if width <= 64 {
-        // By far the most, and worth no allocation.
+        // The most frequent case, without an allocation.
         let significant = significant(value, width, what)?;
         let word = significant
             .iter()
@@ -80,7 +80,7 @@ pub(crate) fn append_words(
     Ok(())
 }
 
-/// The shortest form of a value held in words.
+/// Returns the shortest form of a value held in words.
 pub(crate) fn from_words(words: &[u64]) -> Value {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     canonical(&bytes)

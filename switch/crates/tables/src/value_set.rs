@@ -8,7 +8,7 @@ use crate::key::ones;
 use crate::model::KeyField;
 use crate::value;
 
-/// What one component of a member wants.
+/// Condition on one component of a member.
 #[derive(Debug)]
 enum Matcher {
     Masked { value: Vec<u8>, mask: Vec<u8> },

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the control plane reads: a consistent picture, in an order that depends on nothing but the
-//! content.
+//! Read access for the control plane: a consistent snapshot, in an order that depends only on the content.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::model::{CloneSession, GroupSpec, KeyField, MemberSpec, MulticastGroup
 use crate::store::Control;
 use crate::transaction::compile_key;
 
-/// The state at one moment. No transaction begins while it is held.
+/// Snapshot of the state. Transactions wait while it is held.
 pub struct View<'a> {
     program: &'a Program,
     control: MutexGuard<'a, Control>,
@@ -24,11 +23,11 @@ impl<'a> View<'a> {
         Self { program, control }
     }
 
-    /// Entries of a table, by key and descending priority.
+    /// Returns the entries of a table, by key and descending priority.
     pub fn entries(&self, table: TableId) -> Vec<Entry> {
         let truth = &self.control.truth.tables[table.index()];
         let slab = &truth.slab;
-        // Most keys differ in their first bytes, which are sorted without a look at the records.
+        // Most keys differ in their first bytes, so most comparisons need no access to the records.
         let with_leading = |slot| (leading(slab.record(slot).stored()), slot);
         let mut slots: Vec<(u64, u32)> = truth.slots().map(with_leading).collect();
         slots.sort_unstable_by(|(first_a, a), (first_b, b)| {
@@ -47,12 +46,12 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Number of entries of a table.
+    /// Returns the number of entries of a table.
     pub fn entry_count(&self, table: TableId) -> usize {
         self.control.truth.tables[table.index()].len()
     }
 
-    /// One entry.
+    /// Returns one entry.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -69,24 +68,24 @@ impl<'a> View<'a> {
         Ok(self.control.hold(table, slot))
     }
 
-    /// What a table does on a miss.
+    /// Returns a table's default entry, which applies on a miss.
     pub fn default_entry(&self, table: TableId) -> Arc<DefaultEntry> {
         Arc::clone(&self.control.truth.tables[table.index()].default)
     }
 
-    /// How many members and groups a profile has.
+    /// Returns the numbers of members and groups of a profile.
     pub fn profile_counts(&self, profile: ProfileId) -> (usize, usize) {
         let profile = &self.control.truth.profiles[profile.index()];
         (profile.members.len(), profile.groups.len())
     }
 
-    /// How many multicast groups and clone sessions there are.
+    /// Returns the numbers of multicast groups and clone sessions.
     pub fn replication_counts(&self) -> (usize, usize) {
         let truth = &self.control.truth;
         (truth.multicast.len(), truth.clones.len())
     }
 
-    /// Members of a profile, by id.
+    /// Returns the members of a profile, by id.
     pub fn members(&self, profile: ProfileId) -> Vec<MemberSpec> {
         let members = self.control.truth.profiles[profile.index()]
             .members
@@ -100,19 +99,19 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Groups of a profile, by id.
+    /// Returns the groups of a profile, by id.
     pub fn groups(&self, profile: ProfileId) -> Vec<GroupSpec> {
         let groups = self.control.truth.profiles[profile.index()].groups.values();
         groups.map(|group| group.value.spec()).collect()
     }
 
-    /// Multicast groups, by id.
+    /// Returns the multicast groups, by id.
     pub fn multicast_groups(&self) -> Vec<(u32, Arc<MulticastGroup>)> {
         let groups = self.control.truth.multicast.iter();
         groups.map(|(id, group)| (*id, Arc::clone(group))).collect()
     }
 
-    /// Clone sessions, by id.
+    /// Returns the clone sessions, by id.
     pub fn clone_sessions(&self) -> Vec<(u32, CloneSession)> {
         let sessions = self.control.truth.clones.iter();
         sessions
@@ -120,7 +119,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Members of a value set, in the order they were given.
+    /// Returns the members of a value set, in the order in which they were written.
     pub fn value_set(&self, set: ValueSetId) -> Vec<Vec<KeyField>> {
         self.control.truth.value_sets[set.index()].specs.clone()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries: what is accepted, what is refused and why, what reads back.
+//! Entries: accepted and refused ones with the reason, and read-back.
 
 mod common;
 
@@ -242,7 +242,7 @@ fn the_default_entry_can_be_set_and_reset() {
     assert!(store.view().default_entry(table).is_initial());
 }
 
-/// What packets left behind at an entry.
+/// Returns the packet state of an entry.
 fn state(entry: &Entry) -> &EntryState {
     entry.state().expect("the table keeps it")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Idle timeouts, against a model that looks at every entry each time.
+//! Compares idle timeouts with a model that examines every entry each time.
 
 mod common;
 
@@ -9,20 +9,20 @@ use common::{entry, exact, id, store};
 use proptest::prelude::*;
 use sluice_tables::{KeyField, Store};
 
-/// Keys in use: few, so that they meet.
+/// Keys in use: few, so that operations collide.
 const KEYS: u32 = 6;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Inserts, or modifies if it is there; timeout in milliseconds, 0 for none.
+    /// Inserts the entry, or modifies it if it exists. The timeout is in milliseconds, 0 for none.
     Write { key: u32, timeout_ms: u64 },
-    /// Deletes, if it is there.
+    /// Deletes the entry, if it exists.
     Delete { key: u32 },
-    /// The same as one of the above, taken back.
+    /// Performs one of the operations above, and rolls it back.
     TakenBack { key: u32, timeout_ms: Option<u64> },
-    /// A packet.
+    /// Sends a packet.
     Hit { key: u32 },
-    /// Time passes, and the switch looks for idle entries.
+    /// Advances the time, and sweeps idle entries.
     Sweep { after_ms: u64 },
 }
 
@@ -44,7 +44,7 @@ struct Idle {
     since_us: u64,
 }
 
-/// What is expected, found by looking at every entry.
+/// The model: examines every entry.
 #[derive(Default)]
 struct Model(BTreeMap<u32, Idle>);
 
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// A packet now.
+    /// Sends a packet now.
     fn hit(&mut self, key: u32) {
         if let Some(idle) = self.model.0.get_mut(&key) {
             let found = self
@@ -138,7 +138,7 @@ impl Pair {
                 });
                 idle.timeout_us = timeout_us;
                 if inserted {
-                    // The store's own clock has not moved on as far as the test's.
+                    // The store's own clock is behind the test's clock.
                     self.hit(key);
                 }
             }

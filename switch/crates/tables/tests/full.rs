@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is full refuses more with `ResourceExhausted`, at every level, and what is there stays: the
-//! same entries, found by packets and by readers, and room again when one goes.
+//! Full tables, groups and other objects refuse more with `ResourceExhausted`. The existing content stays: packets and
+//! readers find the same entries. When one is removed, there is room again.
 
 mod common;
 
@@ -21,7 +21,7 @@ const PROFILE: ProfileId = ProfileId(1);
 
 type Result = std::result::Result<(), TableError>;
 
-/// Does something in a transaction of its own; what failed is taken back.
+/// Runs `action` in its own transaction, which is rolled back if it fails.
 fn write(store: &Store, action: impl FnOnce(&mut Transaction<'_>) -> Result) -> Result {
     let mut tx = store.transaction();
     action(&mut tx)?;
@@ -96,7 +96,7 @@ fn a_table() {
     }
     assert_eq!(look_up(&store, "small", &[0, 3], 0), None);
     assert_eq!(store.view().entry_count(small), 2);
-    // A batch that does not fit leaves nothing, and what is there can be changed and replaced.
+    // A batch that does not fit leaves no trace, and existing entries can be modified and replaced.
     let mut tx = store.transaction();
     tx.delete(small, &[exact(1)], 0).unwrap();
     tx.insert(small, entry(vec![exact(4)], 0, 4)).unwrap();
@@ -212,7 +212,7 @@ fn replicas_of_all_groups_and_sessions() {
     is_full(write(&store, |tx| tx.clone_session_modify(1, session(3))));
     assert_eq!(store.view().multicast_groups(), [(1, multicast(3))]);
     assert_eq!(store.view().clone_sessions(), [(1, session(2))]);
-    // What is taken back frees its room, and what is replaced does.
+    // Deleting and replacing in the same transaction frees room.
     let mut tx = store.transaction();
     tx.multicast_modify(1, replicas(1)).unwrap();
     tx.clone_session_modify(1, session(4)).unwrap();

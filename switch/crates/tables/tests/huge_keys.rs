@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables matched by priority whose keys are longer than the classifier takes, against a linear
-//! search over the entries that were accepted; packets come between the changes.
+//! Compares tables matched by priority whose keys are longer than the classifier supports with a linear search over the
+//! accepted entries. Packets are looked up between the changes.
 
 mod common;
 
@@ -11,10 +11,10 @@ use sluice_tables::KeyField;
 /// Bytes of the key's second field.
 const HUGE: usize = 520;
 
-/// A key: a number that is matched by range, and two bytes of the long field, far from each other.
+/// A key: a number that is matched by range, and two bytes of the long field that are far apart.
 type Key = (u16, u8, u8);
 
-/// An entry: the range, values and masks of the two bytes, and its priority.
+/// An entry: the range, values and masks of the two bytes, and the priority.
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
     range: (u16, u16),
@@ -66,13 +66,13 @@ impl Row {
             && same(back, self.back)
     }
 
-    /// Whether no two entries like these can be in a table.
+    /// Returns whether a table cannot contain both entries.
     fn is_like(&self, other: &Self) -> bool {
         self.priority == other.priority && self.fields() == other.fields()
     }
 }
 
-/// Few values, so that entries overlap and packets meet them.
+/// Returns one of few values, so that entries overlap and packets match them.
 fn byte() -> impl Strategy<Value = u8> {
     prop::sample::select(vec![0, 1, 0x80, 0xff])
 }
@@ -104,7 +104,7 @@ proptest! {
     fn the_first_of_the_highest_priority_matches(steps in steps()) {
         let store = store();
         let table = id(&store, "huge");
-        // In the order of their insertion, each with its value.
+        // Entries in insertion order, each with its value.
         let mut present: Vec<(Row, u8)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             let mut tx = store.transaction();

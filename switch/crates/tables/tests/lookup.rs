@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every look-up structure against a linear search over the entries that were accepted.
+//! Compares every lookup structure with a linear search over the accepted entries.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn run(table: &str, rows: &[Row], steps: Vec<Step>) {
                 let key = [&k0.to_be_bytes()[..], &k1.to_be_bytes()[..]].concat();
                 let mut best: Option<&Row> = None;
                 for row in present.iter().map(|index| &rows[*index]) {
-                    // Of equal ranks the first inserted wins.
+                    // Among equal ranks, the entry inserted first wins.
                     if (row.matches)(k0, k1) && best.is_none_or(|best| row.rank > best.rank) {
                         best = Some(row);
                     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machine code sees of a table (rows, and the array of small keys) against what everybody else
-//! sees; and that packets are counted, each once, whoever else counts or resets.
+//! Compares the rows and arrays that machine code uses with the other interfaces. Also checks that each packet is
+//! counted once, whatever other threads count or reset.
 
 mod common;
 
@@ -14,7 +14,7 @@ use sluice_tables::{
     TableHandle,
 };
 
-/// A look-up by the means of machine code: the row.
+/// Looks up a row as machine code does.
 fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
     let declared = &store.program().tables[table.index()];
     let number = |bytes: &[u8]| {
@@ -22,8 +22,7 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
             .iter()
             .fold(0, |sum: u128, b| sum << 8 | u128::from(*b))
     };
-    // SAFETY: there is a handle for each table, which says where things are as long as the side is
-    // held.
+    // SAFETY: there is a handle for each table, whose offsets are valid as long as the side is held.
     let word = |offset: usize| unsafe {
         let handle = side.handles().add(table.index()).cast::<u8>();
         handle.add(offset).cast::<*const u8>().read()
@@ -34,7 +33,7 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
             let place = number(key) as usize;
             assert!(place < 1 << bits);
             let places = word(TableHandle::PLACES).cast::<u32>();
-            // SAFETY: the array has a place for each key.
+            // SAFETY: the array has an element for each key.
             match unsafe { *places.add(place) } {
                 0 => word(TableHandle::DEFAULT).cast(),
                 slot => {
@@ -59,7 +58,7 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
     }
 }
 
-/// Checks that a row says what a look-up says, and gives the parameter of `set` on a hit.
+/// Checks that a row agrees with a lookup, and returns the parameter of `set` on a hit.
 fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
     let table = id(store, name);
     let declared = &store.program().tables[table.index()];
@@ -79,7 +78,7 @@ fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
         assert_eq!(head as u32, action.action.0);
         let params = RowShape::of(store.program(), declared).params;
         for (index, word) in action.params.iter().enumerate() {
-            // SAFETY: a row has its action's parameters.
+            // SAFETY: a row contains its action's parameters.
             let found = unsafe { row.byte_add(params).add(index).read() };
             assert_eq!(found, *word);
         }
@@ -87,7 +86,7 @@ fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
     expected.hit.then(|| action.params[0])
 }
 
-/// Keys of each table: fields as the control plane writes them, and bytes as packets have them.
+/// Returns a key of each table: fields as the control plane writes them, and bytes as in packets.
 fn key(name: &str, number: u8, length: u32) -> (Vec<KeyField>, i32, Vec<u8>) {
     let wide = u32::from(number) << 24;
     let two = |last: &[u8]| [&[0, number % 3], last].concat();
@@ -144,7 +143,7 @@ proptest! {
                 let (fields, priority, _) = key(name, number, length);
                 let mut tx = store.transaction();
                 let table = id(&store, name);
-                // Entries that are there, that are not, and that the table has no room for.
+                // Entries that exist, that do not, and that the table has no room for.
                 let _ = if insert {
                     let spec = entry(fields, priority, value);
                     tx.insert(table, spec.clone()).or_else(|_| tx.modify(table, spec))
@@ -189,7 +188,7 @@ fn members_and_defaults_are_behind_rows() {
     assert_eq!(missed.map(|action| action.params[0]), Some(8));
 }
 
-/// One packet, counted as machine code does.
+/// Counts a packet as machine code does.
 fn count(side: &Side, table: TableId) {
     let found = side.lookup(table, &[0, 1], || 0);
     let state = found.state.expect("the table counts");
@@ -234,7 +233,7 @@ fn every_packet_is_counted_once_whoever_counts_or_resets() {
                 std::thread::yield_now();
             }
         });
-        // One after the other, then two at once, the second while the first is at work.
+        // One worker after the other, then two concurrently.
         worker();
         let both = [scope.spawn(worker), scope.spawn(worker)];
         both.into_iter()

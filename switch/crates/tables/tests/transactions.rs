@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: atomic for packets, exact in what a rollback restores; members, groups, sessions.
+//! Transactions: atomic for packets, and restored exactly by a rollback; members, groups, sessions.
 
 mod common;
 
@@ -187,7 +187,7 @@ fn groups_are_checked() {
     assert!(matches!(missing, Err(TableError::NotFound(_))));
 }
 
-/// The value that each of many hashes leads to.
+/// Returns the value that each of many hashes selects.
 fn chosen(store: &Store) -> Vec<Option<u64>> {
     let hashes = (0..20_000).map(|hash| hash * 0x1_0001);
     hashes
@@ -195,7 +195,7 @@ fn chosen(store: &Store) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Members 1 to 4 with values of 11 to 14, and a group of them that an entry leads to.
+/// Creates members 1 to 4 with values of 11 to 14, and a group of them to which an entry refers.
 fn store_with_a_group(members: &[(u32, u32)]) -> Store {
     let store = store();
     let mut tx = store.transaction();
@@ -213,7 +213,7 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Packets see one side after the other: both must have kept the same.
+/// Packets see the sides alternately: both must have kept the same flows.
 #[test]
 fn a_group_that_is_written_moves_only_flows_that_must_on_both_sides() {
     let store = store_with_a_group(&WHOLE);
@@ -247,7 +247,7 @@ fn a_write_that_is_taken_back_gives_a_group_its_flows_back() {
     tx.commit();
     let degraded = chosen(&store);
     let mut tx = store.transaction();
-    // Another content altogether, which would be what the group starts from later.
+    // Entirely other content. If it were kept, the group would later start from it.
     let savepoint = tx.savepoint();
     tx.group_modify(SELECTOR, &group(7, &[(2, 7), (3, 1)]))
         .unwrap();

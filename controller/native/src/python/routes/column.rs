@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteColumn`: prefixes and targets, as a dictionary.
+//! `RouteColumn`: prefixes and targets as a dictionary.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::table::Shared;
 use crate::routes::slot::Slot;
 use crate::routes::table::Column;
 
-/// Prefixes looked up in one go while a column is walked.
+/// Prefixes fetched at once during an iteration.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]
@@ -140,7 +140,7 @@ impl RouteColumn {
     }
 }
 
-/// Goes through a column, which may change meanwhile: what is there throughout is met once.
+/// Iterates over a column, which may change meanwhile. A prefix that is there all the time is returned once.
 struct Walker {
     shared: Arc<Shared>,
     column: Column,

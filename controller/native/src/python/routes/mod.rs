@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteMemo`, `RouteTable` and what they give.
+//! `RouteMemo`, `RouteTable` and the objects that they return.
 //!
-//! Prefixes are tuples (vrf, (address, length)), targets any hashable objects. The lock of a table
-//! is never held while Python's objects are made or asked.
+//! Prefixes are tuples (vrf, (address, length)), targets any hashable objects. Invariant: no table is locked while
+//! Python objects are made or called.
 
 mod column;
 mod memo;
@@ -21,10 +21,10 @@ pub(super) use writes::RouteBatch;
 
 use crate::routes::slot::Slot;
 
-/// Prefixes and targets.
+/// Prefixes with their targets.
 type Pairs<'py> = Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>;
 
-/// The prefix that a key names; None if the key is of another kind.
+/// Converts a key to a prefix; returns `None` for a key of another kind.
 fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
     let key = key.cast::<PyTuple>().ok()?;
     if key.len() != 2 {

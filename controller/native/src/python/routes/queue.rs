@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteQueue`: prefixes that wait, as the dictionary whose keys they would be.
+//! `RouteQueue`: queued prefixes, with the interface of a dictionary's keys.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::slot_of;
 use super::table::Shared;
 use crate::routes::table::Waiting;
 
-/// Prefixes looked up in one go while a queue is walked.
+/// Prefixes fetched at once during an iteration.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]

@@ -17,7 +17,7 @@ use crate::routes::slot::Slot;
 use crate::routes::table::{Column, Table, Waiting};
 use crate::routes::writes::Encoding;
 
-/// A table, and what its numbers stand for.
+/// A table, and the Python objects of its numbers.
 pub(super) struct Shared {
     table: Mutex<Table>,
     objects: Mutex<Objects>,
@@ -25,12 +25,12 @@ pub(super) struct Shared {
     pub(super) encoding: Mutex<Encoding>,
     forms: Mutex<Forms>,
     pub(super) ready: Mutex<HashSet<u32>>,
-    /// Taken from a queue while a write of theirs was under way; pinned.
+    /// Records taken from a queue during a write of them; pinned.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
     pub(super) maker: Maker,
 }
 
-/// The objects that numbers stand for; 0 stands for none.
+/// The Python objects of numbers from 1 on; 0 means none.
 #[derive(Default)]
 struct Objects {
     targets: Vec<Py<PyAny>>,
@@ -43,7 +43,7 @@ impl Shared {
         lock(&self.table)
     }
 
-    /// The target of a number; None of 0.
+    /// Returns the target of a number; `None` for 0.
     pub(super) fn target<'py>(&self, py: Python<'py>, number: u32) -> Option<Bound<'py, PyAny>> {
         let at = (number as usize).checked_sub(1)?;
         let objects = lock(&self.objects);
@@ -53,7 +53,7 @@ impl Shared {
             .map(|target| target.bind(py).clone())
     }
 
-    /// The number of a target, which is kept from then on.
+    /// Returns the number of a target; assigns a permanent one to a new target.
     pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
         let numbers = self.target_numbers.bind(target.py());
         if let Some(number) = numbers.get_item(target)? {
@@ -68,12 +68,12 @@ impl Shared {
         Ok(number)
     }
 
-    /// The number of a target, 0 of None.
+    /// Returns the number of a target; 0 for `None`.
     fn target_or_none(&self, target: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
         target.map_or(Ok(0), |target| self.target_number(target))
     }
 
-    /// Where a walk by record numbers goes on; None at the end.
+    /// Returns the number where a walk continues; `None` at the end.
     fn more(&self, next: u32) -> Option<u32> {
         (!self.table().is_end(next)).then_some(next)
     }
@@ -83,10 +83,10 @@ impl Shared {
     }
 }
 
-/// Prefixes, and behind which to go on.
+/// Prefixes, and the prefix behind which to continue.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
-/// The prefix that an argument has to be.
+/// Converts an argument that must be a prefix.
 fn wanted(key: &Bound<'_, PyAny>) -> PyResult<Slot> {
     slot_of(key).ok_or_else(|| PyValueError::new_err(format!("{key:?} is no prefix of a VRF")))
 }
@@ -221,7 +221,7 @@ impl RouteTable {
         lengths.into_iter().map(u32::from).collect()
     }
 
-    // -- what else is known of prefixes
+    // -- other values of prefixes
 
     #[pyo3(signature = (key, target))]
     fn set_onlink(
@@ -281,7 +281,7 @@ impl RouteTable {
         Ok((self.0.slots(py, &found)?, self.0.more(next)))
     }
 
-    // -- what the switch holds
+    // -- routes read back from the switch
 
     #[pyo3(signature = (entity, head, field, size, key, target))]
     fn learn_form(

@@ -69,7 +69,7 @@ impl RouteBatch {
     }
 }
 
-/// Has Python say which targets may be written, and encode what is not encoded yet.
+/// Calls Python to decide which targets may be written, and to encode missing heads and tails.
 fn prepare(
     py: Python<'_>,
     shared: &Shared,
@@ -114,7 +114,7 @@ impl RouteBatch {
         self.items.len()
     }
 
-    /// The updates, encoded.
+    /// Returns the encoded updates.
     fn updates<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let (mut whole, mut ends) = (Vec::new(), Vec::with_capacity(self.items.len()));
         {
@@ -149,7 +149,7 @@ impl RouteBatch {
         items.map(|(_, item)| u32::from(item.operation)).collect()
     }
 
-    /// Routes whose target is not ready, with it.
+    /// Returns the routes whose target is not ready, with the target.
     fn unready<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.unready
             .iter()
@@ -157,17 +157,17 @@ impl RouteBatch {
             .collect()
     }
 
-    /// Routes that are not there to be deleted.
+    /// Returns the routes to delete that are not installed.
     fn absent<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.absent.iter().map(|slot| self.slot(py, slot)).collect()
     }
 
-    /// The switch has answered; `applied` says whether it has done all of it.
+    /// Ends the batch after the switch's answer. `applied`: the switch has applied all updates.
     fn landed(&self, applied: bool) {
         self.land(applied, None);
     }
 
-    /// It will not answer: all of it is to be tried again.
+    /// Ends the batch without an answer, and queues all its routes again.
     fn requeue(&self) {
         self.land(false, Some(self.waiting));
     }

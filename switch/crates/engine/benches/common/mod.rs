@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the benchmarks measure by.
+//! CPU time and a counting sink for the benchmarks.
 
 use sluice_engine::Sink;
 use sluice_program::DigestId;
 
-/// Counts what leaves.
+/// A sink that counts sent packets.
 #[derive(Default)]
 pub(crate) struct Count(pub(crate) usize);
 
@@ -17,8 +17,8 @@ impl Sink for Count {
     fn digest(&mut self, _digest: DigestId, _fields: &[u8]) {}
 }
 
-/// CPU time of this thread so far, in nanoseconds. (What /proc says of it may be a tick old.) By the C library, which
-/// asks the kernel where valgrind hides the vdso.
+/// Returns this thread's CPU time so far, in nanoseconds. The value in /proc may be a tick old. Uses the C library's
+/// function, which falls back to a system call where valgrind hides the vdso.
 pub(crate) fn cpu_time() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cyclic redundancy checks.
 //!
-//! CRCs are named by Rocksoft parameters (polynomial, initial value, reflection, final xor). Each takes four
-//! bytes a step by four tables of 256 remainders made at compile time (slicing: Kounavis and Berry, ISCC 2005).
-//! Those of 16 and 32 bits that are reflected have another way for machine code ([`Folding`]).
+//! A CRC is described by its Rocksoft parameters (polynomial, initial value, reflection, final xor). [`Crc`] processes
+//! four bytes per step with four tables of 256 remainders, built at compile time (slicing: Kounavis and Berry, ISCC
+//! 2005). For reflected CRCs of 16 and 32 bits, native code uses [`Folding`] instead.
 
 use sluice_program::HashAlgorithm;
 
 use crate::random::Random;
 
-/// A CRC of `width` bits, computed in the top bits of 64.
+/// A CRC of `width` bits. CRCs that are not reflected are computed in the top bits of 64.
 pub(super) struct Crc {
     width: u32,
     initial: u64,
     reflected: bool,
     final_xor: u64,
-    /// What a byte leaves that is followed by as many zero bytes as the table's place.
+    /// `tables[n][byte]` is the remainder of a byte followed by `n` zero bytes.
     tables: [[u64; 256]; 4],
 }
 
@@ -85,7 +85,7 @@ impl Crc {
         let unused = 64 - self.width;
         let start = self.initial << unused;
         let (steps, tail) = data.as_chunks::<4>();
-        // The first byte is the lowest.
+        // The first byte of the input is the lowest.
         let four = |step: u32| {
             let byte = |place: u32| (step >> (8 * place) & 0xff) as usize;
             let [last, third, second, first] = &self.tables;
@@ -119,39 +119,40 @@ pub(super) static CRC16_CCITT: Crc = Crc::new(16, 0x1021, 0xffff, false, 0);
 pub(super) static CRC32: Crc = Crc::new(32, 0x04c1_1db7, 0xffff_ffff, true, 0xffff_ffff);
 pub(super) static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 
-/// Remainders modulo a reflected polynomial of at most 32 bits by carry-less multiplication (Gopal, Ozturk et
-/// al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009).
+/// Constants to compute remainders modulo a reflected polynomial of at most 32 bits by carry-less multiplication
+/// (Gopal, Ozturk et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009).
 ///
-/// A CRC is linear but for a constant that depends on the length: it is the remainder of the input, where zeros
-/// in front count nothing, and [`of_zeros`](Self::of_zeros). So inputs come in whole blocks of 16 bytes, with
-/// zeros in front.
+/// A CRC is linear except for a constant that depends on the length: CRC(input) = remainder(input) xor
+/// [`of_zeros(length)`](Self::of_zeros). Leading zeros do not change a remainder, so inputs are padded in front to
+/// whole blocks of 16 bytes.
 ///
-/// Bit 0 of a number stands for the highest power here, so a product of two words is short of a factor x, which
-/// the powers make up for.
+/// Bit 0 stands for the highest power. In this representation a product of two 64-bit words, read as 128 bits, has an
+/// additional factor x. Hence the exponents of the constants are smaller by one.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct Folding {
-    /// x^191 and x^127: what brings a block over the next one.
+    /// x^191 and x^127: move the two words of a block onto the next block.
     over_block: [u64; 2],
-    /// x^95 and x^63: what brings a word and half a word down to the last 64 bits.
+    /// x^95 and x^63: reduce 128 bits to 96, and 96 to 64.
     down: [u64; 2],
-    /// x^64 divided by the polynomial, and the polynomial: Barrett's reduction.
+    /// The quotient of x^64 and the polynomial, and the polynomial, for Barrett's reduction.
     barrett: [u64; 2],
     algorithm: HashAlgorithm,
 }
 
-/// The remainder of so many blocks, of two words each as they lie in memory.
+/// Function that computes the remainder of this number of blocks, at least one, of two words each in memory order.
 pub(crate) type Remainder = unsafe extern "C" fn(&Folding, *const u64, u64) -> u64;
 
-/// The remainder of one block.
+/// Function that computes the remainder of one block.
 pub(crate) type RemainderOfBlock = unsafe extern "C" fn(&Folding, u64, u64) -> u64;
 
 impl Folding {
-    /// `polynomial` without its highest power, which is `width`, at most 32.
+    /// Computes the constants. `polynomial` excludes its highest power, which is `width`, at most 32.
     const fn new(width: u32, polynomial: u64, algorithm: HashAlgorithm) -> Self {
-        // Of 32 bits always: the remainder is then a multiple of what was put in.
+        // Always of degree 32: multiplied by x^(32 - width). The remainder gets the same factor, which does not change
+        // its reflected bits.
         let polynomial = 1 << 32 | polynomial << (32 - width);
-        // x^power modulo the polynomial, as a reflected word.
+        // Returns x^power modulo the polynomial, as a reflected word.
         const fn power(power: u32, polynomial: u64) -> u64 {
             let mut rest: u64 = 1;
             let mut done = 0;
@@ -164,7 +165,7 @@ impl Folding {
             }
             rest.reverse_bits()
         }
-        // Long division: x^64 is a 1 in 33 digits, and 32 more zeros to bring down.
+        // Long division of x^64: starts with its first 33 digits, a 1 and zeros, and then brings down 32 more zeros.
         let mut quotient: u64 = 0;
         let mut rest: u64 = 1 << 32;
         let mut digit = 0;
@@ -188,12 +189,12 @@ impl Folding {
         }
     }
 
-    /// The CRC of so many zero bytes.
+    /// Returns the CRC of this number of zero bytes.
     pub(crate) fn of_zeros(&self, bytes: usize) -> u64 {
         super::hash(self.algorithm, &vec![0; bytes], &mut Random::new(0))
     }
 
-    /// What computes remainders, if this machine can.
+    /// Returns the function for any number of blocks, if the CPU supports PCLMULQDQ.
     pub(crate) fn remainder(&self) -> Option<Remainder> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("pclmulqdq") {
@@ -202,7 +203,7 @@ impl Folding {
         None
     }
 
-    /// Likewise for one block.
+    /// Returns the function for one block, if the CPU supports PCLMULQDQ.
     pub(crate) fn remainder_of_block(&self) -> Option<RemainderOfBlock> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("pclmulqdq") {
@@ -224,14 +225,14 @@ mod x86 {
 
     use super::Folding;
 
-    /// Two words as one number of 128 bits.
+    /// Combines two words to a 128-bit register.
     #[target_feature(enable = "pclmulqdq")]
     fn pair(low: u64, high: u64) -> __m128i {
         _mm_set_epi64x(high as i64, low as i64)
     }
 
-    /// The remainder of 128 bits times x^32. Others wait for it: what can be done at once is, and nothing leaves the
-    /// registers of 128 bits on the way.
+    /// Computes the remainder of 128 bits times x^32. Optimised for latency, because the next steps depend on the
+    /// result: independent operations overlap, and values stay in 128-bit registers.
     #[target_feature(enable = "pclmulqdq")]
     fn reduce(folding: &Folding, block: __m128i) -> u64 {
         let down = pair(folding.down[0], folding.down[1]);
@@ -240,11 +241,11 @@ mod x86 {
         // 128 bits to 96: the low word holds the higher powers.
         let rest = _mm_slli_si128::<4>(_mm_srli_si128::<8>(block));
         let rest = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, down), rest);
-        // To 64, in the high word.
+        // 96 bits to 64, in the high word.
         let folded = _mm_clmulepi64_si128::<0x10>(rest, down);
         let rest = _mm_xor_si128(folded, rest);
         let rest = _mm_unpackhi_epi64(rest, rest);
-        // To 32: what the polynomial goes into the upper half, and that taken away.
+        // 64 bits to 32, by Barrett's reduction: subtracts the quotient of the upper half times the polynomial.
         let quotient = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(rest, half), barrett);
         let taken = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(quotient, half), barrett);
         (_mm_cvtsi128_si64(_mm_xor_si128(rest, taken)) as u64) >> 32
@@ -253,7 +254,7 @@ mod x86 {
     /// See [`super::RemainderOfBlock`].
     ///
     /// # Safety
-    /// The machine has PCLMULQDQ.
+    /// The CPU supports PCLMULQDQ.
     #[target_feature(enable = "pclmulqdq")]
     pub(super) unsafe extern "C" fn remainder_of_block(
         folding: &Folding,
@@ -266,14 +267,15 @@ mod x86 {
     /// See [`super::Remainder`].
     ///
     /// # Safety
-    /// The machine has PCLMULQDQ; there are as many blocks, and at least one.
+    /// The CPU supports PCLMULQDQ; `words` points to `blocks` blocks, at least one.
     #[target_feature(enable = "pclmulqdq")]
     pub(super) unsafe extern "C" fn remainder(
         folding: &Folding,
         words: *const u64,
         blocks: u64,
     ) -> u64 {
-        // SAFETY: the caller's promise. Word by word: that is how machine code wrote them just now.
+        // SAFETY: guaranteed by the caller. Loads single words, because native code has just stored single words: so
+        // store-to-load forwarding works.
         let block =
             |index: usize| unsafe { pair(*words.add(2 * index), *words.add(2 * index + 1)) };
         let over = pair(folding.over_block[0], folding.over_block[1]);

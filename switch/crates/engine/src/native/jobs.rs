@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that wait for lanes. They are taken in the order in which they came and done in any; which is the oldest
-//! that is not done, can be asked.
+//! Queue of packets for the lanes. Packets are taken in order of arrival and finish in any order. The queue tracks the
+//! oldest packet that is not done.
 
 use std::cell::Cell;
 
 use super::asked;
 use crate::packet::PacketIn;
 
-/// Packets that are not done at most: one for each bit of a word.
+/// Most packets that are not done at a time: one for each bit of a word.
 pub(super) const ROOM: usize = 64;
 
-/// How many packets ahead a packet's first bytes are asked for.
+/// Prefetch distance of a packet's first bytes, in packets.
 const AHEAD: usize = 4;
 
-/// Cache lines at a packet's beginning that are asked for ahead: where headers lie.
+/// Cache lines at the start of a packet that are prefetched ahead: the headers lie there.
 const LINES: usize = 2;
 
-/// A packet that waits. Its bytes stay until it is done.
+/// A queued packet. Its bytes stay valid until it is done.
 #[derive(Clone, Copy)]
 struct Job {
     data: *const [u8],
@@ -31,7 +31,7 @@ impl Job {
         now_us: 0,
     };
 
-    /// Asks for the packet's first bytes: those in its first line and the one behind it.
+    /// Prefetches the packet's first bytes: their first cache line and the next one.
     #[inline]
     fn prefetch(self) {
         let start: *const u8 = self.data.cast();
@@ -39,7 +39,7 @@ impl Job {
         asked::fetch(start.wrapping_add(self.data.len().saturating_sub(1).min(64)));
     }
 
-    /// Asks for the rest, which is not needed before the packet leaves.
+    /// Prefetches the rest, which is not needed before the packet leaves.
     #[inline]
     fn prefetch_payload(self) {
         let start: *const u8 = self.data.cast();
@@ -51,22 +51,22 @@ impl Job {
     }
 }
 
-/// See the module. Used by one thread, from several stacks. Packets are numbered from 0 on; the place of one that is
-/// done is another's.
+/// See the module. Used by one thread, from several stacks. Packets are numbered from 0. The slot of a packet that is
+/// done is used again.
 pub(super) struct Jobs {
     jobs: [Cell<Job>; ROOM],
-    /// How many came.
+    /// Number of packets queued so far.
     count: Cell<usize>,
-    /// The first that no lane has taken.
+    /// Number of the first packet that no lane has taken.
     next: Cell<usize>,
-    /// The first that is not done; as many as came if all are.
+    /// Number of the first packet that is not done; equals `count` if all are done.
     oldest: Cell<usize>,
-    /// A bit for each that is done, from the oldest that is not on.
+    /// One bit for each packet from `oldest` on, set if it is done.
     done: Cell<u64>,
 }
 
 impl Jobs {
-    /// None.
+    /// Creates an empty queue.
     pub(super) fn new() -> Self {
         Self {
             jobs: [const { Cell::new(Job::NONE) }; ROOM],
@@ -77,25 +77,26 @@ impl Jobs {
         }
     }
 
-    /// Whether one more can come.
+    /// Returns whether there is room for one more packet.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.count.get() - self.oldest.get() < ROOM
     }
 
-    /// How many no lane has taken.
+    /// Returns the number of packets that no lane has taken.
     #[inline]
     pub(super) fn waiting(&self) -> usize {
         self.count.get() - self.next.get()
     }
 
-    /// The place of the one that comes next, below [`ROOM`]: its own as long as it is not done.
+    /// Returns the slot of the next packet to be queued, below [`ROOM`]. The packet has the slot to itself until it is
+    /// done.
     #[inline]
     pub(super) fn place(&self) -> usize {
         self.count.get() % ROOM
     }
 
-    /// Adds one; there must be room. The bytes must stay until it is done.
+    /// Queues a packet. There must be room, and the bytes must stay valid until the packet is done.
     #[inline]
     pub(super) fn push(&self, packet: PacketIn<'_>) {
         debug_assert!(self.has_room());
@@ -111,10 +112,10 @@ impl Jobs {
         self.count.set(self.count.get() + 1);
     }
 
-    /// The next one, with its number.
+    /// Takes the next packet and returns it with its number.
     ///
     /// # Safety
-    /// Its bytes stay for `'p`.
+    /// The packet's bytes stay valid for `'p`.
     #[inline]
     pub(super) unsafe fn take<'p>(&self) -> Option<(usize, PacketIn<'p>)> {
         let (number, waiting) = (self.next.get(), self.waiting());
@@ -136,7 +137,7 @@ impl Jobs {
         Some((number, packet))
     }
 
-    /// The one of this number, which was taken, is done.
+    /// Marks the packet with this number as done. It must have been taken.
     #[inline]
     pub(super) fn over(&self, number: usize) {
         let oldest = self.oldest.get();
@@ -146,19 +147,19 @@ impl Jobs {
         self.oldest.set(oldest + all as usize);
     }
 
-    /// Whether all before this number are done.
+    /// Returns whether this is the first number whose packet is not done.
     #[inline]
     pub(super) fn is_oldest(&self, number: usize) -> bool {
         self.oldest.get() == number
     }
 
-    /// Gives up those that were not taken.
+    /// Drops the packets that no lane has taken.
     #[cold]
     pub(super) fn give_up(&self) {
         self.count.set(self.next.get());
     }
 
-    /// Begins anew. All must be done.
+    /// Restarts the numbering. All packets must be done.
     #[inline]
     pub(super) fn clear(&self) {
         debug_assert_eq!(self.count.get(), self.oldest.get());
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(jobs.waiting(), ROOM);
         for number in 0..3 * ROOM {
             assert_eq!(take(&jobs), Some((number, (number % ROOM) as u32)));
-            // The one before it is done after it.
+            // Packets finish in pairs, the second one first.
             if number % 2 == 1 {
                 jobs.over(number);
                 assert!(jobs.is_oldest(number - 1) && !jobs.has_room());

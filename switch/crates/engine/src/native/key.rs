@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-up keys: fields one after the other, each in whole bytes, in memory as the tables compare them.
+//! Lookup keys in memory, as tables compare them: fields one after the other, each in whole bytes.
 //!
-//! A key is put together in 64-bit words and written word by word, so that whoever reads it in words
-//! again need not wait for many narrow writes.
+//! A key is assembled in 64-bit words and stored word by word. The lookup loads it in words: several narrower stores
+//! could not be forwarded to such a load, which would have to wait for them.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -10,7 +10,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use super::lower::Lower;
 use super::number::Words;
 
-/// A field of a key: where its bytes start, how many there are, and its value.
+/// A field of a key: the offset of its first byte, its length in bytes, and its value.
 #[derive(Clone, Debug)]
 pub(super) struct KeyField {
     pub(super) offset: usize,
@@ -19,7 +19,7 @@ pub(super) struct KeyField {
 }
 
 impl Lower<'_> {
-    /// The key as big-endian words, the last one padded with 0.
+    /// Returns the key as big-endian words, the last one padded with 0.
     pub(super) fn key_words(&mut self, fields: &[KeyField], bytes: usize) -> Vec<Value> {
         let mut words: Vec<Option<Value>> = vec![None; bytes.div_ceil(8)];
         for field in fields {
@@ -36,7 +36,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Adds a number of the bytes `first..last` (at most 8) to the words they lie in.
+    /// Merges a number that takes the key's bytes `first..last` (at most 8) into the words that contain them.
     fn place(&mut self, words: &mut [Option<Value>], first: usize, last: usize, value: Value) {
         let (high, low) = (first / 8, (last - 1) / 8);
         for (word, place) in words.iter_mut().enumerate().take(low + 1).skip(high) {
@@ -53,7 +53,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The key in memory; its address.
+    /// Stores the key on the stack and returns its address.
     pub(super) fn key_in_memory(&mut self, fields: &[KeyField], bytes: usize) -> Value {
         let words = self.key_words(fields, bytes);
         let place = self.stack(words.len() * 8);

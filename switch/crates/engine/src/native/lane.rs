@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lane: an engine with a stack of its own, on which it can stop in the middle of a packet and go on later. It takes
-//! one packet of a batch after the other until there are no more.
+//! A lane is a coroutine that processes packets: an engine with its own stack. It can yield in the middle of a packet
+//! and resume later. It takes one packet of the batch after the other until none is left.
 //!
-//! Machine code cannot be unwound: a lane is never given up while a packet is in it, but run to the packet's end. What
-//! it calls outside of machine code may panic, as a [`Sink`] may: that ends the packet, nothing is sent any more, and
-//! the panic is kept for who gave the batch.
+//! Machine code cannot be unwound, so a lane always runs its packet to the end. Rust code that machine code calls, such
+//! as a [`Sink`], may panic. A panic ends the packet; nothing is sent any more, and the panic is kept for the caller
+//! that runs the batch.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -24,20 +24,22 @@ use crate::packet::Sink;
 use crate::queue::{Admission, Arrival};
 use crate::switch::Switch;
 
-/// Bytes of a lane's stack. The page below it cannot be touched.
+/// Size of a lane's stack, in bytes. A guard page lies below it.
 const STACK: usize = 256 << 10;
 
-/// By how much more each lane's stack begins below its top, in bytes.
+/// Stagger between the starts of lane stacks, in bytes, so that their hot lines fall into different cache sets.
 const SHIFT: usize = 13 * 64;
 
-/// Lanes: enough that memory has come when a lane's turn comes round; each takes some of the first-level cache.
+/// Number of lanes. Enough that prefetched lines have arrived when a lane's turn comes round; each lane also takes some
+/// of the first-level cache.
 pub(super) const LANES: usize = 8;
 
-/// When so many lanes have had their turn, what they have asked for is fetched.
+/// Lanes per prefetch group. The lines that the lanes of a group noted are prefetched together when the last of them
+/// has yielded.
 const TOGETHER: usize = 4;
 const _: () = assert!(TOGETHER.is_power_of_two() && LANES.is_multiple_of(TOGETHER));
 
-/// What the packets of a batch see, and where they go.
+/// Tables, externs and sink of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct World {
     pub(super) side: *const Side,
@@ -45,25 +47,25 @@ pub(super) struct World {
     pub(super) sink: *mut (dyn Sink + 'static),
 }
 
-/// What packets in lanes have in common.
+/// State that all lanes share.
 pub(super) struct Common {
-    /// Look-ups in tables of so many entries wait for memory.
+    /// Least number of table entries for which lookups yield while memory is fetched.
     pub(super) far: u64,
     pub(super) jobs: Jobs,
     pub(super) asked: Asked,
-    /// That of the batch under way; what it refers to outlives the batch.
+    /// Set while a batch is under way. Invariant: its tables, externs and sink outlive the batch.
     pub(super) world: Cell<Option<World>>,
-    /// Where lanes can be gone on with.
+    /// Saved stack pointer of each suspended lane.
     places: [Cell<Place>; LANES],
-    /// And who has them run.
+    /// Saved stack pointer of the caller of [`Common::run`].
     home: Cell<Place>,
-    /// A bit for each lane that has a packet, or is to take one.
+    /// One bit for each lane that has a packet or is to take one.
     active: Cell<u32>,
-    /// Whether lanes are to run until there are no packets any more, and not only until others can come.
+    /// If set, lanes run until no packets are left; else until there is room for more packets.
     finishing: Cell<bool>,
-    /// A packet of the batch under way has come to a panic: nothing is sent any more.
+    /// The batch under way has panicked: nothing is sent any more.
     failed: Cell<bool>,
-    /// The panic.
+    /// Payload of that panic.
     panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
@@ -83,7 +85,7 @@ impl Common {
         }
     }
 
-    /// The panic that a packet of the batch has come to.
+    /// Takes the payload of the panic in the batch, if there was one.
     #[inline]
     pub(super) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         match self.failed.get() {
@@ -92,13 +94,13 @@ impl Common {
         }
     }
 
-    /// Whether a packet of the batch under way has come to a panic.
+    /// Returns whether the batch under way has panicked.
     #[inline]
     pub(super) fn has_failed(&self) -> bool {
         self.failed.get()
     }
 
-    /// A packet has come to a panic, or who gave the batch has.
+    /// Records the panic of a packet, or of the caller that feeds the batch. Drops the packets that no lane has taken.
     #[cold]
     pub(super) fn fail(&self, panic: Box<dyn Any + Send>) {
         self.failed.set(true);
@@ -106,25 +108,25 @@ impl Common {
         self.jobs.give_up();
     }
 
-    /// After a panic: things may be sent again.
+    /// Allows packets to be sent again after a panic.
     pub(super) fn recover(&self) {
         self.failed.set(false);
     }
 
-    /// Whether a lane is in the middle of a packet.
+    /// Returns whether a lane is in the middle of a packet.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.active.get() != 0
     }
 
-    /// Runs lanes in turn until there are no packets any more, if it is to finish, or else until there is room for others
-    /// and not many wait.
+    /// Runs lanes in turn. If `finishing`, runs until no packets are left; else until there is room for more and at
+    /// most [`LANES`] packets wait.
     ///
     /// # Safety
-    /// The batch that packets see is under way.
+    /// The batch that the packets belong to is under way.
     #[inline]
     pub(super) unsafe fn run(&self, finishing: bool) {
-        // Those that have a packet, and as many others as packets wait.
+        // Lanes in the middle of a packet, and one idle lane for each waiting packet.
         let mut active = self.active.get();
         for _ in 0..self.jobs.waiting().min(LANES) {
             active |= (active + 1) & ((1 << LANES) - 1);
@@ -132,13 +134,13 @@ impl Common {
         self.active.set(active);
         self.finishing.set(finishing);
         if active != 0 {
-            // SAFETY: all lanes have places, and are run by nobody else.
+            // SAFETY: each lane has a saved stack pointer, and no other code runs the lanes.
             unsafe { enter(self) };
         }
     }
 
-    /// Who goes on when this lane stops. What some lanes have waited for together is on its way when the first of
-    /// them goes on.
+    /// Returns the stack to resume when this lane yields. At the end of a prefetch group ([`TOGETHER`]) it issues the
+    /// prefetches first, so that they are under way before any lane of the group resumes.
     #[inline]
     fn behind(&self, index: usize) -> Place {
         let active = self.active.get();
@@ -154,7 +156,7 @@ impl Common {
         self.places[next].get()
     }
 
-    /// Who goes on when all lanes have had their turn.
+    /// Returns the stack to resume when all lanes have had their turn.
     #[inline]
     fn next_round(&self) -> Place {
         let active = self.active.get();
@@ -167,42 +169,43 @@ impl Common {
     }
 }
 
-/// Who goes on when a lane has left its stack, which is at this place.
+/// Saves the stack pointer of a lane that yields, and returns the stack to resume.
 pub(super) extern "C" fn next(seat: *const Seat, place: Place) -> Place {
-    // SAFETY: a lane gives its own seat.
+    // SAFETY: a lane passes its own seat.
     let seat = unsafe { &*seat };
-    // SAFETY: what lanes have in common outlives them.
+    // SAFETY: `Common` outlives the lanes.
     let common = unsafe { &*seat.common };
     common.places[seat.index].set(place);
     common.behind(seat.index)
 }
 
-/// Who goes on when lanes are to run, at least one; who has them run is at this place.
+/// Saves the stack pointer of the caller of [`Common::run`], and returns the stack of the first active lane. At least
+/// one lane must be active.
 pub(super) extern "C" fn first(common: *const Common, place: Place) -> Place {
-    // SAFETY: who has lanes run gives what they have in common.
+    // SAFETY: `Common::run` passes itself.
     let common = unsafe { &*common };
     common.home.set(place);
     common.places[common.active.get().trailing_zeros() as usize].get()
 }
 
-/// What a packet needs to wait in a lane.
+/// State of a lane that its packet needs in order to yield.
 pub(super) struct Seat {
-    /// The packet's number.
+    /// Number of the packet in the lane.
     number: Cell<usize>,
     common: *const Common,
-    /// The lane's.
+    /// Index of the lane.
     index: usize,
-    /// Used by the lane alone while a batch is under way.
+    /// The lane's engine. While a batch is under way only the lane uses it.
     switch: NonNull<Switch<Native>>,
-    /// A panic has left the engine in no good state.
+    /// A panic left the engine in an inconsistent state.
     broken: Cell<bool>,
 }
 
-/// How a packet in a lane waits: by the lane's seat.
+/// Handle by which a packet yields: refers to the seat of its lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting(NonNull<Seat>);
 
-// SAFETY: it is used by packets in its lane only, and no lane has a packet while it is sent.
+// SAFETY: only packets in its lane use it, and no lane has a packet while it is sent.
 unsafe impl Send for Waiting {}
 // SAFETY: likewise.
 unsafe impl Sync for Waiting {}
@@ -210,23 +213,23 @@ unsafe impl Sync for Waiting {}
 impl Waiting {
     #[inline(always)]
     fn seat(&self) -> &Seat {
-        // SAFETY: a lane's engine has it, and goes before the lane's seat.
+        // SAFETY: the lane's engine holds this handle, and is dropped before the seat.
         unsafe { self.0.as_ref() }
     }
 
     #[inline(always)]
     fn common(&self) -> &Common {
-        // SAFETY: it outlives the lanes.
+        // SAFETY: `Common` outlives the lanes.
         unsafe { &*self.seat().common }
     }
 
-    /// Look-ups in tables of so many entries wait for memory.
+    /// Returns the least number of table entries for which lookups yield while memory is fetched.
     #[inline]
     pub(super) fn far(&self) -> u64 {
         self.common().far
     }
 
-    /// Waits until this is the oldest packet under way.
+    /// Yields until this is the oldest packet under way.
     #[inline]
     pub(crate) fn turn(&self) {
         if !self.common().jobs.is_oldest(self.seat().number.get()) {
@@ -250,24 +253,24 @@ impl Wait for Waiting {
 
     #[inline]
     fn pause(&self) {
-        // SAFETY: who waits is a packet in the lane.
+        // SAFETY: the caller is a packet in this lane.
         unsafe { leave(self.0.as_ptr()) };
     }
 }
 
-/// Sends when it is the packet's turn.
+/// Sink of a packet in a lane: waits for the packet's turn, then forwards to the sink of the batch.
 struct InTurn {
     sink: *mut (dyn Sink + 'static),
     waiting: Waiting,
 }
 
 impl InTurn {
-    /// The sink, when it is the packet's turn; none where a packet before it has come to a panic.
+    /// Waits for the packet's turn and returns the sink of the batch; `None` if the batch has panicked.
     #[inline]
     fn sink(&mut self) -> Option<&mut dyn Sink> {
         self.waiting.turn();
-        // SAFETY: it outlives the batch, and is used by one packet at a time: whose turn it is, and who does not pause
-        // while it uses it.
+        // SAFETY: it outlives the batch. Only one packet uses it at a time: the one whose turn it is, which does not
+        // yield meanwhile.
         (!self.waiting.common().failed.get()).then(|| unsafe { &mut *self.sink as &mut dyn Sink })
     }
 }
@@ -287,7 +290,7 @@ impl Sink for InTurn {
     }
 
     fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
-        // After a panic nothing is sent: it does not matter where the packet goes.
+        // After a panic nothing is sent, so any result will do.
         self.sink()
             .map_or(Admission::Pass, |sink| sink.queue(arrival))
     }
@@ -305,21 +308,21 @@ impl Sink for InTurn {
     }
 }
 
-/// See the module.
+/// An engine with its own stack; see the module.
 pub(super) struct Lane {
     seat: NonNull<Seat>,
-    /// What the seat's place lies on.
+    /// Owns the stack that the lane runs on.
     _fiber: Fiber,
 }
 
-/// An engine whose packets wait on this seat.
+/// Wraps an engine whose packets yield by this seat.
 fn switch(mut engine: Native, seat: NonNull<Seat>) -> Switch<Native> {
     engine.set_waiting(Some(Waiting(seat)));
     Switch::new(engine)
 }
 
 impl Lane {
-    /// The lane of this index. What lanes have in common must outlive it.
+    /// Creates the lane with this index. `common` must outlive it.
     pub(super) fn new(engine: Native, common: NonNull<Common>, index: usize) -> io::Result<Self> {
         let fiber = Fiber::new(STACK)?;
         let seat = Box::new(Seat {
@@ -331,10 +334,9 @@ impl Lane {
         });
         let mut seat = NonNull::from(Box::leak(seat));
         let switch = NonNull::from(Box::leak(Box::new(switch(engine, seat))));
-        // SAFETY: nobody else has the seat yet.
+        // SAFETY: no other reference to the seat is in use yet.
         unsafe { seat.as_mut().switch = switch };
-        // SAFETY: nothing was on the stack, which is much larger than all shifts, multiples of 64. What lanes have in
-        // common is there.
+        // SAFETY: the stack is empty and much larger than all shifts, which are multiples of 64. `common` is alive.
         unsafe {
             let place = fiber.begin(index * SHIFT, run, seat.as_ptr());
             common.as_ref().places[index].set(place);
@@ -345,10 +347,10 @@ impl Lane {
         })
     }
 
-    /// Between batches: if a panic has left the engine in no good state, puts another one in its place, and gives what
-    /// the old one has counted.
+    /// Replaces the engine if a panic left it in an inconsistent state, and returns the counters of the old one. To be
+    /// called between batches.
     pub(super) fn mend(&mut self, engine: impl FnOnce() -> Native) -> Option<Counters> {
-        // SAFETY: the seat is the lane's own as long as it lives.
+        // SAFETY: the lane owns the seat.
         if !unsafe { self.seat.as_ref() }.broken.replace(false) {
             return None;
         }
@@ -356,20 +358,20 @@ impl Lane {
         Some(*std::mem::replace(self.switch(), new).counters())
     }
 
-    /// The engine around which it runs, while no batch is under way.
+    /// Returns the lane's engine. To be called while no batch is under way.
     pub(super) fn switch(&mut self) -> &mut Switch<Native> {
-        // SAFETY: it is the lane's own; its packets use it, and whoever has the lane exclusively and does not run it
-        // has no batch under way.
+        // SAFETY: the lane owns it. Otherwise only the lane's packets use it, and there are none while the caller has
+        // exclusive access to the lane and does not run it.
         unsafe { self.seat.as_ref().switch.as_ptr().as_mut_unchecked() }
     }
 }
 
-/// What is done on a lane's stack, for ever: it is gone on with when packets are to be processed, and left when there
-/// are none any more. Nothing is on it then that would have to be dropped.
+/// Entry point of a lane's stack; never returns. It resumes when packets are to be processed, and yields when none is
+/// left. Invariant: nothing that needs to be dropped is on the stack then.
 extern "C" fn run(seat: *const Seat) -> ! {
-    // SAFETY: a lane's seat is there as long as the lane, and nobody goes on with its stack later.
+    // SAFETY: a lane's seat lives as long as the lane, whose stack is not resumed later.
     let seat = unsafe { &*seat };
-    // SAFETY: what lanes have in common outlives them.
+    // SAFETY: `Common` outlives the lanes.
     let common = unsafe { &*seat.common };
     loop {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| process(seat, common))) {
@@ -378,22 +380,22 @@ extern "C" fn run(seat: *const Seat) -> ! {
             common.jobs.over(seat.number.get());
         }
         common.active.set(common.active.get() & !(1 << seat.index));
-        // SAFETY: this is the lane's stack, and runs because a batch is under way.
+        // SAFETY: this is the lane's stack, which runs only while a batch is under way.
         unsafe { leave(seat) };
     }
 }
 
-/// Processes packets until there are no more.
+/// Processes packets until none is left.
 fn process(seat: &Seat, common: &Common) {
     let world = common.world.get().expect("a batch is under way");
-    // SAFETY: what the world refers to outlives the batch.
+    // SAFETY: the tables and externs outlive the batch.
     let (side, externs) = unsafe { (&*world.side, &*world.externs) };
     let waiting = Waiting(NonNull::from(seat));
     let sink = world.sink;
     let mut sink = InTurn { sink, waiting };
-    // SAFETY: the engine is this lane's own while a batch is under way.
+    // SAFETY: only this lane uses the engine while a batch is under way.
     let switch = unsafe { &mut *seat.switch.as_ptr() };
-    // SAFETY: packets' bytes stay until the batch has ended.
+    // SAFETY: the bytes of packets stay valid until the batch has ended.
     while let Some((number, packet)) = unsafe { common.jobs.take() } {
         seat.number.set(number);
         switch.process(side, externs, packet, &mut sink);
@@ -403,8 +405,8 @@ fn process(seat: &Seat, common: &Common) {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // No packet is in it, and nobody goes on with its stack.
-        // SAFETY: both were made of boxes, and nobody else has them.
+        // No packet is in the lane, and its stack is not resumed.
+        // SAFETY: both came from boxes, and no other reference to them is left.
         unsafe {
             drop(Box::from_raw(self.seat.as_ref().switch.as_ptr()));
             drop(Box::from_raw(self.seat.as_ptr()));

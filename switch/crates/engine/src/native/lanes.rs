@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several packets at a time: while one waits for memory, another goes on.
+//! Runs several packets at a time: while one waits for memory, another proceeds.
 //!
-//! A look-up among millions of entries waits for memory two or three times, for longer than the rest of the packet
-//! takes. So packets of a batch are gathered ([`jobs`](super::jobs)) and run in *lanes*, an engine and a stack each
-//! ([`lane`](super::lane)), which take one after the other. A look-up in a table that is larger than the caches asks for
-//! the memory that it will need and lets the lane that has waited longest go on; what several lanes have asked for is
-//! fetched together ([`asked`](super::asked)). A packet's own first bytes are asked for some packets ahead; the rest is
-//! left where it came in until the packet leaves.
+//! A lookup among millions of entries misses the caches two or three times, which takes longer than the rest of the
+//! packet. So packets of a batch are queued ([`jobs`](super::jobs)) and run in *lanes* ([`lane`](super::lane)). A lane
+//! is a coroutine with its own engine and stack; it takes one packet after the other.
 //!
-//! What comes of the packets is what comes of one after the other. All of them see the same tables, and what they do to
-//! each other has an order: a packet that is about to send, to use a register or a meter, waits until it is the oldest
-//! under way. Counters add up in any order. Programs that draw random numbers do not run here.
+//! A lookup in a table that is larger than the caches notes the cache lines that it will read, and yields to the lane
+//! that has waited longest. The lines that several lanes noted are prefetched together ([`asked`](super::asked)). The
+//! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
+//! leaves.
 //!
-//! If a packet leads to a panic (a [`Sink`]'s), the packets under way run to their ends but nothing is sent any more, no
-//! others are taken, and the panic goes on to who gave the batch. Likewise if who gives the batch panics. The next batch
-//! is processed as if nothing had been.
+//! The results are those of processing the packets one after the other. All packets of a batch see the same tables.
+//! Their effects on each other are ordered: a packet that is about to send, or to use a register or a meter, waits
+//! until it is the oldest under way. Counters may be incremented in any order. Programs that draw random numbers do not
+//! run in lanes.
+//!
+//! If a packet causes a panic (in a [`Sink`], say), the packets under way run to their ends, but nothing is sent any
+//! more. No further packets are taken, and the panic resumes in the caller that runs the batch. The same holds if that
+//! caller panics. The next batch is not affected.
 
 use std::io;
 use std::marker::PhantomData;
@@ -32,33 +35,34 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::{PacketIn, Sink};
 
-/// See the module.
+/// Engines that process batches of packets; see the module.
 pub struct Lanes {
-    /// `LANES` of them.
+    /// Always `LANES` of them.
     lanes: Vec<Lane>,
-    /// Made of a box.
+    /// Came from a box.
     common: NonNull<Common>,
-    /// The bytes of packets that would not stay.
+    /// Copies of packets whose buffers do not outlive the batch.
     copies: Vec<Vec<u8>>,
-    /// What engines that a panic has ended had counted.
+    /// Counters of engines that were replaced after a panic.
     ended: Counters,
     code: Arc<Code>,
     config: Config,
 }
 
-// SAFETY: whoever has the lanes has all of what is on their stacks: between batches that is an engine each, which may be
-// sent, and no packet.
+// SAFETY: the lanes own everything on their stacks. Between batches that is one engine each, which may be sent, and no
+// packet.
 unsafe impl Send for Lanes {}
 
 impl Lanes {
-    /// So many entries of a table, with what belongs to them, are more than a core's own caches hold.
+    /// Default for `far`: the number of entries from which a table, with all that belongs to it, exceeds the private
+    /// caches of a core.
     pub const FAR: u64 = 10_000;
 
-    /// Lanes for packets that pause in look-ups of tables with at least `far` entries; none for a program that draws
-    /// random numbers.
+    /// Creates lanes whose packets yield in lookups of tables with at least `far` entries. Returns `None` for a program
+    /// that draws random numbers.
     ///
     /// # Errors
-    /// There is no memory for their stacks.
+    /// Fails if there is no memory for the stacks.
     pub fn new(code: &Arc<Code>, config: &Config, far: u64) -> io::Result<Option<Self>> {
         if draws(code.program()) {
             return Ok(None);
@@ -80,20 +84,19 @@ impl Lanes {
 
     #[inline(always)]
     fn common(&self) -> &Common {
-        // SAFETY: it was made of a box and is there as long as the lanes.
+        // SAFETY: it came from a box and lives as long as the lanes.
         unsafe { self.common.as_ref() }
     }
 
-    /// Whether packets would pause in look-ups of these tables.
+    /// Returns whether any of these tables is large enough for packets to yield in its lookups.
     pub fn are_worthwhile(&self, side: &Side) -> bool {
         side.most_entries() >= self.common().far
     }
 
-    /// Takes a batch of packets, whose bytes stay where they are for `'p`, from `receive` and processes them to their
-    /// ends.
+    /// Processes a batch of packets that `receive` feeds, all to their ends. Packet bytes stay where they are for `'p`.
     ///
     /// # Panics
-    /// If a packet leads to a panic: see the module.
+    /// Panics if a packet causes a panic; see the module.
     pub fn batch<'p, R>(
         &mut self,
         side: &Side,
@@ -101,7 +104,7 @@ impl Lanes {
         sink: &mut dyn Sink,
         receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
     ) -> R {
-        // SAFETY: only the lifetime changes. The batch below borrows the sink, and forgets it when it ends.
+        // SAFETY: only the lifetime changes. The batch below borrows the sink, and clears `world` when it ends.
         let sink =
             unsafe { std::mem::transmute::<*mut (dyn Sink + '_), *mut (dyn Sink + 'static)>(sink) };
         let world = World {
@@ -119,7 +122,7 @@ impl Lanes {
         received
     }
 
-    /// What the engines have counted together.
+    /// Returns the sum of the engines' counters.
     pub fn counters(&mut self) -> Counters {
         let mut sum = self.ended;
         for lane in &mut self.lanes {
@@ -128,12 +131,12 @@ impl Lanes {
         sum
     }
 
-    /// Runs packets until there is room for others and not many wait. Those under way stay where they are.
+    /// Runs packets until there is room for more and few wait. Packets that are under way then stay suspended.
     ///
     /// # Panics
-    /// If one of them leads to a panic.
+    /// Panics if a packet causes a panic.
     fn make_room(&mut self) {
-        // SAFETY: who takes packets has a batch under way.
+        // SAFETY: packets are taken only while a batch is under way.
         unsafe { self.common().run(false) };
         if self.common().has_failed() {
             self.finish();
@@ -143,7 +146,7 @@ impl Lanes {
     /// Runs all packets to their ends.
     ///
     /// # Panics
-    /// If one of them leads to a panic.
+    /// Panics if a packet causes a panic.
     fn finish(&mut self) {
         // SAFETY: the batch that ends is still under way.
         unsafe { self.common().run(true) };
@@ -154,19 +157,19 @@ impl Lanes {
         }
     }
 
-    /// Gives up packets that no lane has taken, and runs the others to their ends, but nothing is sent any more.
+    /// Drops packets that no lane has taken, and runs the others to their ends without sending anything.
     #[cold]
     fn abandon(&mut self) {
         self.common().fail(Box::new("the batch was given up"));
         // SAFETY: the batch that ends is still under way.
         unsafe { self.common().run(true) };
         self.common().jobs.clear();
-        // That of who gave the batch goes on.
+        // The panic of the caller that feeds the batch continues instead.
         drop(self.common().take_panic());
         self.mend();
     }
 
-    /// Puts new engines in the place of those that a panic has left in no good state.
+    /// Replaces engines that a panic left in an inconsistent state.
     #[cold]
     fn mend(&mut self) {
         for lane in &mut self.lanes {
@@ -182,12 +185,12 @@ impl Lanes {
 impl Drop for Lanes {
     fn drop(&mut self) {
         self.lanes.clear();
-        // SAFETY: it was made of a box, and the lanes that knew of it are gone.
+        // SAFETY: it came from a box, and the lanes that referred to it are dropped.
         drop(unsafe { Box::from_raw(self.common.as_ptr()) });
     }
 }
 
-/// Whether packets take numbers from a sequence, which would be another one in each lane.
+/// Returns whether packets draw from a random sequence, which would differ from lane to lane.
 fn draws(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     let selectors = program
@@ -205,22 +208,22 @@ fn draws(program: &Program) -> bool {
         || algorithms.any(|algorithm| algorithm == HashAlgorithm::Random)
 }
 
-/// A batch of packets that are processed together, with bytes that stay for `'p`.
+/// A batch of packets that are processed together. Their bytes stay where they are for `'p`.
 pub struct Batch<'a, 'p> {
     lanes: Ending<'a>,
-    /// Tables and sink, which the lanes know of for as long, and packets.
+    /// Borrows of the tables, the sink and the packets, to which the lanes refer meanwhile.
     world: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
 }
 
 impl<'p> Batch<'_, 'p> {
-    /// Takes a packet whose bytes stay where they are.
+    /// Queues a packet whose bytes stay where they are.
     #[inline]
     pub fn process(&mut self, packet: PacketIn<'p>) {
         self.make_room();
         self.lanes.0.common().jobs.push(packet);
     }
 
-    /// Takes a packet whose bytes do not stay: they are copied.
+    /// Queues a copy of a packet whose bytes do not stay.
     pub fn process_copy(&mut self, packet: PacketIn<'_>) {
         self.make_room();
         let lanes = &mut *self.lanes.0;
@@ -229,7 +232,7 @@ impl<'p> Batch<'_, 'p> {
         copy.clear();
         copy.extend_from_slice(packet.data);
         let data: *const [u8] = copy.as_slice();
-        // SAFETY: the copy is left alone until the packet is done.
+        // SAFETY: the copy is not changed until the packet is done.
         let data = unsafe { &*data };
         lanes.common().jobs.push(PacketIn { data, ..packet });
     }
@@ -243,14 +246,14 @@ impl<'p> Batch<'_, 'p> {
     }
 }
 
-/// Lanes that know of a batch until it ends.
+/// Guard of the lanes that ends the batch when it is dropped.
 struct Ending<'a>(&'a mut Lanes);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let lanes = &mut *self.0;
         if lanes.common().is_busy() || lanes.common().jobs.waiting() != 0 {
-            // What gave the batch has panicked.
+            // The caller that feeds the batch has panicked.
             lanes.abandon();
         }
         lanes.common().world.set(None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-ups that machine code calls: from a key to a row, and from a row to what it leads to where that takes more
-//! than machine code does itself. Each function knows its table's shape of key and no program.
+//! Lookups that machine code calls: from a key to a row, and from a row to its action where the generated code does not
+//! resolve it itself. Each function is specific to a shape of key, but not to a program.
 //!
 //! As in [`runtime`](super::runtime), arguments and results are 64 bits wide.
 
@@ -11,28 +11,28 @@ use super::frame::Frame;
 use super::runtime::NONE;
 use crate::checksum::select;
 
-/// In [`Found`]: an entry was hit.
+/// Flag in [`Found`]'s action: an entry was hit.
 pub(super) const HIT: u64 = 1 << 32;
 
-/// An action with its parameters, in two registers.
+/// An action and its parameters, returned in two registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// Parameter words of the action.
     params: *const u64,
-    /// The action, [`NONE`] for none, and [`HIT`].
+    /// The action, or [`NONE`]; and the flag [`HIT`].
     action: u64,
 }
 
-/// A look-up: at once, and with time for other packets while memory is waited for. Both take the same arguments, the
-/// first of which is the table's number.
+/// Two versions of a lookup: one runs straight through, the other yields to other packets while memory is fetched. Both
+/// take the same arguments, the first of which is the table's number.
 #[derive(Clone, Copy)]
 pub(super) struct LookUp {
     pub(super) at_once: *const (),
     pub(super) waiting: *const (),
 }
 
-/// By a key of any size in a table of any kind: arguments are the key's address and its bytes.
+/// Lookup by a key of any size in a table of any kind. Arguments: the key's address and its length in bytes.
 pub(super) fn bytes() -> LookUp {
     LookUp {
         at_once: row as *const (),
@@ -40,8 +40,8 @@ pub(super) fn bytes() -> LookUp {
     }
 }
 
-/// By a key of one 64-bit word, of two, and so on, in a table that is matched exactly; the last word may be incomplete.
-/// Arguments are those of [`bytes`]. None for a longer key.
+/// Lookup by a key of one to eight 64-bit words in an exact-match table; the last word may be incomplete. Arguments as
+/// for [`bytes`]. Returns `None` for a longer key.
 pub(super) fn exact(key_bytes: usize) -> Option<LookUp> {
     fn of<const WORDS: usize>() -> LookUp {
         LookUp {
@@ -62,7 +62,7 @@ pub(super) fn exact(key_bytes: usize) -> Option<LookUp> {
     })
 }
 
-/// By an address of at most 32 bits: arguments are the exact fields as one number, and the address, left-aligned.
+/// Lookup by an address of at most 32 bits. Arguments: the exact fields as one number, and the address, left-aligned.
 pub(super) fn narrow() -> LookUp {
     LookUp {
         at_once: row_narrow as *const (),
@@ -70,7 +70,8 @@ pub(super) fn narrow() -> LookUp {
     }
 }
 
-/// By an address of at most 128 bits likewise, in two words, the higher one first.
+/// Lookup by an address of at most 128 bits. Arguments as for [`narrow`], with the address in two words, the higher one
+/// first.
 pub(super) fn wide() -> LookUp {
     LookUp {
         at_once: row_wide as *const (),
@@ -81,14 +82,14 @@ pub(super) fn wide() -> LookUp {
 /// See [`bytes`].
 ///
 /// # Safety
-/// `key` points to as many bytes.
+/// `key` points to `bytes` bytes.
 unsafe extern "C" fn row(frame: &Frame<'_>, table: u64, key: *const u8, bytes: u64) -> *const u64 {
     // SAFETY: the caller's promise.
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     frame.side().row(TableId(table as u32), key)
 }
 
-/// As [`row`], of a packet in a lane.
+/// As [`row`], for a packet in a lane.
 ///
 /// # Safety
 /// As for [`row`].
@@ -110,7 +111,7 @@ unsafe extern "C" fn row_waiting(
 /// See [`exact`].
 ///
 /// # Safety
-/// As for [`row`], and the key has `WORDS` words; in the last one zeros are behind it.
+/// As for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
 unsafe extern "C" fn row_exact<const WORDS: usize>(
     frame: &Frame<'_>,
     table: u64,
@@ -129,7 +130,7 @@ unsafe extern "C" fn row_exact<const WORDS: usize>(
     unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
 }
 
-/// As [`row_exact`], in a table with more than a few entries: apart from it, which then needs few registers.
+/// As [`row_exact`], in a table with more than a few entries. Not inlined, so that [`row_exact`] needs few registers.
 ///
 /// # Safety
 /// As for [`row_exact`].
@@ -145,7 +146,7 @@ unsafe fn row_exact_of_many<const WORDS: usize>(
     frame.side().row_exact(table, key)
 }
 
-/// As [`row_exact`], of a packet in a lane.
+/// As [`row_exact`], for a packet in a lane.
 ///
 /// # Safety
 /// As for [`row_exact`].
@@ -164,13 +165,13 @@ unsafe extern "C" fn row_exact_waiting<const WORDS: usize>(
     }
 }
 
-/// A key of so many words.
+/// Returns the bytes of a key that takes `WORDS` words.
 ///
 /// # Safety
-/// There are as many bytes.
+/// `key` points to `bytes` bytes, which take `WORDS` words.
 #[inline(always)]
 unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
-    // SAFETY: the caller's promise. Code for keys of all other sizes goes.
+    // SAFETY: the caller's promise. The compiler drops the code for keys of other sizes.
     unsafe {
         std::hint::assert_unchecked(bytes <= WORDS * 8);
         std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);
@@ -184,7 +185,7 @@ extern "C" fn row_narrow(frame: &Frame<'_>, table: u64, exact: u64, address: u64
     frame.side().row_narrow(table, exact, address as u32)
 }
 
-/// As [`row_narrow`], of a packet in a lane.
+/// As [`row_narrow`], for a packet in a lane.
 extern "C" fn row_narrow_waiting(
     frame: &Frame<'_>,
     table: u64,
@@ -210,7 +211,7 @@ extern "C" fn row_wide(
     frame.side().row_wide(table, exact, joined(high, low))
 }
 
-/// As [`row_wide`], of a packet in a lane.
+/// As [`row_wide`], for a packet in a lane.
 extern "C" fn row_wide_waiting(
     frame: &Frame<'_>,
     table: u64,
@@ -230,11 +231,11 @@ fn joined(high: u64, low: u64) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// What a row leads to, whatever the table has: a selector, a direct counter, a direct meter. Counts
-/// and meters the packet.
+/// Resolves a row to its action, whatever the table has: a selector, a direct counter, a direct meter. Counts and
+/// meters the packet.
 ///
 /// # Safety
-/// `row` came of a look-up in this table for this packet.
+/// A lookup in this table for this packet returned `row`.
 pub(super) unsafe extern "C" fn behind(
     frame: &mut Frame<'_>,
     table: u64,
@@ -256,12 +257,12 @@ pub(super) unsafe extern "C" fn behind(
             select(program, packet, selector, scratch, random)
         })
     };
-    // SAFETY: the caller's promise; the side is held as long as the packet is processed.
+    // SAFETY: the caller's promise; the side is pinned while the packet is processed.
     let found = unsafe { side.behind(id, row, selector) };
     leave_and_tell(frame, id, found)
 }
 
-/// As [`behind`], where the selector's hash is known.
+/// As [`behind`], with a selector hash that is already computed.
 ///
 /// # Safety
 /// As for [`behind`].
@@ -272,12 +273,12 @@ pub(super) unsafe extern "C" fn behind_by_hash(
     hash: u64,
 ) -> Found {
     let id = TableId(table as u32);
-    // SAFETY: the caller's promise; the side is held as long as the packet is processed.
+    // SAFETY: the caller's promise; the side is pinned while the packet is processed.
     let found = unsafe { frame.side().behind(id, row, || hash) };
     leave_and_tell(frame, id, found)
 }
 
-/// What the selector of a table's profile chooses by.
+/// Returns the hash by which the selector of a profile chooses; 0 without a selector.
 pub(super) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
     let program = frame.program();
     let machine = frame.machine();
@@ -290,7 +291,7 @@ pub(super) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64
     })
 }
 
-/// Counts and meters the packet at what it found.
+/// Counts and meters the packet at the row that it found, and returns the row's action.
 fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Found {
     let table = frame.program().table(id);
     if found.meter.is_some() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all of code generation stands on: a function under construction, constants that outlive it, and
-//! access to runs of bits in the packet header vector, the packet, and the frame.
+//! Foundation of code generation: a function under construction, constants that outlive it, and access to bit fields in
+//! the packet header vector, the packet, and the frame.
 
 mod validity;
 
@@ -25,12 +25,12 @@ use super::runtime;
 use crate::config::Config;
 use crate::profile::Place;
 
-/// Words that code refers to by their address, kept as long as the code.
+/// Words that code refers to by their address. They live as long as the code.
 #[derive(Debug, Default)]
 pub(super) struct Statics(Vec<Box<[u64]>>);
 
 impl Statics {
-    /// Keeps words; their address.
+    /// Keeps words and returns their address.
     pub(super) fn words(&mut self, words: Vec<u64>) -> i64 {
         let words = words.into_boxed_slice();
         let address = words.as_ptr() as i64;
@@ -38,7 +38,7 @@ impl Statics {
         address
     }
 
-    /// Keeps bytes; their address.
+    /// Keeps bytes and returns their address.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> i64 {
         let words = bytes.chunks(8).map(|chunk| {
             let mut word = [0; 8];
@@ -49,11 +49,11 @@ impl Statics {
     }
 }
 
-/// Where a slot counts from: the header vector, or a header found at run time.
+/// The address from which a slot's offset counts: that of the header vector, or of a header found at run time.
 pub(super) type Base = Value;
 
-/// A function under construction. The builder is always in a block that is not ended yet, except where
-/// a function says that it ends it.
+/// A function under construction. Invariant: the builder is in a block that has not ended, except after functions whose
+/// comments say that they end the block.
 pub(super) struct Lower<'a> {
     pub(super) program: &'a Program,
     pub(super) config: &'a Config,
@@ -62,20 +62,20 @@ pub(super) struct Lower<'a> {
     /// Constructs that are not compiled.
     pub(super) not_compiled: &'a mut Vec<String>,
     pub(super) b: FunctionBuilder<'a>,
-    /// What is certain where the builder is.
+    /// Facts that are certain where the builder is.
     pub(super) known: Known,
     pub(super) flow: Flow,
     call_conv: CallConv,
     signatures: Vec<(usize, usize, SigRef)>,
-    /// Values of which only so many low bits can be set.
+    /// Values of which only the low bits can be set, with the number of these bits.
     narrow: BTreeMap<Value, u32>,
     scratch: Option<StackSlot>,
     /// The address [`MIDDLE`] bytes into the frame.
     frame: Value,
     pub(super) phv: Base,
-    /// Which headers are valid together behind the parser.
+    /// Sets of headers that are valid together after the parser.
     pub(super) together: Vec<Together>,
-    /// The handles of all tables, if they were just read.
+    /// The address of the table handles, if it was just loaded.
     pub(super) tables: Option<Value>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Lower<'a> {
         b.switch_to_block(entry);
         b.seal_block(entry);
         let frame = b.block_params(entry)[0];
-        // Used everywhere: read once, here.
+        // Used everywhere, so loaded once, here.
         let flags = MemFlagsData::trusted();
         let phv = b.ins().load(
             I64,
@@ -123,8 +123,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A field of the frame. Read each time: kept in a register until it is wanted again, it would mostly be kept on
-    /// the stack, or something else would.
+    /// Loads a field of the frame. It is loaded for each use: if it were kept in a register until the next use, it or
+    /// another value would mostly be spilled.
     pub(super) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;
@@ -145,7 +145,7 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    /// The number that a value is, if that is certain: a constant in the code.
+    /// Returns the number that a value is, if it is a constant in the code.
     pub(super) fn constant(&self, value: Value) -> Option<u64> {
         match self.definition(value)? {
             InstructionData::UnaryImm {
@@ -162,7 +162,7 @@ impl<'a> Lower<'a> {
         dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
-    /// How many low bits of a value may be set, as far as its last step shows.
+    /// Returns how many low bits of a value may be set, as far as the instruction that defines it shows.
     fn bits(&self, value: Value) -> u32 {
         match self.definition(value) {
             Some(InstructionData::UnaryImm {
@@ -177,7 +177,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Notes that only so many low bits of a word can be set.
+    /// Notes that only the low `bits` bits of a word can be set.
     pub(super) fn note_bits(&mut self, value: Value, bits: u32) {
         if bits < 64 {
             self.narrow.insert(value, bits);
@@ -220,14 +220,14 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The low `width` bits, with the sign of the highest of them.
+    /// Sign-extends the low `width` bits.
     pub(super) fn sign_extend(&mut self, value: Value, width: u32) -> Value {
         let unused = 64 - width;
         let up = self.shl(value, unused);
         self.sar(up, unused)
     }
 
-    /// Tells the profile, if there is to be one, that the packet comes to a place.
+    /// Reports to the profile, if code is generated with one, that the packet reaches a place.
     pub(super) fn mark(&mut self, place: Place) {
         if self.config.profile {
             let index = self.int(place.index(self.program) as u64);
@@ -246,7 +246,7 @@ impl<'a> Lower<'a> {
         self.call_by(function, args, results)
     }
 
-    /// Likewise a function that is found at run time.
+    /// As [`Self::call`], for a function whose address is found at run time.
     pub(super) fn call_by(
         &mut self,
         function: Value,
@@ -271,7 +271,7 @@ impl<'a> Lower<'a> {
     }
 
     fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
-        // What is in registers across a call would be saved to memory; fields are there already.
+        // Values that stay in registers across a call would be spilled; the fields are in memory already.
         self.known.forget_words();
         let known = self
             .signatures
@@ -290,7 +290,8 @@ impl<'a> Lower<'a> {
         self.b.inst_results(call).to_vec()
     }
 
-    /// `bytes` of stack, always the same ones: what is handed to the next call, or comes of it. Their address.
+    /// Returns the address of `bytes` bytes of stack, for arguments or results of the next call. All uses share the
+    /// same bytes.
     pub(super) fn stack(&mut self, bytes: usize) -> Value {
         let bytes = u32::try_from(bytes.max(1)).expect("no key or number is this long");
         let slot = *self.scratch.get_or_insert_with(|| {
@@ -307,7 +308,7 @@ impl<'a> Lower<'a> {
         self.b.ins().load(ty, flags, base, offset as i32)
     }
 
-    /// Loads an integer as a number of 64 bits: one instruction.
+    /// Loads an integer and extends it to 64 bits, in one instruction.
     pub(super) fn load_wide(&mut self, ty: Type, base: Value, offset: u32) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let (ins, offset) = (self.b.ins(), offset as i32);
@@ -326,7 +327,7 @@ impl<'a> Lower<'a> {
         self.b.ins().store(flags, value, base, offset as i32);
     }
 
-    /// An index into a table of 64-bit constants.
+    /// Loads the element at an index of a table of 64-bit constants.
     pub(super) fn constant_at(&mut self, address: i64, index: Value) -> Value {
         let base = self.b.ins().iconst(I64, address);
         let offset = self.shl(index, 3);
@@ -335,7 +336,7 @@ impl<'a> Lower<'a> {
         self.b.ins().load(I64, flags, place, 0)
     }
 
-    /// An index into a table of constant bytes.
+    /// Loads the element at an index of a table of constant bytes.
     pub(super) fn constant_byte_at(&mut self, address: i64, index: Value) -> Value {
         let base = self.b.ins().iconst(I64, address);
         let place = self.b.ins().iadd(base, index);
@@ -347,7 +348,7 @@ impl<'a> Lower<'a> {
 
     // Bytes in wire order.
 
-    /// `bytes` (1 to 8) bytes as a big-endian number. Reads nothing else if `exact`, else up to 8.
+    /// Loads `bytes` (1 to 8) bytes as a big-endian number. Reads no other bytes if `exact`, else up to 8.
     fn load_bytes(&mut self, base: Value, offset: u32, bytes: u32, exact: bool) -> Value {
         let whole = if exact {
             1 << bytes.ilog2()
@@ -370,7 +371,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A number of 2, 4 or 8 bytes in memory order, as a 64-bit one.
+    /// Swaps the bytes of a number of 2, 4 or 8 bytes, and extends it to 64 bits.
     fn swap(&mut self, raw: Value, ty: Type) -> Value {
         let value = self.b.ins().bswap(raw);
         if ty == I64 {
@@ -402,9 +403,9 @@ impl<'a> Lower<'a> {
         }
     }
 
-    // Runs of bits.
+    // Bit fields.
 
-    /// A slot of up to 64 bits as an unsigned number. Unless `exact`, bytes behind it may be read.
+    /// Loads a slot of up to 64 bits as an unsigned number. Unless `exact`, bytes behind it may be read.
     fn load_bits(&mut self, base: Value, slot: Slot, exact: bool) -> Value {
         let (lead, width) = (u32::from(slot.lead), u32::from(slot.width));
         let bits = lead + width;
@@ -454,7 +455,7 @@ impl<'a> Lower<'a> {
         self.store_bytes(base, slot.byte, bytes, new);
     }
 
-    /// The 64-bit pieces of a slot, least significant first.
+    /// Returns the 64-bit pieces of a slot, least significant first.
     fn pieces(slot: Slot) -> impl Iterator<Item = Slot> {
         let width = u32::from(slot.width);
         (0..width.div_ceil(64)).map(move |word| {
@@ -464,7 +465,7 @@ impl<'a> Lower<'a> {
         })
     }
 
-    /// A slot's value in 64-bit words, least significant first, as many as it takes.
+    /// Loads a slot's value in 64-bit words, least significant first, as many as it takes.
     pub(super) fn load_slot(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         if base == self.phv
             && let Some(value) = self.load_kept(slot)
@@ -474,7 +475,7 @@ impl<'a> Lower<'a> {
         self.load_memory(base, slot)
     }
 
-    /// Likewise, from memory.
+    /// As [`Self::load_slot`], always from memory.
     pub(super) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         if base == self.phv {
             self.note_read(slot);
@@ -482,14 +483,15 @@ impl<'a> Lower<'a> {
         self.load_guarded(base, slot)
     }
 
-    /// Likewise, where what is read counts only if the header that it is of is valid.
+    /// As [`Self::load_memory`], for a value that is used only if the slot's header is valid. Does not note a read.
     pub(super) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
             .collect()
     }
 
-    /// Likewise of bits outside of the header vector: nothing but their bytes is read.
+    /// Loads bits outside of the header vector, in words as [`Self::load_slot`]. Reads only the bytes that contain
+    /// them.
     pub(super) fn load_outside(&mut self, base: Value, bit: usize, width: u32) -> Vec<Value> {
         let slot = Slot::at(bit, width as u16, false);
         Self::pieces(slot)
@@ -497,20 +499,20 @@ impl<'a> Lower<'a> {
             .collect()
     }
 
-    /// Writes words, of which there are enough.
+    /// Writes words to a slot. There must be enough words.
     pub(super) fn store_slot(&mut self, base: Base, slot: Slot, words: &[Value]) {
         if base != self.phv || !self.store_kept(slot, words) {
             self.store_memory(base, slot, words);
         }
     }
 
-    /// Likewise, to memory.
+    /// As [`Self::store_slot`], always to memory.
     pub(super) fn store_memory(&mut self, base: Base, slot: Slot, words: &[Value]) {
         if base != self.phv || self.facts.is_beside_varbit(slot) {
             self.touch();
         }
         for (piece, word) in Self::pieces(slot).zip(words) {
-            // A piece of a field is not alone in its bytes, whatever the field is.
+            // A piece of a field may share bytes with the next piece, even if the field shares none with other fields.
             self.store_bits(base, piece, *word);
         }
     }
@@ -550,7 +552,7 @@ impl<'a> Lower<'a> {
 
     // Flags.
 
-    /// Whether both flags are 1.
+    /// Returns whether both flags are 1.
     pub(super) fn both(&mut self, left: Value, right: Value) -> Value {
         match (self.constant(left), self.constant(right)) {
             (Some(0), _) | (_, Some(1)) => left,
@@ -575,7 +577,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A byte that is 0 or 1 as a number.
+    /// Extends a byte that is 0 or 1 to a number.
     pub(super) fn widen(&mut self, flag: Value) -> Value {
         match self.constant(flag) {
             Some(constant) => self.int(constant),
@@ -584,7 +586,7 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// Runs of 16, 8, 4, 2 and 1 bytes that make up `bytes` bytes.
+/// Splits `bytes` bytes into runs of 16, 8, 4, 2 and 1 bytes, each with its offset.
 pub(super) fn chunks(bytes: u32) -> Vec<(Type, u32)> {
     let mut chunks = Vec::new();
     let mut offset = 0;

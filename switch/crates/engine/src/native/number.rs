@@ -2,10 +2,10 @@
 //! Arithmetic on two's complement numbers of any fixed number of 64-bit words, least significant
 //! first.
 //!
-//! Expressions have infinite precision and are truncated where they are written. Addition,
-//! subtraction, multiplication, left shifts and bitwise operations are the same modulo a power of two,
-//! so they are computed in as many words as are asked for. Comparison, division, right shifts and
-//! saturation see the whole value: its bounds, which the loader knows, say in how many words it lies.
+//! Expressions have infinite precision, and are truncated where their results are stored. Addition, subtraction,
+//! multiplication, left shifts and bitwise operations are exact modulo a power of two, so they are computed in as many
+//! words as the result needs. Comparison, division, right shifts and saturation need the whole value. Its bounds, which
+//! the loader determines, give the number of words that it takes.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -19,8 +19,7 @@ use super::runtime::{self, Wide};
 /// A number's words.
 pub(super) type Words = Vec<Value>;
 
-/// In how many words a value lies whole, as an unsigned number if it is never negative, else in two's
-/// complement.
+/// Returns how many words hold a whole value, as an unsigned number if it is never negative, else in two's complement.
 pub(super) fn whole_words(bounds: Bounds) -> usize {
     match bounds.below {
         None => bounds.above.div_ceil(64).max(1) as usize,
@@ -28,13 +27,13 @@ pub(super) fn whole_words(bounds: Bounds) -> usize {
     }
 }
 
-/// In how many words a value lies whole in two's complement.
+/// Returns how many words hold a whole value in two's complement.
 pub(super) fn signed_words(bounds: Bounds) -> usize {
     let magnitude = bounds.above.max(bounds.below.unwrap_or(0));
     (magnitude as usize + 1).div_ceil(64)
 }
 
-/// A constant modulo 2^(64 * words), least significant word first.
+/// Returns a constant modulo 2^(64 * words), least significant word first.
 pub(super) fn constant_words(value: &Constant, words: usize) -> Vec<u64> {
     let bytes = value.to_big().to_signed_bytes_le();
     let sign = match bytes.last() {
@@ -52,13 +51,13 @@ impl Lower<'_> {
         words.iter().map(|word| self.int(*word)).collect()
     }
 
-    /// 2^bits - 1.
+    /// Returns 2^bits - 1.
     pub(super) fn ones(&mut self, bits: u32, words: usize) -> Words {
         let value: BigInt = (BigInt::from(1) << bits) - 1;
         self.constants(&constant_words(&value.into(), words))
     }
 
-    /// A value's words: cut, or extended with 0.
+    /// Truncates a value to `words` words, or extends it with 0.
     pub(super) fn resize(&mut self, mut value: Words, words: usize) -> Words {
         value.truncate(words);
         while value.len() < words {
@@ -67,7 +66,7 @@ impl Lower<'_> {
         value
     }
 
-    /// A value's words: cut, or extended with its sign.
+    /// Truncates a value to `words` words, or extends it with its sign.
     pub(super) fn resize_signed(&mut self, mut value: Words, words: usize) -> Words {
         value.truncate(words);
         if value.len() < words {
@@ -126,7 +125,7 @@ impl Lower<'_> {
         difference
     }
 
-    /// Runs [`runtime::wide`].
+    /// Calls [`runtime::wide`].
     pub(super) fn wide(&mut self, what: Wide, left: &Words, right: &Words) -> Words {
         let words = left.len();
         let place = self.stack(16 * words);
@@ -169,7 +168,7 @@ impl Lower<'_> {
         shifted
     }
 
-    /// Right shift by a constant of a two's complement number, or of one that is never negative.
+    /// Right shift by a constant. If `negative`, the value is in two's complement; else it is never negative.
     pub(super) fn shift_right(&mut self, value: &Words, count: u32, negative: bool) -> Words {
         let (skip, bits) = ((count / 64) as usize, count % 64);
         let top = value[value.len() - 1];
@@ -204,7 +203,7 @@ impl Lower<'_> {
         vec![self.if_below_64(count, shifted, zero)]
     }
 
-    /// Right shift by a number below 2^64.
+    /// Right shift by a number below 2^64. `negative` as for [`Self::shift_right`].
     pub(super) fn shift_right_by(&mut self, value: &Words, count: Value, negative: bool) -> Words {
         match (&value[..], negative) {
             ([word], false) => {
@@ -231,7 +230,7 @@ impl Lower<'_> {
         self.b.ins().select(below, then, otherwise)
     }
 
-    /// The value modulo 2^bits.
+    /// Returns the value modulo 2^bits.
     pub(super) fn modulo(&mut self, value: Words, bits: u32) -> Words {
         let mut kept = Vec::new();
         for (index, word) in value.into_iter().enumerate() {
@@ -261,7 +260,7 @@ impl Lower<'_> {
         self.is_zero(&differs)
     }
 
-    /// Whether the left number is less.
+    /// Returns whether the left number is less. `negative` as for [`Self::shift_right`].
     pub(super) fn less(&mut self, left: &Words, right: &Words, negative: bool) -> Value {
         let top = left.len() - 1;
         let mut less = None;

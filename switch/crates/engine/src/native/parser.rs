@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parser: a block or more for each state, for each likely set of facts ([`super::variants`]) once. How many
-//! bytes are taken is kept in a register, and written to the packet when the parser ends.
+//! The parser: a state is compiled once for each likely set of facts ([`super::variants`]). The number of bytes
+//! consumed is kept in a register, and written to the packet when the parser ends.
 
 mod select;
 
@@ -26,42 +26,42 @@ use crate::profile::Place;
 
 /// The parser under construction.
 struct Parsing {
-    /// First byte of the packet, and how many there are.
+    /// Address of the packet's first byte, and length of the packet in bytes.
     data: Value,
     length: Value,
-    /// Bytes taken.
+    /// Number of bytes consumed.
     parsed: Variable,
-    /// Where they are kept for others.
+    /// Address of `Packet::parsed`, where this number is stored at the end.
     parsed_place: Value,
-    /// Takes a value of `error`.
+    /// Block that handles an error; takes a value of `error`.
     failed: Block,
     accepted: Variants,
-    /// Too many states were entered.
+    /// Block to which a packet goes that has entered too many states.
     limit: Block,
-    /// States entered, if they could be too many.
+    /// Number of states entered, if it can exceed the limit.
     steps: Option<Variable>,
     states: Vec<Variants>,
-    /// States that can be entered again and again, which are compiled once.
+    /// For each state, whether it lies on a cycle. Such a state is compiled once.
     cyclic: Vec<bool>,
-    /// States in which more may have been entered than are allowed.
+    /// For each state, whether a packet that enters it may have entered more states than the limit.
     bounded: Vec<bool>,
     likelihood: Likelihood,
-    /// What is asked about behind the parser.
+    /// Facts that the code after the parser uses.
     interest: Interest,
 }
 
 impl Parsing {
-    /// How likely a target of a state is, compared with the others.
+    /// Returns how likely a target of a state is, relative to the others.
     fn weight(&self, state: StateId, target: Target) -> f64 {
         self.likelihood.of(state, target)
     }
 
-    /// Likewise where a state leads when nothing matches.
+    /// Returns how likely the target is to which a state leads if nothing matches; 0 if there is none.
     fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
         rest.map_or(0.0, |target| self.weight(state, target))
     }
 
-    /// The block that a transition leads to.
+    /// Returns the block that a transition leads to.
     fn target(&mut self, lower: &mut Lower<'_>, target: Target) -> Block {
         let mut about = lower.known.about(&self.interest);
         match target {
@@ -77,16 +77,16 @@ impl Parsing {
     }
 }
 
-/// Where an extracted header goes.
+/// Header instance that an extraction fills.
 #[derive(Clone, Copy)]
 enum Destination {
     Fixed(HeaderId),
-    /// Its id, and the type that all it can be have.
+    /// A header found at run time: its id, and one of the headers it can be, which all have the same type.
     Found(Value, HeaderId),
 }
 
 impl Destination {
-    /// A header of the type that the destination has.
+    /// Returns a header of the destination's type.
     fn example(self) -> HeaderId {
         match self {
             Self::Fixed(id) | Self::Found(_, id) => id,
@@ -95,8 +95,8 @@ impl Destination {
 }
 
 impl Lower<'_> {
-    /// The parser with the verification of checksums, from where `after` goes on and ends the block, once
-    /// for each set of facts. If it takes too many steps, the function ends with 1.
+    /// Compiles the parser and the verification of checksums. `after` compiles what follows, once for each set of
+    /// facts, and ends the block. The function returns 1 if the packet enters too many states.
     pub(super) fn parser(&mut self, interest: &Interest, after: &mut dyn FnMut(&mut Self)) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
@@ -141,7 +141,7 @@ impl Lower<'_> {
         self.finish_parser(parsing, after);
     }
 
-    /// States that lead to each other, or a single one.
+    /// Compiles the states of a cycle, or a single state.
     fn states(&mut self, group: &[StateId], parsing: &mut Parsing) {
         let program = self.program;
         if let [id] = group
@@ -159,9 +159,9 @@ impl Lower<'_> {
             .iter()
             .map(|id| parsing.target(self, Target::State(*id)))
             .collect();
-        // What of a loop's code can be done before it is done where it is entered, not where all packets come.
+        // Adds preheaders, so that loop-invariant code moves there and not into a block that all packets pass.
         let blocks = self.apart(group, &blocks, parsing);
-        // In all of them only that is certain which is so on every way in, and stays so.
+        // Only those facts are certain in a loop that hold on all edges into it, and that no operation in it changes.
         self.known = self.incoming_to_any(&blocks);
         (self.known.parsed, self.known.entered) = (None, None);
         for op in group.iter().flat_map(|id| &program.state(*id).ops) {
@@ -177,7 +177,8 @@ impl Lower<'_> {
         blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
-    /// Blocks of their own for the states of a group; from outside each is entered by the block that it had.
+    /// Creates new blocks for the states of a loop. The block that a state had becomes its preheader: code outside of
+    /// the loop enters by it.
     fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
         let blocks = group.iter().zip(outer).map(|(id, outer)| {
             parsing.states[id.index()] = Variants::default();
@@ -191,7 +192,7 @@ impl Lower<'_> {
         blocks.collect()
     }
 
-    /// Nothing is certain any more of what a parser's operation may write.
+    /// Forgets all facts that a parser's operation may change.
     fn forget_parsed(&mut self, op: &ParserOp) {
         match op {
             ParserOp::Run(op) => self.forget_written(op),
@@ -214,7 +215,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A header, and with it the others of its union, may be valid or not.
+    /// Forgets whether a header, and the others of its union, are valid.
     fn forget_header(&mut self, id: HeaderId) {
         self.known.forget_valid(id);
         if let Some(union) = self.program.header(id).union {
@@ -245,7 +246,7 @@ impl Lower<'_> {
         }
     }
 
-    /// What follows the last state. Ends the block.
+    /// Compiles what follows the last state: verifies checksums, and sets the error fields. Ends the block.
     fn parsed(&mut self, error: Value, parsing: &Parsing, after: &mut dyn FnMut(&mut Self)) {
         let taken = self.taken(parsing);
         self.store(taken, parsing.parsed_place, 0);
@@ -280,13 +281,13 @@ impl Lower<'_> {
         self.store_slot(self.phv, slot, &value);
     }
 
-    /// Ends the block with an error.
+    /// Ends parsing with an error. Ends the block.
     fn fail(&mut self, error: u32, parsing: &Parsing) {
         let error = self.int(error.into());
         self.jump_with(parsing.failed, error);
     }
 
-    /// Goes on if the condition holds, else ends parsing with an error.
+    /// Continues if the condition holds, else ends parsing with an error.
     fn check(&mut self, condition: Value, error: u32, parsing: &Parsing) {
         if self.constant(condition) == Some(1) {
             return;
@@ -299,7 +300,7 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Bytes taken so far.
+    /// Returns the number of bytes consumed so far.
     fn taken(&mut self, parsing: &Parsing) -> Value {
         match self.known.parsed {
             Some(taken) => self.int(taken),
@@ -307,7 +308,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Goes on if so many bytes are left.
+    /// Continues if `bytes` bytes are left, else ends parsing with an error.
     fn check_left(&mut self, bytes: Value, parsing: &Parsing) {
         let enough = match (self.known.parsed, self.constant(bytes)) {
             (Some(taken), Some(bytes)) => {
@@ -325,7 +326,7 @@ impl Lower<'_> {
         self.check(enough, error, parsing);
     }
 
-    /// Takes bytes, which are there.
+    /// Consumes bytes, which must have been checked to be there.
     fn take(&mut self, bytes: Value, parsing: &Parsing) {
         let before = self.taken(parsing);
         let sum = self.known.parsed.zip(self.constant(bytes));
@@ -337,7 +338,7 @@ impl Lower<'_> {
         self.b.def_var(parsing.parsed, taken);
     }
 
-    /// The next byte: an address, and an offset.
+    /// Returns the place of the next byte: an address, and an offset to it.
     fn ahead(&mut self, parsing: &Parsing) -> (Value, u32) {
         let near = self
             .known
@@ -352,7 +353,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A state. Ends the block.
+    /// Compiles a state. Ends the block.
     fn state(&mut self, id: StateId, parsing: &mut Parsing) {
         let state = self.program.state(id);
         if let Some(steps) = parsing.steps {
@@ -412,7 +413,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A number of bits that must be whole bytes.
+    /// Returns a number of bits. Ends parsing with an error unless they are whole bytes.
     fn whole_bytes(&mut self, bits: &Arith, parsing: &Parsing) -> Value {
         let bits = self.index(bits, &Params::None);
         let rest = self.and(bits, 7);
@@ -423,7 +424,7 @@ impl Lower<'_> {
         bits
     }
 
-    /// Where the next header goes; an error when the stack is full.
+    /// Returns the header instance to fill. Ends parsing with an error if the stack is full.
     fn destination(&mut self, to: &ExtractTo, parsing: &Parsing) -> Destination {
         let program = self.program;
         let ids: Vec<HeaderId> = match to {
@@ -441,7 +442,7 @@ impl Lower<'_> {
         let room = self.compare(IntCC::UnsignedLessThan, filled, size);
         self.check(room, program.core_errors.stack_out_of_bounds, parsing);
         let Some(first) = ids.first().copied() else {
-            // Nothing gets here: there is never room.
+            // Unreachable: a stack without elements never has room.
             return Destination::Fixed(HeaderId(0));
         };
         let words = ids.iter().map(|id| u64::from(id.0)).collect();
@@ -449,7 +450,7 @@ impl Lower<'_> {
         Destination::Found(self.constant_at(address, filled), first)
     }
 
-    /// Which fill level belongs to what is extracted to.
+    /// Returns the index of the fill level of the stack that an extraction fills.
     fn level(&self, to: &ExtractTo) -> usize {
         match to {
             ExtractTo::Header(_) => usize::MAX,
@@ -506,7 +507,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Bits ahead, as a number.
+    /// Returns bits ahead of the parser as a number. Ends parsing with an error if the packet is too short.
     fn look_ahead(&mut self, offset: u32, width: u32, parsing: &Parsing) -> Words {
         let bytes = (u64::from(offset) + u64::from(width)).div_ceil(8);
         let bytes = self.int(bytes);

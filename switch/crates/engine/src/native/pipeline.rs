@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: every step a block or more, for each likely set of facts ([`super::variants`]) once.
+//! Pipelines: a step is compiled once for each likely set of facts ([`super::variants`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use super::lower::Lower;
 use super::variants::{About, Interest, Variants};
 use crate::profile::Place;
 
-/// Which blocks each step begins with.
+/// A pipeline under construction, with the blocks at which each step begins.
 pub(super) struct Graph {
     first: Next,
-    /// What is asked about behind the pipeline.
+    /// Facts that the code after the pipeline uses.
     beyond: Interest,
     exit: Variants,
-    /// The steps, each after all that may lead to it.
+    /// The steps in reverse postorder: each one follows all that may lead to it.
     order: Vec<Node>,
-    /// What each step and those behind it ask about.
+    /// Facts that each step, or code reachable from it, uses.
     interests: BTreeMap<(bool, u32), Interest>,
     variants: BTreeMap<(bool, u32), Variants>,
 }
 
 impl Graph {
-    /// What the pipeline asks about.
+    /// Returns the facts that the pipeline and the code after it use; none for a pipeline without steps.
     pub(super) fn interest(&self) -> Interest {
         let first = self.first.map(key);
         let interest = first.and_then(|first| self.interests.get(&first));
@@ -33,7 +33,7 @@ impl Graph {
     }
 }
 
-/// What tells steps apart.
+/// Returns the key of a step in the maps of [`Graph`].
 fn key(node: Node) -> (bool, u32) {
     match node {
         Node::Table(id) => (true, id.0),
@@ -41,7 +41,7 @@ fn key(node: Node) -> (bool, u32) {
     }
 }
 
-/// The steps that may follow one.
+/// Returns the possible successors of a step.
 fn followers(program: &Program, node: Node) -> Vec<Node> {
     let next: Vec<Next> = match node {
         Node::Conditional(id) => {
@@ -60,7 +60,7 @@ fn followers(program: &Program, node: Node) -> Vec<Node> {
     next.into_iter().flatten().collect()
 }
 
-/// A pipeline's steps, each after all that may lead to it.
+/// Returns a pipeline's steps in reverse postorder: each one follows all that may lead to it.
 pub(super) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
     let mut done = Vec::new();
     let mut seen: BTreeSet<_> = pipeline.first.map(key).into_iter().collect();
@@ -81,9 +81,9 @@ pub(super) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
 }
 
 impl Lower<'_> {
-    /// The block that goes on with a step: past conditions whose outcome is certain here.
+    /// Returns the block at which a step begins. Skips conditions whose outcome is certain here.
     pub(super) fn next_block(&mut self, graph: &mut Graph, mut next: Next) -> Block {
-        // A profile counts conditions, too.
+        // A profile counts conditions too, so they stay.
         while !self.config.profile
             && let Some(Node::Conditional(id)) = next
             && let Some(holds) = self.holds(&self.program.conditional(id).condition)
@@ -105,13 +105,13 @@ impl Lower<'_> {
         variants.block(&mut self.b, about)
     }
 
-    /// A block that ends the pipeline.
+    /// Returns a block that ends the pipeline.
     fn end_of(&mut self, graph: &mut Graph) -> Block {
         let about = self.known.about(&graph.beyond);
         graph.exit.block(&mut self.b, about)
     }
 
-    /// Goes on where the pipeline ends, if an edge leads to this block.
+    /// Makes `exit` jump to the end of the pipeline, if an edge leads to it.
     pub(super) fn leave_by(&mut self, exit: Block, graph: &mut Graph) {
         if self.is_reached(exit) {
             self.enter(exit);
@@ -120,7 +120,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A pipeline of which no block was made yet; what is asked about behind it.
+    /// Begins a pipeline, still without blocks. `beyond` holds the facts that the code after it uses.
     pub(super) fn graph(&self, pipeline: &Pipeline, beyond: Interest) -> Graph {
         let order = order(self.program, pipeline);
         let mut interests: BTreeMap<(bool, u32), Interest> = BTreeMap::new();
@@ -144,13 +144,13 @@ impl Lower<'_> {
         }
     }
 
-    /// Enters a pipeline. Ends the block.
+    /// Jumps to the first step of a pipeline. Ends the block.
     pub(super) fn enter_pipeline(&mut self, graph: &mut Graph) {
         let first = self.next_block(graph, graph.first);
         self.jump(first);
     }
 
-    /// The steps of a pipeline that was entered; the blocks that end it.
+    /// Compiles the steps of a pipeline that was entered, and returns the blocks that end it.
     pub(super) fn pipeline(&mut self, mut graph: Graph) -> Vec<Block> {
         for node in std::mem::take(&mut graph.order) {
             let variants = graph.variants.remove(&key(node)).unwrap_or_default();
@@ -162,7 +162,7 @@ impl Lower<'_> {
         self.settle(graph.exit)
     }
 
-    /// A step. Ends the block.
+    /// Compiles a step. Ends the block.
     fn node(&mut self, node: Node, graph: &mut Graph) {
         self.mark(Place::Node(node));
         match node {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native engine with a clock: its code was compiled to tell the [`Profile`] where packets are.
+//! The native engine with a profile: its code reports to the [`Profile`] where packets are.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::packet::{Packet, Sink};
 use crate::profile::{Profile, Profiled};
 use crate::trace::Step;
 
-/// See the module. The code is what [`Code::compile`] makes with [`Config::profile`]: it does the same as what it
-/// makes without, and tests every condition on the way, so that it is told.
+/// See the module. [`Code::compile`] generates such code if [`Config::profile`] is set. The code does the same as
+/// without a profile, but tests every condition on the way, so that all are reported.
 pub struct NativeProfiled(Native);
 
 impl NativeProfiled {
-    /// An engine that runs this code.
+    /// Creates an engine that runs this code.
     ///
     /// # Panics
-    /// If the code was not compiled to tell where packets are.
+    /// Panics if the code was compiled without a profile.
     pub fn new(code: Arc<Code>, config: Config) -> Self {
         assert!(code.config().profile, "compiled without a profile");
         let profile = Profile::new(code.program());

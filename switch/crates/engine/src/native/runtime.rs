@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machine code calls: externs, and operations on headers that are found at run
-//! time. Each function does one thing and knows no program; none of them interprets an operation.
+//! Functions that machine code calls: externs, and operations on headers that are found at run time. Each does one
+//! thing and is not specific to a program; none of them interprets an operation.
 //!
 //! All arguments and results are 64 bits wide, ids among them; [`NONE`] stands for "no header".
 
@@ -20,10 +20,10 @@ use crate::random::Random;
 /// No header, union or action.
 pub(super) const NONE: u64 = u32::MAX as u64;
 
-/// Whether a key of `bytes` bytes is in a value set; `mask` is null or as long as the key.
+/// Returns whether a key of `bytes` bytes is in a value set. `mask` is null or as long as the key.
 ///
 /// # Safety
-/// `key`, and `mask` unless it is null, point to as many bytes.
+/// `key`, and `mask` unless it is null, point to `bytes` bytes.
 pub(super) unsafe extern "C" fn value_set(
     frame: &mut Frame<'_>,
     set: u64,
@@ -48,7 +48,7 @@ pub(super) extern "C" fn copy_header(frame: &mut Frame<'_>, to: u64, from: u64) 
     phv.copy_header(program, header(to), header(from));
 }
 
-/// Fills a valid header from the packet, whose bytes at `start` the caller has checked.
+/// Fills a valid header from the packet. The caller has checked that the packet has `bytes` bytes from `start` on.
 pub(super) extern "C" fn extract(
     frame: &mut Frame<'_>,
     to: u64,
@@ -63,7 +63,7 @@ pub(super) extern "C" fn extract(
     phv.extract(program, header(to), varbit_bits as u32, data);
 }
 
-/// Appends a header with a `varbit` field to what the deparser wrote so far; gives its bytes.
+/// Writes a header with a `varbit` field to the deparser's output, and returns its length in bytes.
 ///
 /// # Safety
 /// `out` has room for the header.
@@ -142,7 +142,7 @@ fn known(id: u64) -> Option<HeaderId> {
     (id != NONE).then(|| header(id))
 }
 
-/// Whether two headers, each of which may be none, are equal.
+/// Returns whether two headers, each of which may be [`NONE`], are equal.
 pub(super) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
     let program = frame.program();
     let phv = &frame.packet().phv;
@@ -154,7 +154,7 @@ pub(super) extern "C" fn headers_equal(frame: &mut Frame<'_>, left: u64, right: 
     equal.into()
 }
 
-/// Position of a union's valid member, and its header.
+/// Returns the position of a union's valid member, and its header.
 fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> {
     if union == NONE {
         return None;
@@ -167,12 +167,12 @@ fn valid_member(frame: &mut Frame<'_>, union: u64) -> Option<(usize, HeaderId)> 
         .map(|index| (index, program.union(UnionId(union as u32)).headers[index]))
 }
 
-/// Whether a union, which may be none, has a valid member.
+/// Returns whether a union, which may be [`NONE`], has a valid member.
 pub(super) extern "C" fn valid_union(frame: &mut Frame<'_>, union: u64) -> u64 {
     valid_member(frame, union).is_some().into()
 }
 
-/// Whether two unions, each of which may be none, are equal.
+/// Returns whether two unions, each of which may be [`NONE`], are equal.
 pub(super) extern "C" fn unions_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
     let equal = match (valid_member(frame, left), valid_member(frame, right)) {
         (Some((i, left)), Some((j, right))) => {
@@ -185,7 +185,7 @@ pub(super) extern "C" fn unions_equal(frame: &mut Frame<'_>, left: u64, right: u
     equal.into()
 }
 
-/// Whether the `varbit` fields of two headers are equal.
+/// Returns whether the `varbit` fields of two headers are equal.
 pub(super) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: u64) -> u64 {
     let program = frame.program();
     let (left, right) = (header(left), header(right));
@@ -196,7 +196,7 @@ pub(super) extern "C" fn varbits_equal(frame: &mut Frame<'_>, left: u64, right: 
         .into()
 }
 
-/// Executes a meter; the colour, or [`NONE`] beyond the array.
+/// Executes a meter and returns the colour, or [`NONE`] beyond the array.
 pub(super) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index: u64) -> u64 {
     frame.turn();
     let id = MeterId(meter as u32);
@@ -211,8 +211,8 @@ pub(super) extern "C" fn execute_meter(frame: &mut Frame<'_>, meter: u64, index:
     }
 }
 
-/// The first word of a register cell, or null beyond the array. The caller reads and writes the
-/// cell's words, which live as long as the packet is processed.
+/// Returns the address of the first word of a register cell, or null beyond the array. The caller reads and writes the
+/// cell's words, which stay valid while the packet is processed.
 pub(super) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) -> *const u64 {
     frame.turn();
     let externs = frame.externs();
@@ -222,32 +222,32 @@ pub(super) extern "C" fn register(frame: &mut Frame<'_>, id: u64, index: u64) ->
     }
 }
 
-/// Takes the registers that an action uses.
+/// Locks the registers that an action uses.
 pub(super) extern "C" fn hold_registers(frame: &mut Frame<'_>, action: u64) {
     frame.turn();
     let ids = &frame.program().action(ActionId(action as u32)).registers;
     std::mem::forget(frame.externs().hold_registers(ids));
 }
 
-/// Gives them back.
+/// Releases the registers that [`hold_registers`] locked.
 ///
 /// # Safety
-/// [`hold_registers`] was called for the same action, and this not since.
+/// [`hold_registers`] was called for the same action, and this function not since.
 pub(super) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action: u64) {
     let ids = &frame.program().action(ActionId(action as u32)).registers;
     // SAFETY: the caller's promise.
     unsafe { frame.externs().release_registers(ids) };
 }
 
-/// The value of a calculation.
+/// Returns the value of a calculation.
 pub(super) extern "C" fn calculate(frame: &mut Frame<'_>, id: u64) -> u64 {
     frame.machine().calculate(CalculationId(id as u32))
 }
 
-/// The hash of some bytes, by an algorithm that is not the random one.
+/// Returns the hash of some bytes, by any algorithm but the random one.
 ///
 /// # Safety
-/// `algorithm` belongs to the program, `data` points to as many bytes.
+/// `algorithm` belongs to the program, `data` points to `bytes` bytes.
 pub(super) unsafe extern "C" fn hash(
     algorithm: *const HashAlgorithm,
     data: *const u8,
@@ -259,12 +259,12 @@ pub(super) unsafe extern "C" fn hash(
     crate::hash::hash(algorithm, data, &mut Random::new(0))
 }
 
-/// A number between two bounds, of which the first is not above the second.
+/// Draws a random number between two bounds. `low` must not be above `high`.
 pub(super) extern "C" fn random(frame: &mut Frame<'_>, low: u64, high: u64) -> u64 {
     frame.machine().work.random.between(low, high)
 }
 
-/// Asks for a digest.
+/// Requests a digest.
 pub(super) extern "C" fn digest(frame: &mut Frame<'_>, id: u64) {
     frame.packet().request().digest = Some(DigestId(id as u32));
 }
@@ -273,7 +273,7 @@ fn field_list(id: u64) -> Option<FieldListId> {
     (id != NONE).then_some(FieldListId(id as u32))
 }
 
-/// Asks for a clone.
+/// Requests a clone.
 pub(super) extern "C" fn clone(frame: &mut Frame<'_>, session: u64, preserve: u64) {
     frame.packet().request().clone = Some(CloneRequest {
         session: (session & 0x7fff) as u32,
@@ -281,12 +281,12 @@ pub(super) extern "C" fn clone(frame: &mut Frame<'_>, session: u64, preserve: u6
     });
 }
 
-/// Asks for a resubmission.
+/// Requests a resubmission.
 pub(super) extern "C" fn resubmit(frame: &mut Frame<'_>, list: u64) {
     frame.packet().request().resubmit = Some(field_list(list));
 }
 
-/// Asks for a recirculation.
+/// Requests a recirculation.
 pub(super) extern "C" fn recirculate(frame: &mut Frame<'_>, list: u64) {
     frame.packet().request().recirculate = Some(field_list(list));
 }
@@ -298,11 +298,11 @@ pub(super) extern "C" fn truncate(frame: &mut Frame<'_>, length: u64) {
     packet.truncate = packet.truncate.min(length);
 }
 
-/// Logs a message: the arguments lie one after the other, each in two's complement after its number
-/// of words, `count` words in all.
+/// Logs a message. `values` holds the arguments one after the other, `count` words in all: for each one its number of
+/// words, then these words in two's complement.
 ///
 /// # Safety
-/// `parts` belongs to the program, `values` points to as many words.
+/// `parts` belongs to the program, `values` points to `count` words.
 pub(super) unsafe extern "C" fn log(
     frame: &mut Frame<'_>,
     parts: *const Vec<LogPart>,
@@ -332,14 +332,14 @@ pub(super) unsafe extern "C" fn log(
     }
 }
 
-/// An `assert` did not hold.
+/// Counts and logs an `assert` that did not hold.
 pub(super) extern "C" fn assertion_failed(frame: &mut Frame<'_>) {
     let machine = frame.machine();
     machine.work.counters.assertions_failed += 1;
     machine.sink.log("an assertion failed");
 }
 
-/// What [`wide`] computes.
+/// Operation of [`wide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wide {
     /// Product.
@@ -350,15 +350,15 @@ pub(super) enum Wide {
     Mod = 2,
     /// Left shift by the second operand's first word.
     Shl = 3,
-    /// Arithmetic right shift likewise.
+    /// Arithmetic right shift by the second operand's first word.
     Shr = 4,
 }
 
-/// Arithmetic on two's complement numbers of `words` 64-bit words, least significant first: the
-/// second operand follows the first, the result takes the first's place.
+/// Computes with two's complement numbers of `words` 64-bit words, least significant first. The second operand follows
+/// the first one; the result replaces the first one.
 ///
 /// # Safety
-/// `operands` points to twice as many words.
+/// `operands` points to `2 * words` words.
 pub(super) unsafe extern "C" fn wide(what: u64, operands: *mut u64, words: u64) {
     let words = words as usize;
     // SAFETY: the caller's promise.
@@ -380,7 +380,7 @@ pub(super) unsafe extern "C" fn wide(what: u64, operands: *mut u64, words: u64) 
     result[..digits.len()].copy_from_slice(&digits);
 }
 
-/// A two's complement number.
+/// Returns the value of a two's complement number, least significant word first.
 fn signed(words: &[u64]) -> BigInt {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let value = BigInt::from_bytes_le(Sign::Plus, &bytes);
@@ -390,7 +390,7 @@ fn signed(words: &[u64]) -> BigInt {
     }
 }
 
-/// The packet comes to the place with this number.
+/// Reports to the profile that the packet reaches the place with this number.
 pub(super) extern "C" fn mark(frame: &mut Frame<'_>, place: u64) {
     if let Some(profile) = frame.profile() {
         profile.enter(place as usize);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a packet has before it is parsed, written by the code that parses it: of the header vector only what may be
-//! read before it is written, and of standard metadata only what somebody looks at.
+//! Initial state of a packet, written by the code that parses it. Of the header vector it clears only bytes that may be
+//! read before they are written; of standard metadata it writes only fields that are read from the header vector.
 //!
-//! A packet that comes to ingress with something kept of another pass has all of it already.
+//! A packet that enters ingress with fields preserved from another pass has all of this already.
 
 use std::mem::offset_of;
 
@@ -12,11 +12,11 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, Value};
 use super::frame::Frame;
 use super::lower::{Lower, chunks};
 
-/// Fields that lie closer together are cleared together.
+/// Bytes that one store clears. Fields that lie closer together are cleared together.
 const VECTOR: u32 = 16;
 
 impl Lower<'_> {
-    /// Prepares a packet that is new; goes on with any.
+    /// Prepares a packet if it is new.
     pub(super) fn start(&mut self) {
         let [new, ready] = [(); 2].map(|()| self.b.create_block());
         let fresh = self.frame_field(offset_of!(Frame<'static>, fresh));
@@ -30,8 +30,8 @@ impl Lower<'_> {
     }
 
     fn clear_what_is_read(&mut self) {
-        // Behind each run lies what is cleared as well, or never read before it is written; and behind it all is room
-        // for a wide read, and so for a wide write.
+        // The last store of a run may write beyond its end. The bytes there are cleared as well, or never read before
+        // they are written. Behind the header vector there is room for a wide load, and so for a wide store.
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for (start, end) in self.facts.read_unwritten(self.program) {
             match runs.last_mut() {
@@ -67,7 +67,7 @@ impl Lower<'_> {
         }
     }
 
-    /// As [`crate::standard::Standard`] writes it.
+    /// Writes standard metadata as [`crate::standard::Standard`] does.
     fn enter_ingress(&mut self) {
         let standard = &self.program.standard_metadata;
         let field = |offset| move |lower: &mut Self| -> Value { lower.frame_field(offset) };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The order of parser states, and which of them can be entered again.
+//! The order of parser states, the cycles among them, and how likely their transitions are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_program::parser::{ParserOp, Target};
 use sluice_program::{Program, StateId};
 
-/// The states that a state may lead to.
+/// Returns the possible successors of a state.
 fn followers(program: &Program, id: StateId) -> Vec<StateId> {
     let state = program.state(id);
     let targets = state.transitions.iter().map(|case| case.next);
@@ -17,8 +17,8 @@ fn followers(program: &Program, id: StateId) -> Vec<StateId> {
     states.flatten().collect()
 }
 
-/// States in the order in which a walk over `followers` leaves them, a list for each start that it had not
-/// met before.
+/// Returns the states in postorder of a depth-first search over `followers`, one list for each start that no search
+/// before it has reached.
 fn walks(
     count: usize,
     starts: impl Iterator<Item = StateId>,
@@ -49,8 +49,8 @@ fn walks(
     walks
 }
 
-/// The states that can be reached, those that lead to each other together, each group after all groups that
-/// lead to it: Kosaraju's algorithm.
+/// Returns the strongly connected components of the reachable states in topological order: each one follows all that
+/// lead to it. Uses Kosaraju's algorithm.
 pub(super) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     let Target::State(start) = program.parser.start else {
         return Vec::new();
@@ -67,8 +67,8 @@ pub(super) fn groups(program: &Program) -> Vec<Vec<StateId>> {
     walks(count, last_first, |id| before[id.index()].clone())
 }
 
-/// For each state, whether it can be entered again and again; and whether so many states may have been entered
-/// before that it would be one too many.
+/// Returns two flags for each state: whether it lies on a cycle, and whether a packet that enters it may have entered
+/// more than `most` states.
 pub(super) fn bounds(
     program: &Program,
     groups: &[Vec<StateId>],
@@ -76,7 +76,7 @@ pub(super) fn bounds(
 ) -> (Vec<bool>, Vec<bool>) {
     let count = program.states.len();
     let (mut cyclic, mut bounded) = (vec![false; count], vec![false; count]);
-    // The most states that can be entered up to each, itself included.
+    // The length of the longest path to each state, in states, itself included.
     let mut entered = vec![1_usize; count];
     for group in groups {
         let cycle = is_cycle(program, group);
@@ -95,10 +95,10 @@ pub(super) fn bounds(
     (cyclic, bounded)
 }
 
-/// The share of packets that take an exception, of those that could.
+/// Share of packets that take an exceptional transition, of those that could.
 const EXCEPTION: f64 = 1.0 / 32.0;
 
-/// How likely it is that a packet goes from a state to another, as a guess from what the program describes.
+/// Likelihoods of the transitions between states, estimated from the structure of the program.
 #[derive(Debug)]
 pub(super) struct Likelihood(Vec<BTreeMap<StateId, f64>>);
 
@@ -111,7 +111,8 @@ impl Likelihood {
             let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
             let (on, ends): (Vec<StateId>, Vec<StateId>) =
                 targets.iter().partition(|target| goes_on[target.index()]);
-            // A way round to where the state itself leads as well (a tag, a tunnel, options) is an exception.
+            // A detour is an exception: most other targets of the state can be reached from it (a tag, a tunnel,
+            // options).
             let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
                 let again = on
                     .iter()
@@ -120,7 +121,8 @@ impl Likelihood {
             });
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
-            // So is the end of parsing, where it goes on in several ways, or in one that never comes to this end.
+            // The end of parsing is an exception where parsing can also go on in several ways, or in one that never
+            // reaches this end.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,
@@ -130,7 +132,7 @@ impl Likelihood {
                 weights.insert(end, if usual { 1.0 } else { EXCEPTION });
             }
             for way in &ways {
-                // What a program describes in more detail is what it is for.
+                // A program describes its main purpose in most detail.
                 let weight = match ways.len() {
                     1 => 1.0,
                     _ => 1.0 + f64::from(depths[way.index()]),
@@ -142,7 +144,7 @@ impl Likelihood {
         Self(states.collect())
     }
 
-    /// Compared with the state's other targets.
+    /// Returns the weight of a transition, relative to the other targets of the state.
     pub(super) fn of(&self, from: StateId, to: Target) -> f64 {
         match to {
             Target::Accept => 1.0,
@@ -151,7 +153,7 @@ impl Likelihood {
     }
 }
 
-/// How many states follow from each state on at most, it included; states of a cycle count once.
+/// Returns for each state the most states that may follow, itself included; the states of a cycle count once.
 fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
     let mut depths = vec![0; program.states.len()];
     for group in groups.iter().rev() {
@@ -164,7 +166,7 @@ fn depths(program: &Program, groups: &[Vec<StateId>]) -> Vec<u32> {
     depths
 }
 
-/// The states that each state leads to, sooner or later.
+/// Returns for each state the states that can be reached from it.
 fn beyond(program: &Program, groups: &[Vec<StateId>]) -> Vec<BTreeSet<StateId>> {
     let mut beyond = vec![BTreeSet::new(); program.states.len()];
     for group in groups.iter().rev() {
@@ -179,7 +181,7 @@ fn beyond(program: &Program, groups: &[Vec<StateId>]) -> Vec<BTreeSet<StateId>> 
     beyond
 }
 
-/// Whether each state or one beyond it takes a header.
+/// Returns for each state whether it, or a state that can be reached from it, extracts a header.
 fn goes_on(program: &Program, beyond: &[BTreeSet<StateId>]) -> Vec<bool> {
     let extract = |op: &ParserOp| matches!(op, ParserOp::Extract(_) | ParserOp::ExtractVarbit(..));
     let itself = |id: StateId| program.state(id).ops.iter().any(extract);
@@ -189,7 +191,7 @@ fn goes_on(program: &Program, beyond: &[BTreeSet<StateId>]) -> Vec<bool> {
         .collect()
 }
 
-/// Whether the states of a group can be entered again and again.
+/// Returns whether the states of a component form a cycle.
 fn is_cycle(program: &Program, group: &[StateId]) -> bool {
     group.len() > 1 || group.iter().any(|id| followers(program, *id).contains(id))
 }

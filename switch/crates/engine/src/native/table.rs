@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables: the key, the look-up, and the actions, inlined where the table is applied.
+//! Tables: the key, the lookup, and the actions, inlined where the table is applied.
 
 use std::mem::offset_of;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use super::pipeline::Graph;
 use crate::counters::Counters;
 
 impl Lower<'_> {
-    /// A table from look-up to the step that follows. Ends the block.
+    /// Compiles a table, from the lookup to the next step. Ends the block.
     pub(super) fn table(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let counted = table.with_counters || table.support_timeout || table.meter.is_some();
@@ -42,13 +42,14 @@ impl Lower<'_> {
         self.look_up_and_run(id, graph);
     }
 
-    /// Whether a table's entries are known now, and few enough.
+    /// Returns whether a table may be compiled to a decision in code: its entries are constant, it has a key, and
+    /// neither a profile nor a meter.
     fn is_constant(&self, table: &Table) -> bool {
         let plain = table.profile.is_none() && table.meter.is_none();
         table.const_entries && plain && !table.key.is_empty()
     }
 
-    /// What a miss of a constant table does. Ends the block.
+    /// Compiles a miss in a constant table. Ends the block.
     pub(super) fn miss(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         match &table.default {
@@ -58,12 +59,12 @@ impl Lower<'_> {
                 let params = Params::Known(param_words(action, &default.params));
                 self.run(table, default.action, &params, false, graph);
             }
-            // The control plane may have changed it, or set one.
+            // The control plane may have changed or set the default action.
             _ => self.run_default(id, graph),
         }
     }
 
-    /// Runs an action whose name, and whether it was hit, are known. Ends the block.
+    /// Runs an action that is known at compile time, as is `hit`. Ends the block.
     pub(super) fn run(
         &mut self,
         table: &Table,
@@ -79,13 +80,13 @@ impl Lower<'_> {
         self.leave_by(exit, graph);
     }
 
-    /// Goes on with what follows. Ends the block.
+    /// Goes to the step that follows an action. Ends the block.
     fn after(&mut self, table: &Table, action: Option<ActionId>, hit: bool, graph: &mut Graph) {
         let next = self.next_block(graph, table.next_after(action, hit));
         self.jump(next);
     }
 
-    /// The value of a key field, as it is compared with entries.
+    /// Returns the value of a key field, as it is compared with entries.
     pub(super) fn key_value(&mut self, key: &Key) -> Words {
         let value = match key.source {
             KeySource::Metadata(slot) => self.load_slot(self.phv, slot),
@@ -113,7 +114,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Looks the table's key up, and runs what it leads to. Ends the block.
+    /// Looks up the table's key, and runs the resulting action. Ends the block.
     fn look_up_and_run(&mut self, id: TableId, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         self.tables = Some(self.frame_field(offset_of!(Frame<'static>, tables)));
@@ -133,13 +134,13 @@ impl Lower<'_> {
         self.tables = None;
     }
 
-    /// Runs what a miss leads to. Ends the block.
+    /// Runs the action of a miss. Ends the block.
     fn run_default(&mut self, id: TableId, graph: &mut Graph) {
         let row = self.handle(id, TableHandle::DEFAULT);
         self.run_row_of(id, row, false, graph);
     }
 
-    /// Runs what a row leads to; it may be a hit only if `entries`. Ends the block.
+    /// Runs the action of a row. The row may belong to an entry, and so be a hit, only if `entries`. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {
@@ -153,7 +154,7 @@ impl Lower<'_> {
         self.run_head_of(id, |_| row, head, entries, graph);
     }
 
-    /// Likewise of a table without a meter, where the row's head is given.
+    /// As [`Self::run_row_of`], for a table without a meter and with the head of the row given.
     fn run_head_of(
         &mut self,
         id: TableId,
@@ -185,8 +186,8 @@ impl Lower<'_> {
         self.dispatch(table, action, params, hit, graph);
     }
 
-    /// Counts the packet at a row of a table that counts, whose head is given; `hit` says whether it is an entry's,
-    /// if it may be.
+    /// Counts the packet at a row of a table that counts, given the row's head. `hit` is the flag whether the row
+    /// belongs to an entry; `None` if it cannot.
     fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {
@@ -197,7 +198,7 @@ impl Lower<'_> {
         self.leave_behind(state);
     }
 
-    /// What packets left behind at an entry, given by its number.
+    /// Returns the address of the packet state of an entry, given the number of its record.
     pub(super) fn state_of(&mut self, id: TableId, number: Value) -> Value {
         let shape = RowShape::of(self.program, self.program.table(id));
         let stride = self.int(shape.stride as u64);
@@ -216,12 +217,12 @@ impl Lower<'_> {
         }
     }
 
-    /// A field of a table's handle.
+    /// Loads a field of 64 bits from a table's handle.
     pub(super) fn handle(&mut self, id: TableId, field: usize) -> Value {
         self.handle_of(I64, id, field)
     }
 
-    /// Likewise, of another type.
+    /// Loads a field of this type from a table's handle.
     pub(super) fn handle_of(&mut self, ty: Type, id: TableId, field: usize) -> Value {
         let tables = match self.tables {
             Some(tables) => tables,
@@ -232,14 +233,14 @@ impl Lower<'_> {
         self.b.ins().load(ty, flags, tables, offset as i32)
     }
 
-    /// Whether a flag is set in a word.
+    /// Returns whether a flag is set in a word.
     fn flag(&mut self, word: Value, flag: u64) -> Value {
         let bit = self.and(word, flag);
         let zero = self.int(0);
         self.compare(IntCC::NotEqual, bit, zero)
     }
 
-    /// The row that the table's key leads to.
+    /// Looks up the table's key and returns the address of its row.
     fn look_up(&mut self, id: TableId, table: &Table) -> Value {
         let access = Access::of(table);
         match access {
@@ -285,7 +286,7 @@ impl Lower<'_> {
         }
     }
 
-    /// What a look-up gives: at once, or where the memory of the table is waited for, with time for other packets.
+    /// Calls a lookup: the version that yields if the table is far, else the one that runs straight through.
     fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
         let far = self.is_far(id);
         let [at_once, waiting] =
@@ -294,14 +295,14 @@ impl Lower<'_> {
         self.call_by(function, &arguments, 1)[0]
     }
 
-    /// Whether the memory of a table is waited for.
+    /// Returns whether a table is far: so large that its lookups yield while memory is fetched.
     fn is_far(&mut self, id: TableId) -> Value {
         let entries = self.handle(id, TableHandle::ENTRIES);
         let far = self.frame_field(offset_of!(Frame<'static>, far));
         self.compare(IntCC::UnsignedGreaterThanOrEqual, entries, far)
     }
 
-    /// The row of a miss where the table has no entries, else what `look_up` gives.
+    /// Returns the row of a miss if the table has no entries, else the result of `look_up`.
     fn unless_empty(&mut self, id: TableId, look_up: impl FnOnce(&mut Self) -> Value) -> Value {
         let row = self.b.declare_var(I64);
         let default = self.handle(id, TableHandle::DEFAULT);
@@ -314,20 +315,20 @@ impl Lower<'_> {
         self.b.use_var(row)
     }
 
-    /// The row of a key that is a place in an array.
+    /// Returns the row of a key that is an index into an array.
     fn look_up_direct(&mut self, id: TableId, table: &Table, bits: u32) -> Value {
         let key = self.direct_key(table, bits);
         self.row_of_direct(id, table, key)
     }
 
-    /// The key of such a table as a place.
+    /// Returns the key of such a table as an index.
     fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
-        // Nothing else is set; but what is read depends on it.
+        // No higher bit can be set. The mask makes sure of that, because the address of a load depends on the key.
         self.and(key, (1 << bits) - 1)
     }
 
-    /// The row of a place.
+    /// Returns the row at an index.
     fn row_of_direct(&mut self, id: TableId, table: &Table, key: Value) -> Value {
         let places = self.handle(id, TableHandle::PLACES);
         let offset = self.shl(key, size_of::<u32>().ilog2());
@@ -344,7 +345,7 @@ impl Lower<'_> {
         self.b.ins().select(place, record, default)
     }
 
-    /// Some key fields, of at most 64 bits together, as one number.
+    /// Returns some key fields, of at most 64 bits together, as one number.
     fn packed(&mut self, table: &Table, which: impl Fn(&Key) -> bool) -> Value {
         let (mut number, mut bits) = (None, 0);
         for key in table.key.iter().filter(|key| which(key)) {
@@ -408,7 +409,7 @@ impl Lower<'_> {
         self.after_either(table, None, hit, graph);
     }
 
-    /// Goes on with what follows a hit or a miss. Ends the block.
+    /// Goes to the step that follows a hit or a miss. Ends the block.
     fn after_either(
         &mut self,
         table: &Table,
@@ -427,7 +428,7 @@ impl Lower<'_> {
     }
 }
 
-/// Right-aligned bytes as words, least significant first.
+/// Returns right-aligned bytes as words, least significant first.
 pub(super) fn words_of(bytes: &[u8]) -> Vec<u64> {
     let word = |chunk: &[u8]| {
         chunk

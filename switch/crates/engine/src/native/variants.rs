@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps compiled more than once: a block for each set of facts that lead to a step, as far as the step
-//! or what follows it asks about them.
+//! Variants of steps: a step is compiled once for each likely set of facts with which it is reached. Only facts count
+//! that the step or the code after it uses.
 //!
-//! Where ways through a program meet, what is certain on only some of them would be lost, and be tested
-//! again. A step is therefore compiled once for each of the likeliest ways that differ in something that
-//! matters, and for all others together. How likely a way is, is a guess: all targets of a branch
-//! are equally likely, but those that were marked cold, and those of a parser's state ([`super::states::Likelihood`]).
+//! Where paths through a program merge, facts that are certain on only some of them would be lost and tested again. So
+//! a step is compiled once for each of the likeliest paths that differ in a fact that matters, and once for all other
+//! paths together. The likelihood of a path is an estimate. All targets of a branch are equally likely, except blocks
+//! that are marked cold and the targets of a parser state ([`super::states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,35 +18,35 @@ use sluice_program::{ActionId, HeaderId, Node, Op, Program, Slot, Table};
 use super::facts::{Facts, Known};
 use super::lower::Lower;
 
-/// Ways are told apart first by facts about which at least so many steps ask.
+/// A fact splits paths only if at least this many steps use it.
 const MANY: usize = 3;
-/// A set of ways is told apart further only while it has at least this share of all that leads to a step.
+/// A group of paths is split further only while it has at least this share of all packets that reach the step.
 const OPEN_SHARE: f64 = 1.0 / 5.0;
-/// When so many sets of such facts are told apart in a step, no more are.
+/// Once a step has this many groups of paths, no further facts split them.
 const MAIN: usize = 8;
-/// What is told apart has at least this share of all that leads to a step.
+/// Least share of a step's packets that a group of its own must have.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
-/// A deparser of more headers is compiled once.
+/// A deparser of more headers than this is compiled once.
 const MOST_EMITTED: usize = 64;
 
-/// What may be certain: the value of a metadata field, by its number among the facts, or whether a header
-/// is valid.
+/// A property that may be certain: the value of a metadata field, by its number in [`Facts`], or the validity of a
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fact {
     Field(usize),
     Valid(HeaderId),
 }
 
-/// Who asks: a step, by its kind and number, a checksum, or what is behind a pipeline.
+/// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
 type Asker = (u8, u32);
 
-/// What some steps ask about, and who they are.
+/// Facts that some steps use, each with the steps that use it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interest(BTreeMap<Fact, BTreeSet<Asker>>);
 
 impl Interest {
-    /// Also what others ask about.
+    /// Adds the facts of another interest.
     pub(super) fn extend(&mut self, other: &Self) {
         for (fact, askers) in &other.0 {
             self.0.entry(*fact).or_default().extend(askers);
@@ -57,7 +57,7 @@ impl Interest {
         self.0.entry(fact).or_default().insert(asker);
     }
 
-    /// Also what a step itself asks about.
+    /// Adds the facts that a step itself uses.
     pub(super) fn step(&mut self, program: &Program, facts: &Facts, node: Node) {
         match node {
             Node::Conditional(id) => {
@@ -68,7 +68,7 @@ impl Interest {
         }
     }
 
-    /// Also what is asked after parsing, before the first step.
+    /// Adds the facts used between the parser and the first step.
     pub(super) fn checksums(&mut self, program: &Program, facts: &Facts) {
         for (index, checksum) in program.checksums.iter().enumerate() {
             let asker = (2, index as u32);
@@ -81,10 +81,11 @@ impl Interest {
         }
     }
 
-    /// Also what is asked behind ingress: whether the packet goes on, and what of.
+    /// Adds the facts used after ingress: whether the packet is forwarded, and with which headers.
     pub(super) fn end_of_ingress(&mut self, program: &Program, facts: &Facts) {
         let standard = &program.standard_metadata;
-        // Whether the packet is dropped above all: what is so much likelier that nothing else would count.
+        // Paths split first by whether the packet is dropped: one outcome is so much likelier that nothing else would
+        // count.
         for step in 0..2 * MANY {
             self.field(facts, standard.egress_spec, (3, step as u32));
         }
@@ -97,8 +98,8 @@ impl Interest {
         self.end_of_egress(program);
     }
 
-    /// Also what is asked behind egress. What each header asks is as much as many steps do: the code that is compiled
-    /// again for an answer is little more than what it saves.
+    /// Adds the facts used after egress. Each header counts as much as [`MANY`] steps, because the code that is
+    /// compiled again is little more than the code it saves.
     pub(super) fn end_of_egress(&mut self, program: &Program) {
         let order = &program.deparser.order;
         if order.len() <= MOST_EMITTED {
@@ -171,12 +172,12 @@ impl Interest {
     }
 }
 
-/// What is certain of that about which is asked.
+/// The facts of an interest that are certain at one place of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct About {
-    /// Each fact, with how many steps ask about it.
+    /// Each fact with the number of steps that use it, and its value.
     certain: Vec<(usize, Fact, u64)>,
-    /// Bytes that the parser took.
+    /// Bytes that the parser has consumed, if that is certain and matters.
     pub(super) parsed: Option<u64>,
 }
 
@@ -188,7 +189,7 @@ impl About {
 }
 
 impl Known {
-    /// What is certain here of that about which is asked.
+    /// Returns the facts of an interest that are certain here.
     pub(super) fn about(&self, interest: &Interest) -> About {
         let mut about = About::default();
         for (fact, askers) in &interest.0 {
@@ -204,12 +205,12 @@ impl Known {
     }
 }
 
-/// The blocks that begin one step.
+/// The blocks at which one step begins, by the facts that are certain there.
 #[derive(Debug, Default)]
 pub(super) struct Variants(Vec<(About, Block)>);
 
 impl Variants {
-    /// The block of those that come with these facts.
+    /// Returns the block for these facts; creates it if they are new.
     pub(super) fn block(&mut self, b: &mut FunctionBuilder<'_>, about: About) -> Block {
         if let Some((_, block)) = self.0.iter().find(|(known, _)| *known == about) {
             return *block;
@@ -220,7 +221,7 @@ impl Variants {
     }
 }
 
-/// A way: what is certain on it, the block that it leads to, and how likely it is.
+/// A path to a step: the facts that are certain on it, the block that it leads to, and its likelihood.
 struct Way {
     about: About,
     block: Block,
@@ -231,7 +232,7 @@ fn weight(ways: &[Way]) -> f64 {
     ways.iter().map(|way| way.weight).sum()
 }
 
-/// Ways by their answers to a question, where enough of all packets give each; those with rarer answers go to `rare`.
+/// Groups paths by their answer to a question. Groups whose weight is below `least` go to `rare`.
 fn split(
     ways: Vec<Way>,
     least: f64,
@@ -254,8 +255,8 @@ fn split(
 }
 
 impl Lower<'_> {
-    /// The blocks with which a step is to be compiled, when all that leads to it is there: each for ways that are alike
-    /// in what is asked most.
+    /// Returns the blocks at which to compile a step, one for each group of paths that agree in the most used facts.
+    /// All edges to the step must exist.
     pub(super) fn settle(&mut self, variants: Variants) -> Vec<Block> {
         let reached = variants.0.into_iter();
         let ways: Vec<Way> = reached
@@ -275,7 +276,7 @@ impl Lower<'_> {
         let least = total * LEAST_SHARE;
         let mut groups = vec![ways];
         let mut rare = Vec::new();
-        // What most steps ask about first.
+        // The facts that most steps use come first.
         for (_, question) in questions.into_iter().rev() {
             for group in std::mem::take(&mut groups) {
                 if weight(&group) < total * OPEN_SHARE {
@@ -289,7 +290,7 @@ impl Lower<'_> {
                 break;
             }
         }
-        // And how far the parser came: places in the packet are constants then.
+        // Then by the bytes that the parser has consumed, which makes offsets in the packet constants.
         let mut parts = Vec::new();
         for group in groups {
             parts.extend(split(group, least, &mut rare, |about| about.parsed));
@@ -299,7 +300,7 @@ impl Lower<'_> {
         parts.filter_map(|ways| self.together(ways)).collect()
     }
 
-    /// One block for several, if there are any.
+    /// Merges paths into one block; `None` if there are no paths.
     fn together(&mut self, ways: Vec<Way>) -> Option<Block> {
         match &ways[..] {
             [] => None,

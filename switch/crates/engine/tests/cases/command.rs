@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One line of a case file, taken apart.
+//! Parses the lines of a case file.
 
 use sluice_tables::{KeyField, Value};
 
-/// What a line says. Names are resolved when it is run.
+/// The command in a line. Names are resolved when it runs.
 #[derive(Debug)]
 pub(super) enum Command {
     Entry {
@@ -71,11 +71,11 @@ pub(super) enum Command {
         pattern: String,
     },
     Nothing,
-    /// Packets wait in queues that hold so many.
+    /// From now on packets wait in queues with `room` places each.
     Queues {
         room: usize,
     },
-    /// The oldest packet that waits goes on.
+    /// The oldest waiting packet leaves its queue.
     Leave,
     Digest {
         name: String,
@@ -108,7 +108,7 @@ pub(super) enum Command {
     },
 }
 
-/// What an entry leads to.
+/// The target of a table entry.
 #[derive(Debug)]
 pub(super) enum Target {
     Action(String, Vec<Value>),
@@ -119,7 +119,7 @@ pub(super) enum Target {
 
 type Result<T> = std::result::Result<T, String>;
 
-/// A line without its comment; `None` if nothing is left.
+/// Parses a line; returns `None` if it holds only a comment or nothing.
 pub(super) fn parse(line: &str) -> Result<Option<Command>> {
     let line = line.split('#').next().unwrap_or_default().trim();
     if line.is_empty() {
@@ -319,7 +319,7 @@ fn split<'a>(text: &'a str, at: &str) -> Result<(&'a str, &'a str)> {
     Ok((left.trim(), right.trim()))
 }
 
-/// `TABLE FIELD... [priority N]`
+/// Parses `TABLE FIELD... [priority N]`.
 fn key_of(text: &str) -> Result<(String, Vec<KeyField>, i32)> {
     let (text, priority) = match text.split_once("priority") {
         Some((text, priority)) => (text, number(priority.trim())? as i32),
@@ -334,7 +334,7 @@ fn key_of(text: &str) -> Result<(String, Vec<KeyField>, i32)> {
     ))
 }
 
-/// `V`, `V/PREFIX`, `V&&&MASK`, `LOW..HIGH`, `?V` (optional) or `*`
+/// Parses `V`, `V/PREFIX`, `V&&&MASK`, `LOW..HIGH`, `?V` (optional) or `*`.
 fn key_field(word: &str) -> Result<KeyField> {
     if word == "*" {
         Ok(KeyField::DontCare)
@@ -360,7 +360,7 @@ fn key_field(word: &str) -> Result<KeyField> {
     }
 }
 
-/// `member ID`, `group ID`, `oneshot ACTION ARGS @WEIGHT, ...` or `ACTION ARGS`
+/// Parses `member ID`, `group ID`, `oneshot ACTION ARGS @WEIGHT, ...` or `ACTION ARGS`.
 fn target(text: &str) -> Result<Target> {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     match word {
@@ -389,7 +389,7 @@ fn call_of(text: &str) -> Result<(String, Vec<Value>)> {
     Ok((name, words.map(value).collect::<Result<_>>()?))
 }
 
-/// `MEMBER:WEIGHT[@PORT]`
+/// Parses `MEMBER:WEIGHT[@PORT]`.
 fn group_member(word: &str) -> Result<(u32, u32, Option<u32>)> {
     let (word, port) = match word.split_once('@') {
         Some((word, port)) => (word, Some(number(port)? as u32)),
@@ -399,7 +399,7 @@ fn group_member(word: &str) -> Result<(u32, u32, Option<u32>)> {
     Ok((number(member)? as u32, number(weight)? as u32, port))
 }
 
-/// `PORT/INSTANCE ...`
+/// Parses `PORT/INSTANCE ...`.
 fn replicas(text: &str) -> Result<Vec<(u32, u16)>> {
     let replica = |word: &str| {
         let (port, instance) = split(word, "/")?;
@@ -408,7 +408,7 @@ fn replicas(text: &str) -> Result<Vec<(u32, u16)>> {
     text.split_whitespace().map(replica).collect()
 }
 
-/// `NAME[INDEX]`
+/// Parses `NAME[INDEX]`.
 fn cell(text: &str) -> Result<(String, usize)> {
     let (name, index) = split(text.trim_end_matches(']'), "[")?;
     Ok((name.to_owned(), number(index)? as usize))
@@ -428,7 +428,7 @@ fn number(text: &str) -> Result<u64> {
     parsed.map_err(|_| format!("\"{text}\" is not a number"))
 }
 
-/// A number of any size as big-endian bytes.
+/// Parses a number of any size; returns it as big-endian bytes.
 fn value(text: &str) -> Result<Value> {
     match text.strip_prefix("0x") {
         Some(digits) if digits.len() % 2 == 1 => hex(&format!("0{digits}")),

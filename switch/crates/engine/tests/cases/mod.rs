@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Case files: what a program must do with packets. The format is described in
-//! `switch/programs/README.md`.
+//! Case files: packets for a program, and the output that they must produce. `switch/programs/README.md` describes
+//! the format.
 
 mod command;
 mod run;
 
-#[allow(unused_imports)] // the benchmark uses one, the tests the other
+#[allow(unused_imports)] // the benchmarks and the tests each use only some
 pub(crate) use run::{Bench, Runs, run_file};

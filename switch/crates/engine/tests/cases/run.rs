@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running a case file against the engine, with packets in memory.
+//! Runs a case file on an engine, with packets in memory.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,15 +19,15 @@ use super::command::{Command, Target, parse};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What left since the last packet, and was not expected yet.
+/// The output that no command has expected yet, and the queues.
 #[derive(Default)]
 struct Outputs {
     packets: Vec<(u32, Vec<u8>)>,
     digests: Vec<(DigestId, Vec<u8>)>,
     logs: Vec<String>,
-    /// Packets that wait, with their ports and priorities.
+    /// Waiting packets, with their ports and priorities.
     queued: VecDeque<((u32, u32), Box<Queued>)>,
-    /// How many may wait for each port and priority.
+    /// Maximum number of waiting packets per port and priority.
     room: usize,
 }
 
@@ -62,15 +62,15 @@ impl Sink for Outputs {
     }
 }
 
-/// Queues of each port.
+/// Queues per port.
 const QUEUES: u32 = 4;
 
-/// What runs programs here.
+/// An engine that can run case files.
 pub(crate) trait Runs: Engine + Sized {
-    /// A new one for a program.
+    /// Creates an engine for a program.
     ///
     /// # Errors
-    /// Why it cannot run the program, or not all of it by itself.
+    /// The engine cannot run the program, or not completely by itself, with the reason.
     fn program(program: &Arc<Program>, config: Config) -> Result<Self>;
 }
 
@@ -98,18 +98,19 @@ pub(crate) struct Bench<E> {
     pub(crate) switch: Switch<E>,
     outputs: Outputs,
     congestion: Congestion,
-    /// Every packet waits, and goes on at once.
+    /// Every packet enters a queue and leaves it immediately.
     through_queues: bool,
-    /// The last command about packets was an expectation: the next packet begins something new.
+    /// The last command about packets was an expectation. So before the next packet, nothing unexpected may be left.
     expecting: bool,
     now_us: u64,
 }
 
-/// Runs a case file against a compiled program; `through_queues`: packets wait before egress, for no time.
+/// Runs a case file on a compiled program. With `through_queues`, every packet passes through a queue before egress,
+/// without delay.
 ///
 /// # Errors
-/// The first line that does not hold, and why.
-#[allow(dead_code)] // the benchmark has no case file
+/// The first line that fails, and the reason.
+#[allow(dead_code)] // the benchmarks have no case file
 pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path, through_queues: bool) -> Result<()> {
     let text = std::fs::read_to_string(case).map_err(|error| error.to_string())?;
     let name = case.display().to_string();
@@ -124,10 +125,10 @@ pub(crate) fn run_file<E: Runs>(json: &Path, case: &Path, through_queues: bool) 
 }
 
 impl<E: Runs> Bench<E> {
-    /// A switch with a compiled program and nothing in its tables.
+    /// Creates a switch with a compiled program and empty tables.
     ///
     /// # Errors
-    /// Why the program cannot be loaded.
+    /// The program cannot be loaded, with the reason.
     pub(crate) fn load(json: &Path) -> Result<Self> {
         let json = std::fs::read(json).map_err(|error| format!("{}: {error}", json.display()))?;
         let program = Arc::new(Program::from_json(&json).map_err(|error| error.to_string())?);
@@ -155,7 +156,7 @@ impl<E: Runs> Bench<E> {
         self.congestion.set(true);
     }
 
-    /// The oldest packet that waits goes on; false if there is none.
+    /// Makes the oldest waiting packet leave its queue; returns false if there is none.
     fn leave(&mut self) -> bool {
         let Some((place, mut queued)) = self.outputs.queued.pop_front() else {
             return false;
@@ -171,7 +172,7 @@ impl<E: Runs> Bench<E> {
     /// Runs lines of a case file.
     ///
     /// # Errors
-    /// The first line that does not hold, and why.
+    /// The first line that fails, and the reason.
     pub(crate) fn run_text(&mut self, text: &str, name: &str) -> Result<()> {
         for (index, line) in text.lines().enumerate() {
             let at = |error: String| format!("{name}:{}: {error}", index + 1);
@@ -198,7 +199,7 @@ impl<E: Runs> Bench<E> {
                     .process(&side, self.store.externs(), input, &mut self.outputs);
                 drop(side);
                 if self.through_queues {
-                    // The queue of a recirculated packet, too.
+                    // Repeats, because a recirculated packet enters a queue again.
                     while self.leave() {}
                 }
                 Ok(())
@@ -216,7 +217,7 @@ impl<E: Runs> Bench<E> {
             Command::Leave if self.leave() => Ok(()),
             Command::Leave => Err("no packet waits".to_owned()),
             Command::Digest { name, fields } => {
-                // p4c makes one list for each call of digest(), all with the type's name.
+                // p4c makes one digest for each call of digest(), all with the name of the type.
                 let named = |id: DigestId| self.program.digest(id).name == name;
                 match self.outputs.digests.first() {
                     Some((sent, bytes)) if named(*sent) && *bytes == fields => {
@@ -398,7 +399,7 @@ impl<E: Runs> Bench<E> {
         })
     }
 
-    /// The first packet that left by this port, since order counts on each port.
+    /// Compares the first packet sent by this port with a pattern. Order matters only per port.
     fn expect(&mut self, port: u32, pattern: &str) -> Result<()> {
         let packets = &mut self.outputs.packets;
         let Some(index) = packets.iter().position(|(by, _)| *by == port) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many routes, and many flows of an outbound list; each packet of another flow.
+//! Many routes, and many flows of an outbound list. Each packet belongs to another flow.
 
 use std::fmt::Write;
 
@@ -8,19 +8,19 @@ use sluice_tables::{ActionCall, EntryAction, EntrySpec, KeyField, Store};
 
 use super::{R, network, udp4};
 
-/// Updates of a transaction.
+/// Updates per transaction.
 const UPDATES: usize = 1_000;
 const LIST: u64 = 12;
 const EPOCH: u64 = 0x10004;
 
-/// A number that looks random and is different for every index (a multiplication and its inverse shifts are
-/// bijections).
+/// Returns a pseudo-random number that is different for every index: multiplication by an odd number and xor with a
+/// right shift are bijections.
 fn scatter(index: usize) -> u64 {
     let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// Two interfaces with the outbound list, and 16 next hops.
+/// Configures two interfaces with the outbound list, and 16 next hops.
 pub(crate) fn tables() -> String {
     let mut text = network(&format!("check_outbound {LIST}"), 16);
     let _ = writeln!(
@@ -30,7 +30,7 @@ pub(crate) fn tables() -> String {
     text
 }
 
-/// A route's prefix, of the lengths that the Internet's have: more than half of them 24, the others 16 to 23.
+/// Returns a route's prefix. Lengths resemble those of the Internet: more than half are 24, the others 16 to 23.
 fn prefix(index: usize) -> (u32, u32) {
     let random = scatter(index);
     let length = match random >> 32 & 15 {
@@ -45,7 +45,7 @@ fn prefix(index: usize) -> (u32, u32) {
     (address >> (32 - length) << (32 - length), length)
 }
 
-/// Source, destination and ports of a flow; the destination has a route.
+/// Returns source, destination and ports of a flow; the destination has a route.
 fn flow(index: usize, routes: usize) -> [u32; 3] {
     let random = scatter(index ^ 0x5555_5555);
     let (address, length) = prefix(random as usize % routes);
@@ -86,7 +86,7 @@ fn fill(
         let mut transaction = store.transaction();
         for index in start..(start + UPDATES).min(count) {
             let (key, action) = entry(program, table, index);
-            // A prefix that is there already stays as it is.
+            // The insertion fails if the prefix exists already; the first one stays.
             let _ = transaction.insert(
                 table,
                 EntrySpec {
@@ -103,7 +103,7 @@ fn fill(
     }
 }
 
-/// Adds so many routes and flows.
+/// Adds this number of routes and flows.
 pub(crate) fn fill_tables(store: &Store, routes: usize, flows: usize) {
     fill(store, "fib.ipv4_fib", routes, |program, table, index| {
         let (address, length) = prefix(index);
@@ -146,7 +146,7 @@ pub(crate) fn fill_tables(store: &Store, routes: usize, flows: usize) {
     );
 }
 
-/// A packet of each flow, in no order.
+/// Returns `flows` packets of pseudo-randomly chosen flows.
 pub(crate) fn packets(routes: usize, flows: usize) -> impl Iterator<Item = Vec<u8>> {
     (0..flows).map(move |index| {
         let [source, destination, ports] = flow(scatter(index) as usize % flows, routes);

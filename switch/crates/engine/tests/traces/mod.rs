@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the benchmarks of the router program run: its tables, and packets. The tests see that both engines
-//! do the same with them.
+//! Tables and packets for the benchmarks of the router program. The tests check that both engines process them
+//! identically.
 
-#![allow(dead_code)] // each benchmark uses its own, the tests all of them
+#![allow(dead_code)] // each benchmark uses only some of it
 
 pub(crate) mod full;
 pub(crate) mod multipath;
@@ -11,16 +11,16 @@ pub(crate) mod router;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The control that all tables belong to.
+/// Name prefix of all tables: their control.
 const R: &str = "v1model_ingress.router";
 
-/// The router program, compiled.
+/// Returns the path of the compiled router program.
 pub(crate) fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/build/v1model/router.json")
 }
 
-/// Interfaces 1 and 2 on ports 1 and 2, with this outbound policy and none inbound, and so many next hops behind
-/// the second.
+/// Configures interfaces 1 and 2 on ports 1 and 2, with this outbound policy, no inbound policy, and this number of
+/// next hops behind interface 2.
 fn network(outbound: &str, next_hops: u32) -> String {
     let mut text = String::new();
     for port in 1..=2 {
@@ -42,7 +42,7 @@ fn network(outbound: &str, next_hops: u32) -> String {
     text
 }
 
-/// The first group, of so many of the next hops with these weights in turn.
+/// Configures group 1 with the first `size` next hops; the weights repeat.
 fn group(size: u32, weights: &[u32]) -> String {
     let selector = format!("{R}.multipath.nexthop_selector");
     let mut text = String::new();
@@ -60,14 +60,14 @@ fn group(size: u32, weights: &[u32]) -> String {
     text
 }
 
-/// The header of a frame to interface 1.
+/// Returns the Ethernet header of a frame to interface 1.
 fn ethernet(ether_type: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 6, 0, 0, 0, 0, 1];
     frame.extend(ether_type.to_be_bytes());
     frame
 }
 
-/// UDP in IPv4, 60 bytes.
+/// Returns a frame of 60 bytes with UDP in IPv4.
 fn udp4(source: u32, destination: u32, [from, to]: [u16; 2]) -> Vec<u8> {
     let mut header = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0];
     header.extend(source.to_be_bytes());

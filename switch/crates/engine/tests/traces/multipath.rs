@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One route, to a next hop or to a group of 1 to 64, equal or weighted; each packet of another flow.
+//! One route, to a next hop or to a group of 1 to 64 next hops, with equal or different weights. Each packet belongs
+//! to another flow.
 
 use super::{R, group, network, udp4};
 
-/// Next hops.
+/// Number of next hops.
 const MEMBERS: u32 = 64;
 const PACKETS: u32 = 4096;
 
-/// Tables by the name of what they are for: *single-path* has no groups at all, *unused* one beside the route.
+/// Returns cases, each with its name and tables. *single-path* has no groups; *unused* has a group that the route does
+/// not use.
 pub(crate) fn cases() -> Vec<(String, String)> {
     let network = network("no_outbound_policy", MEMBERS);
     let route =
@@ -30,14 +32,14 @@ pub(crate) fn cases() -> Vec<(String, String)> {
     cases
 }
 
-/// One route to a group of next hops with these weights.
+/// Returns tables with one route to a group of next hops with these weights.
 pub(crate) fn tables(weights: &[u32]) -> String {
     let members = weights.len() as u32;
     let route = format!("entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1\n");
     network("no_outbound_policy", members) + &group(members, weights) + &route
 }
 
-/// Packets of so many flows by that route: hosts in a row, ports in a row.
+/// Returns one packet for each of `count` flows by that route, with consecutive hosts and ports.
 pub(crate) fn flows(count: u32) -> Vec<Vec<u8>> {
     let packet = |flow: u32| {
         udp4(

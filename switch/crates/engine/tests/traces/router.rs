@@ -29,7 +29,7 @@ pub(crate) fn tables() -> String {
     text
 }
 
-/// A stride that visits every route once, in no order.
+/// Maps an index to a route: visits every route once, in pseudo-random order.
 fn route(index: u32) -> u32 {
     index * 1657 % ROUTES
 }
@@ -58,7 +58,7 @@ pub(crate) fn ipv6_through_a_group() -> Vec<Vec<u8>> {
     to_ipv6_routes_of([0x20, 2])
 }
 
-/// UDP in IPv6, 80 bytes.
+/// Returns a frame of 80 bytes with UDP in IPv6.
 fn to_ipv6_routes_of(network: [u8; 2]) -> Vec<Vec<u8>> {
     let packet = |index| {
         let mut packet = ethernet(0x86dd);

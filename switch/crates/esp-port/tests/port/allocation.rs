@@ -18,16 +18,16 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: calls the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller's promises are those of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller's promises are those of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -57,7 +57,7 @@ fn no_packet_allocates() {
         port.transmitters[0].flush();
         while port.receiver.receive(256, &mut |_, _| *came += 1) != 0 {}
     };
-    // What the engine keeps for batches is made by the first.
+    // The first round allocates what the engine keeps for batches.
     round(&mut came);
     let before = ALLOCATIONS.get();
     for _ in 0..200 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames in, frames out, and what is not.
+//! Frames through the port: answers, and drops.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +18,7 @@ struct Served {
     _directory: tempfile::TempDir,
 }
 
-/// A port whose engine has an SA.
+/// Returns a port whose engine has an SA.
 fn served(workers: usize) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let reservations = Reservations::open(directory.path()).unwrap();
@@ -29,7 +29,7 @@ fn served(workers: usize) -> Served {
     let mut poller = Poller::new().unwrap();
     poller.add(port.receiver.readiness().unwrap(), 0).unwrap();
     while !adding.is_finished() {
-        // It is readable when there is a command.
+        // The descriptor is readable when there is a command.
         let waited = poller.wait(Some(std::time::Duration::from_millis(10)));
         waited.unwrap().for_each(drop);
         assert!(take(&mut port, 8).is_empty());
@@ -42,7 +42,7 @@ fn served(workers: usize) -> Served {
     }
 }
 
-/// Up to `budget` frames from the port.
+/// Receives up to `budget` frames from the port.
 fn take(port: &mut EnginePort, budget: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     port.receiver.receive(budget, &mut |number, frame| {
@@ -90,7 +90,7 @@ fn what_finds_no_room_is_counted_and_the_rest_keeps_its_order() {
     served.port.transmitters[1].flush();
     let sent = served.counters.read().tx_packets;
     assert_eq!(sent + served.counters.read().tx_queue_full, 10_000);
-    // The other worker's queue has room all the same.
+    // The other worker's queue still has room.
     served.port.transmitters[0].push(&to_encrypt(0));
     served.port.transmitters[0].flush();
     let mut got = 0;
@@ -153,7 +153,7 @@ fn workers_send_at_once_and_nothing_is_lost_or_woken_for_in_vain() {
             break;
         }
         if frames == 0 {
-            // Without a lost wake this ends; a second is for senders that do not run.
+            // Ends unless a wake-up is lost; the second is for senders that are not scheduled.
             let second = Some(std::time::Duration::from_secs(1));
             poller.wait(second).unwrap().for_each(drop);
         }

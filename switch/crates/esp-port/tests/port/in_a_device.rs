@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program sends what asks for encryption to port 9, where the engine is, and what is encrypted to port 2.
+//! The program sends packets to be encrypted to port 9, where the engine is, and encrypted packets to port 2.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn passes(workers: usize, kind: EngineKind) {
     let router = router(workers, kind);
     let directory = tempfile::tempdir().unwrap();
     let reservations = Reservations::open(directory.path()).unwrap();
-    // By a worker that sleeps, or nothing would be answered.
+    // The worker sleeps: without a wake-up there would be no answer.
     add(&router.engine, outbound(), &reservations);
     let mut numbers = BTreeSet::new();
     for mark in 0..COUNT {

@@ -8,7 +8,7 @@ use sluice_esp_control::command::{Command, Handle, now};
 
 pub(crate) const KEY: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
-/// The SA that the shims of [`to_encrypt`] name.
+/// Returns the SA that the shims of [`to_encrypt`] name.
 pub(crate) fn outbound() -> SaSpec {
     let text = format!(
         r#"{{"direction": "out", "sa": 7, "spi": 4096, "bundle": 3, "mode": "tunnel", "algorithm": "aes-128-gcm",
@@ -17,7 +17,7 @@ pub(crate) fn outbound() -> SaSpec {
     serde_json::from_str(&text).unwrap()
 }
 
-/// A frame that asks for encryption; `mark` is in its packet.
+/// Returns a frame whose shim requests encryption; `mark` is in its packet.
 pub(crate) fn to_encrypt(mark: u32) -> Vec<u8> {
     let mut packet = vec![
         0x45, 0, 0, 60, 0, 0, 0, 0, 64, 253, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,
@@ -37,13 +37,13 @@ pub(crate) fn to_encrypt(mark: u32) -> Vec<u8> {
     shim.frame(&packet)
 }
 
-/// The sequence number of an encrypted frame.
+/// Returns the sequence number of an encrypted frame.
 pub(crate) fn sequence(frame: &[u8]) -> u32 {
     assert_eq!(frame[14], 2, "encrypted");
     u32::from_be_bytes([frame[52], frame[53], frame[54], frame[55]])
 }
 
-/// Gives the engine an SA. Waits for it, so its port has to be served meanwhile.
+/// Adds an SA to the engine. Blocks until that is done, so another thread must poll its port.
 pub(crate) fn add(engine: &Handle, spec: SaSpec, reservations: &Reservations) {
     let sa = Sa::prepare(spec, reservations, now()).unwrap();
     let added = engine.ask(|answer| Command::Add(sa, answer)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an engine logs to: lines for a file, records for the journal.
+//! Log output of an engine: lines for a file, records for the journal.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +29,7 @@ fn the_journal_gets_priorities_and_fields() {
         let journal = UnixDatagram::bind(sockets.join("socket")).unwrap();
         journal.set_read_timeout(Some(DEADLINE)).unwrap();
         let plain = command(directory, &[]);
-        // In a mount namespace of its own, whose /run is the test's.
+        // In a separate mount namespace, whose /run is the test's.
         let mut engine = Command::new("unshare")
             .args([
                 "--mount",
@@ -56,7 +56,7 @@ fn the_journal_gets_priorities_and_fields() {
             let Ok(length) = journal.recv(&mut bytes) else {
                 break;
             };
-            // Without the binary lengths that stand before values.
+            // Strips the binary lengths before values.
             let text = bytes[..length]
                 .iter()
                 .filter(|byte| matches!(byte, b'\n' | b' '..=b'~'));
@@ -77,7 +77,7 @@ fn the_journal_gets_priorities_and_fields() {
     });
 }
 
-/// A file as systemd names it in `JOURNAL_STREAM`.
+/// Returns a file's identity in the form of `JOURNAL_STREAM`.
 fn stream_of(path: &Path) -> String {
     let metadata = fs::metadata(path).unwrap();
     format!("{}:{}", metadata.dev(), metadata.ino())

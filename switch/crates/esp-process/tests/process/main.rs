@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine as a process, on a veth pair in a network namespace of its own (which ends with the test's thread). Needs
+//! The engine as a process, on a veth pair in a separate network namespace (which ends with the test's thread). Needs
 //! root, as the port does.
 
 mod keys;

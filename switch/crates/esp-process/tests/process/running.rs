@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running engine, the switch's end of its link, and what `ctl` says.
+//! A running engine, the switch's end of its link, and the output of `ctl`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// Of all keys here: nothing else has it.
+/// Common part of all keys here, which occurs nowhere else.
 pub(crate) const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
-/// Runs `test` in a namespace of its own, with a veth pair: `engine`, and `port` for the switch.
+/// Runs `test` in a separate network namespace, with a veth pair: `engine`, and `port` for the switch.
 pub(crate) fn in_namespace(test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
         // SAFETY: no pointers; affects this thread only.
@@ -44,7 +44,7 @@ pub(crate) fn in_namespace(test: impl FnOnce(&Path) + Send + 'static) {
     thread::spawn(run).join().unwrap();
 }
 
-/// Waits until it holds.
+/// Waits until `holds` returns true.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -61,7 +61,7 @@ pub(crate) struct Running {
     transmitter: BatchTransmitter,
 }
 
-/// The engine's command line, not started.
+/// Returns the engine's command, not started.
 pub(crate) fn command(directory: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-esp"));
     command
@@ -103,7 +103,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Runs `sluice-esp ctl`: whether it went well, and what it said.
+    /// Runs `sluice-esp ctl`; returns whether it succeeded, and its output.
     pub(crate) fn try_ctl(&self, words: &[&str]) -> (bool, String) {
         let socket = self.directory.join("admin.sock");
         let output = Command::new(env!("CARGO_BIN_EXE_sluice-esp"))
@@ -124,7 +124,7 @@ impl Running {
         said
     }
 
-    /// Adds SAs of a file with this mode.
+    /// Adds the SAs, from a file with this mode.
     pub(crate) fn try_add(&self, sas: &Value, mode: u32) -> (bool, String) {
         let path = self.directory.join("sas.json");
         fs::write(&path, sas.to_string()).unwrap();
@@ -141,7 +141,7 @@ impl Running {
         serde_json::from_str(&self.ctl(&["show", "--json"])).unwrap()
     }
 
-    /// Sends a packet behind a shim, and returns the frame that comes back.
+    /// Sends a packet behind a shim, and returns the answering frame.
     pub(crate) fn exchange(&mut self, task: Task, packet: &[u8]) -> Vec<u8> {
         self.send(task, packet);
         let mut answer = Vec::new();
@@ -169,14 +169,14 @@ impl Running {
         self.transmitter.flush();
     }
 
-    /// Ends it by a signal, and waits for its end.
+    /// Sends the engine a signal, and waits for its end.
     pub(crate) fn end(mut self, signal: i32) -> ExitStatus {
         // SAFETY: no pointers; the child has not been waited for.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
         self.child.wait().unwrap()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the engine has ended by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("the engine to end", || {
@@ -189,13 +189,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An outbound SA.
+/// Returns an outbound SA.
 pub(crate) fn outbound() -> Value {
     json!({
         "direction": "out", "sa": 7, "spi": 4096, "bundle": 3, "mode": "tunnel", "algorithm": "aes-128-gcm",
@@ -203,7 +203,7 @@ pub(crate) fn outbound() -> Value {
     })
 }
 
-/// An IPv4 packet.
+/// Returns an IPv4 packet.
 pub(crate) fn packet() -> Vec<u8> {
     let mut packet = vec![
         0x45, 0, 0, 60, 0, 0, 0, 0, 64, 253, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a service manager hears of an engine (sd_notify(3)).
+//! Notifications of an engine to the service manager (sd_notify(3)).
 
 use std::os::unix::net::UnixDatagram;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets, SAs that come and go, and what survives the process.
+//! Packets, SAs that are added and deleted, and state that survives the process.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use sluice_esp::shim::Task;
 
 use crate::running::*;
 
-/// The sequence number of an ESP packet in a frame.
+/// Returns the sequence number of an ESP packet in a frame.
 fn sequence(frame: &[u8]) -> u32 {
     u32::from_be_bytes([frame[52], frame[53], frame[54], frame[55]])
 }
@@ -72,7 +72,7 @@ fn a_killed_engine_never_repeats_a_sequence_number() {
             }
             assert!(!engine.end(libc::SIGKILL).success());
         }
-        // Two chunks were left out, and no more.
+        // Two chunks were skipped, and no more.
         assert!(last < 3 << 20);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! No packet allocates: neither Rust's code nor the C library's. Every allocation of the process ends in these functions.
+//! No packet allocates, neither in Rust nor in the C library. Every allocation of the process ends in these functions.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -25,15 +25,15 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-/// Takes glibc's place.
+/// Replaces glibc's malloc.
 #[unsafe(no_mangle)]
 extern "C" fn malloc(size: usize) -> *mut c_void {
     count();
-    // SAFETY: glibc's own function, under the name that it keeps for such uses.
+    // SAFETY: glibc's own function, under the name that it provides for replacements.
     unsafe { __libc_malloc(size) }
 }
 
-/// Takes glibc's place.
+/// Replaces glibc's calloc.
 #[unsafe(no_mangle)]
 extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
     count();
@@ -41,14 +41,14 @@ extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
     unsafe { __libc_calloc(number, size) }
 }
 
-/// Takes glibc's place.
+/// Replaces glibc's realloc.
 ///
 /// # Safety
 /// As realloc(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     count();
-    // SAFETY: the caller's promise is glibc's.
+    // SAFETY: the caller's promises are those of glibc's function.
     unsafe { __libc_realloc(old, size) }
 }
 
@@ -76,7 +76,7 @@ fn no_packet_allocates() {
                 let replayed = pair.receiver.process(&frame[..length], 0, &mut pair.out);
                 assert!(replayed.is_err());
             };
-            // The library's random generator is set up by its first use.
+            // The first use of the library's random generator initializes it.
             round();
             let before = ALLOCATIONS.get();
             (0..1000).for_each(|_| round());
@@ -90,7 +90,7 @@ fn no_packet_allocates() {
                     assert_eq!(batch.answers().count(), BATCH);
                 }
             };
-            // The first batch makes room for its look-ups.
+            // The first batch allocates memory for its lookups.
             batches(1);
             let before = ALLOCATIONS.get();
             batches(20);

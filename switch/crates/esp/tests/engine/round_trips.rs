@@ -38,7 +38,7 @@ proptest! {
         let mut seen = HashSet::new();
         let mut bytes = 0;
         for (inner_ipv6, payload) in &packets {
-            // Protocol 253 is for experiments: nothing renews a checksum in it.
+            // Protocol 253 is for experiments: no checksum in it is corrected.
             let packet = match (transport, outer_ipv6, *inner_ipv6) {
                 (true, true, _) => ipv6(ends.0, ends.1, 253, payload),
                 (true, false, _) => ipv4(ends.0, ends.1, 253, payload),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A pair of SAs, packets, and frames around them.
+//! A pair of SAs, packets, and their frames.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) struct Pair {
     pub(crate) reservations: Reservations,
 }
 
-/// Both ends of an SA, in JSON but for the keys.
+/// Returns the specifications of both ends of an SA, built from JSON except for the keys.
 pub(crate) fn specs(algorithm: Algorithm, mode: Mode, esn: bool) -> (SaSpec, SaSpec) {
     let name = serde_json::to_value(algorithm).unwrap();
     let mode = serde_json::to_value(mode).unwrap();
@@ -75,7 +75,7 @@ impl Pair {
         Self::new(outbound, inbound)
     }
 
-    /// What the sender makes of a packet: the ESP packet.
+    /// Returns the ESP packet that the sender makes of a packet.
     pub(crate) fn seal(&mut self, packet: &[u8]) -> Result<Vec<u8>, Drop> {
         self.seal_at(packet, 0)
     }
@@ -89,7 +89,7 @@ impl Pair {
         Ok(packet_of(&self.out[..length]))
     }
 
-    /// What the receiver makes of an ESP packet: the packet in clear.
+    /// Returns the packet in clear that the receiver makes of an ESP packet.
     pub(crate) fn open(&mut self, esp: &[u8]) -> Result<Vec<u8>, Drop> {
         let frame = to_decrypt().frame_of(esp);
         let length = self.receiver.process(&frame, 0, &mut self.out)?;
@@ -153,7 +153,7 @@ pub(crate) fn to_decrypt() -> Shim {
     }
 }
 
-/// An IPv4 packet with a right checksum.
+/// Returns an IPv4 packet with a correct checksum.
 pub(crate) fn ipv4(source: &str, destination: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let address = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
     let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 61, protocol, 0, 0];

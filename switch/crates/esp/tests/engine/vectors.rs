@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that others published. Their IVs are not this engine's, so they are opened; what it seals is held against
+//! Published test vectors. Their IVs are not this engine's, so they are only opened; sealed packets are compared with
 //! scapy (tests/scapy_peer.py).
 
 use sluice_esp::cipher::Cipher;
@@ -17,7 +17,7 @@ fn key(hex: &str) -> Key {
     Key::from_hex(hex.as_bytes()).unwrap()
 }
 
-/// Opens a vector's packet, and sees that no single bit of it can be another.
+/// Opens a vector's packet, and checks that changing any single bit makes it fail.
 fn opens(cipher: &mut Cipher, sequence: u64, packet: &[u8], clear: &[u8]) {
     let mut work = packet.to_vec();
     let range = cipher.open(sequence, &mut work).unwrap();
@@ -25,7 +25,7 @@ fn opens(cipher: &mut Cipher, sequence: u64, packet: &[u8], clear: &[u8]) {
     for bit in 0..packet.len() * 8 {
         let mut work = packet.to_vec();
         work[bit / 8] ^= 1 << (bit % 8);
-        // Without ESN the number that is authenticated is the packet's.
+        // Without ESN the authenticated number is the packet's.
         assert_eq!(
             cipher.open(sequence, &mut work),
             Err(Drop::IntegrityFailed),
@@ -34,7 +34,8 @@ fn opens(cipher: &mut Cipher, sequence: u64, packet: &[u8], clear: &[u8]) {
     }
 }
 
-/// Of draft-mcgrew-gcm-test-01, those with keys of 128 and 256 bits: key, salt and IV, AAD, clear text, ciphertext, ICV.
+/// The vectors of draft-mcgrew-gcm-test-01 with keys of 128 and 256 bits: key, salt and IV, AAD, clear text,
+/// ciphertext, ICV.
 const GCM: [[&str; 6]; 9] = [
     [
         "4c80cdefbb5d10da906ac73c3613a634",
@@ -166,7 +167,7 @@ fn chacha20_poly1305_as_rfc_7634_appendix_a_has_it() {
     opens(&mut cipher.unwrap(), 5, &packet, &clear);
 }
 
-/// RFC 3602 has packets without integrity: the ICV is computed here.
+/// The packets of RFC 3602 have no integrity: the test computes the ICV.
 #[test]
 fn aes_cbc_as_rfc_3602_case_5_has_it() {
     use aws_lc_rs::hmac;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Giving all addresses of a prefix one answer where that concerns one leaf: nearly every change of a
-//! table. What one leaf cannot take is for `update`.
+//! Assigns one answer to all addresses of a prefix, where that concerns only one leaf. Nearly every change of a table
+//! is of this kind. `update` handles the others.
 
 use super::batch::{Kernel, Place};
 use super::build::{Trees, key, last_key, segment_end};
@@ -8,7 +8,7 @@ use super::line::{Line, ways};
 use crate::Prefix;
 use crate::item::Item;
 
-/// Places for the parts of any leaf, and for two more.
+/// Capacity for the parts of any leaf, and for two more.
 const PARTS: usize = 16;
 
 /// Parts of a leaf, on the stack.
@@ -39,7 +39,7 @@ impl<I: Item> Parts<I> {
         &self.parts[..self.count]
     }
 
-    /// The index of the part that a key belongs to.
+    /// Returns the index of the part to which a key belongs.
     fn position(&self, key: u32) -> usize {
         let beginning = self.all().iter().filter(|(start, _)| *start <= key);
         beginning.count().saturating_sub(1)
@@ -50,7 +50,7 @@ impl<I: Item> Parts<I> {
         self.count += 1;
     }
 
-    /// Appends a part with an answer, unless it goes on with the one before.
+    /// Appends a part, unless the last part has the same item.
     fn go_on(&mut self, part: (u32, I)) {
         if self.all().last().is_none_or(|(_, item)| *item != part.1) {
             self.push(part);
@@ -59,8 +59,8 @@ impl<I: Item> Parts<I> {
 }
 
 impl<I: Item> Trees<I> {
-    /// Gives all addresses of a prefix an answer if these are, and stay, some but not all of one leaf's:
-    /// whether it is done. So a tree that gives one answer to all keys is neither changed nor made here.
+    /// Assigns an item to all addresses of a prefix, if they lie in one leaf that has several parts before and after.
+    /// Returns whether this was done. So this neither changes nor creates a tree with one answer for all keys.
     pub(super) fn assign(
         &mut self,
         kernel: Kernel,
@@ -83,7 +83,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// The same where the leaf is known that the prefix begins in.
+    /// As [`assign`](Self::assign), given the leaf in which the prefix begins.
     pub(super) fn assign_at(
         &mut self,
         leaf: Place,
@@ -111,7 +111,7 @@ impl<I: Item> Trees<I> {
         if last < until {
             new.go_on((last + 1, old.parts[to].1));
         }
-        // Only the first of them can be like the one before it, and equal references there are none.
+        // Merges at most the first of these. The later ones differ from each other, and no two references are equal.
         rest.iter().for_each(|part| new.go_on(*part));
         let fits = (2..=ways::<I>()).contains(&new.count);
         if fits {

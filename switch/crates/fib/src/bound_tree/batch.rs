@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-ups: one, or many at once so that their cache misses overlap.
+//! Lookups: single, or in batches so that their cache misses overlap.
 //!
-//! A chunk of addresses goes down level by level (the first two at once: those lines are in the nearest
-//! cache or the next), each line computed from the one before by a vector
-//! compare. There is no branch on what a search finds, so none to mispredict. Those few addresses that
-//! have to go on to the next segment do so together at the end.
+//! A chunk of addresses descends level by level. The first two levels are one step, because their lines are in the
+//! first or second-level cache. A vector compare in each line gives the next line. No branch depends on the result of a
+//! search, so none is mispredicted. The few addresses that continue in the next segment do so together at the end.
 
 use super::build::{SEGMENTS, Trees, key};
 use super::line::{INNER, Line, leaf};
 use crate::item::Item;
 use crate::lines::fetch;
 
-/// Addresses in flight: enough to cover the latency of a cache miss.
+/// Addresses in a chunk: enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
 
-/// Values that are asked together whether one of them is a reference.
+/// Values that are tested for references together.
 const PASSED: usize = 16;
 
-/// Which instructions to use.
+/// Instructions used for lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
-    /// What every processor of the architecture has.
+    /// Instructions that every processor of the architecture has.
     Portable,
-    /// AVX2: two compares for a line.
+    /// AVX2: two compares a line.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512: one.
+    /// AVX-512: one compare a line.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
-/// Counts the bounds of a line, among those that a mask says, that are below a key.
+/// Counts the bounds of a line that are below a key. A mask selects the words that are bounds.
 trait Count: Fn(&Line, u32, u32) -> u32 + Copy {}
 
 impl<T: Fn(&Line, u32, u32) -> u32 + Copy> Count for T {}
 
 impl Kernel {
-    /// The best one for this processor.
+    /// Returns the best kernel for this processor.
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f")
@@ -57,11 +56,11 @@ impl Kernel {
         Self::Portable
     }
 
-    /// Looks up each address; `values` is as long as `addresses`.
+    /// Looks up each address. `values` must be as long as `addresses`.
     pub(super) fn many<I: Item>(self, view: View<'_, I>, addresses: &[u128], values: &mut [u32]) {
         match self {
             Self::Portable => view.many(addresses, values, portable),
-            // SAFETY: `detect` has found the features.
+            // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::many_avx2(view, addresses, values) },
             // SAFETY: as above.
@@ -75,7 +74,7 @@ impl Kernel {
     pub(super) fn one<I: Item>(self, view: View<'_, I>, address: u128) -> u32 {
         match self {
             Self::Portable => view.one(address, portable),
-            // SAFETY: `detect` has found the features.
+            // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::one_avx2(view, address) },
             // SAFETY: as above.
@@ -84,12 +83,12 @@ impl Kernel {
         }
     }
 
-    /// Goes down to the address' leaf, the only line that is not likely to be in a cache near by.
+    /// Returns the leaf of an address: the only line of the lookup that is probably not in a near cache.
     #[inline]
     pub(super) fn leaf<I: Item>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
             Self::Portable => view.first_leaf(address, portable),
-            // SAFETY: `detect` has found the features.
+            // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::leaf_avx2(view, address) },
             // SAFETY: as above.
@@ -98,7 +97,7 @@ impl Kernel {
         }
     }
 
-    /// Goes down a tree of a segment, from its topmost line to the leaf that a key leads to.
+    /// Descends a segment's tree from its topmost line to the leaf of a key.
     #[inline]
     pub(super) fn place<I: Item>(
         self,
@@ -109,7 +108,7 @@ impl Kernel {
     ) -> Place {
         match self {
             Self::Portable => trees.place(top, height, key, portable),
-            // SAFETY: `detect` has found the features.
+            // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::place_avx2(trees, top, height, key) },
             // SAFETY: as above.
@@ -118,8 +117,8 @@ impl Kernel {
         }
     }
 
-    /// Goes down some trees of a segment at once, from their topmost lines to the leaves that a key each leads to, and
-    /// asks for these.
+    /// Descends several trees of a segment together, from their topmost lines to the leaf of a key each, and prefetches
+    /// these leaves.
     pub(super) fn places<I: Item>(
         self,
         trees: &Trees<I>,
@@ -129,7 +128,7 @@ impl Kernel {
     ) {
         match self {
             Self::Portable => trees.places(places, height, keys, portable),
-            // SAFETY: `detect` has found the features.
+            // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => unsafe { x86::places_avx2(trees, places, height, keys) },
             // SAFETY: as above.
@@ -139,7 +138,7 @@ impl Kernel {
     }
 }
 
-/// A line, and the keys that lead to it.
+/// A line, and the range of keys that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: u32,
@@ -148,7 +147,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A tree's topmost line.
+    /// Returns the place of a tree's topmost line.
     pub(super) fn of_tree(top: u32) -> Self {
         Self {
             at: top,
@@ -177,9 +176,9 @@ mod x86 {
     fn avx2(line: &Line, key: u32, mask: u32) -> u32 {
         let key = _mm256_set1_epi32(key as i32);
         let from = line.words().as_ptr().cast();
-        // SAFETY: two loads of 32 bytes each from the line's 64, aligned as it is.
+        // SAFETY: two loads of 32 bytes each from the line's 64. The line is aligned.
         let (near, far) = unsafe { (_mm256_load_si256(from), _mm256_load_si256(from.add(1))) };
-        // There is no compare of unsigned numbers.
+        // AVX2 has no unsigned compare.
         let from_key_on = |bounds| {
             let from_key_on = _mm256_cmpeq_epi32(_mm256_max_epu32(key, bounds), bounds);
             _mm256_movemask_ps(_mm256_castsi256_ps(from_key_on)) as u32
@@ -191,9 +190,9 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn avx512(line: &Line, key: u32, mask: u32) -> u32 {
         let below: u32;
-        // SAFETY: a load of the line's 64 bytes, aligned as it is, by instructions that the processor
-        // has. They are spelled out because the compiler would take the mask out of the compare and make
-        // it an instruction of its own, which costs as much as a quarter of the compare.
+        // SAFETY: a load of the line's 64 bytes, which are aligned, by instructions that the processor has. They are
+        // written as assembly because the compiler would separate the mask from the compare. The extra instruction
+        // would cost a quarter of the compare.
         unsafe {
             let bounds = _mm512_load_si512(line.words().as_ptr().cast());
             std::arch::asm!(
@@ -263,42 +262,42 @@ mod x86 {
     kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, place_avx512, places_avx512);
 }
 
-/// What look-ups need.
+/// Data that lookups read.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a, I> {
-    /// 2^16 topmost lines.
+    /// Topmost line of the tree for each value of the first 16 bits.
     pub(super) roots: &'a [u32],
     pub(super) trees: &'a Trees<I>,
 }
 
 impl<I: Item> View<'_, I> {
-    /// Where to begin with an address.
+    /// Returns the topmost line of an address' tree.
     #[inline(always)]
     fn begin(self, address: u128) -> u32 {
         // SAFETY: there are 2^16 roots.
         unsafe { *self.roots.get_unchecked((address >> 112) as usize) }
     }
 
-    /// The child of an inner line that a key leads to.
+    /// Returns the child of an inner line to which a key leads.
     #[inline(always)]
     fn child(self, at: u32, key: u32, count: impl Count) -> u32 {
-        // SAFETY: topmost lines, and the children of an inner line, of which there is one more
-        // than bounds, are lines of the pool.
+        // SAFETY: topmost lines and children of inner lines are lines of the pool. An inner line has one child more
+        // than bounds.
         let line = unsafe { self.trees.pool.lines().get_unchecked(at as usize) };
         line.first_child().wrapping_add(count(line, key, INNER))
     }
 
-    /// What a leaf has for a key.
+    /// Returns the item of a leaf for a key.
     #[inline(always)]
     fn item(self, at: u32, key: u32, count: impl Count) -> I {
-        // SAFETY: as in `child`; in a leaf, there is an item more than bounds.
+        // SAFETY: as in `child`. A leaf has one item more than bounds.
         unsafe {
             let line = self.trees.pool.lines().get_unchecked(at as usize);
             line.item(count(line, key, leaf::<I>()))
         }
     }
 
-    /// The leaf that a key leads to.
+    /// Returns the leaf to which a key leads.
     #[inline(always)]
     fn leaf(self, top: u32, height: usize, key: u32, count: impl Count) -> u32 {
         (1..height).fold(top, |at, _| self.child(at, key, count))
@@ -319,14 +318,14 @@ impl<I: Item> View<'_, I> {
         }
     }
 
-    /// The leaf of the first segment that an address leads to.
+    /// Returns an address' leaf in the first segment.
     #[inline(always)]
     fn first_leaf(self, address: u128, count: impl Count) -> *const Line {
         let key = key(address, 0);
         self.line(self.leaf(self.begin(address), self.trees.heights[0], key, count))
     }
 
-    /// Where it is read where to begin with an address.
+    /// Returns the location of an address' entry in `roots`.
     #[inline(always)]
     pub(super) fn root(self, address: u128) -> *const u32 {
         self.roots.as_ptr().wrapping_add((address >> 112) as usize)
@@ -352,9 +351,9 @@ impl<I: Item> View<'_, I> {
         }
     }
 
-    /// What the first segment says, with trees of this height, 0 for whatever it is: with a number that
-    /// the compiler knows, a way down is one run of instructions, of which the processor has
-    /// those of several addresses under way.
+    /// Looks up all addresses in the first segment, with trees of this height, or of any height if it is 0. With a
+    /// constant height, a descent is a straight run of instructions, and the processor overlaps those of several
+    /// addresses.
     #[inline(always)]
     fn all<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
         let (chunks, rest) = addresses.as_chunks::<CHUNK>();
@@ -365,14 +364,14 @@ impl<I: Item> View<'_, I> {
         self.some::<HEIGHT>(rest, found_rest, count);
     }
 
-    /// Likewise, for a chunk or less.
+    /// Looks up at most a chunk of addresses in the first segment.
     #[inline(always)]
     fn some<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
         let height = match HEIGHT {
             0 => self.trees.heights[0],
             height => height,
         };
-        // A value's place holds the number of its line meanwhile.
+        // Meanwhile, the element of a value holds the number of its line.
         together(addresses, values, |address, line| {
             *line = self.begin(address);
             for _ in 1..height.min(3) {
@@ -412,7 +411,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// The child of an inner line that a key leads to.
+    /// Returns the child of an inner line to which a key leads, and its range of keys.
     #[inline(always)]
     fn below(&self, place: Place, key: u32, count: impl Count) -> Place {
         let line = self.pool.get(place.at);
@@ -426,7 +425,7 @@ impl<I: Item> Trees<I> {
             first = line.words()[before as usize] + 1;
         }
         if INNER >> child & 1 == 1 {
-            // The bound after it; where there is none, no key is beyond what is there.
+            // Bound behind the child. A missing bound is the greatest key.
             last = last.min(line.words()[child as usize]);
         }
         Place {
@@ -437,7 +436,7 @@ impl<I: Item> Trees<I> {
     }
 }
 
-/// Does the same with each address and value, some at a time in one run of instructions.
+/// Calls `one` for each address and value, several of them in a straight run of instructions.
 #[inline(always)]
 fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)) {
     const GROUP: usize = 4;
@@ -453,19 +452,19 @@ fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)
     }
 }
 
-/// Addresses on their way through a segment after the first.
+/// Addresses that are looked up in a segment after the first.
 struct Lanes {
-    /// Which addresses.
+    /// Index of each address.
     whose: [usize; CHUNK],
     keys: [u32; CHUNK],
-    /// The line that each has come to.
+    /// Current line of each address.
     lines: [u32; CHUNK],
-    /// How many there are.
+    /// Number of lanes in use.
     count: usize,
 }
 
 impl Lanes {
-    /// None, with room for [`CHUNK`].
+    /// No lanes in use, with capacity for [`CHUNK`].
     const EMPTY: Self = Self {
         whose: [0; CHUNK],
         keys: [0; CHUNK],
@@ -473,7 +472,7 @@ impl Lanes {
         count: 0,
     };
 
-    /// Brings all lanes from the top to their leaves.
+    /// Descends all lanes from the topmost lines to their leaves.
     #[inline(always)]
     fn go_down<I: Item>(&mut self, view: View<'_, I>, height: usize, count: impl Count) {
         for level in 1..height {
@@ -487,8 +486,8 @@ impl Lanes {
         }
     }
 
-    /// Replaces values that are references as if they were answers by what the segments say that
-    /// they refer to. They are few, so those without one are passed by in groups.
+    /// Replaces values that stand for references by the results of the next segments. They are few, so groups of values
+    /// without a reference are skipped.
     #[inline(always)]
     fn go_further<I: Item>(
         &mut self,
@@ -514,7 +513,7 @@ impl Lanes {
         self.finish(view, addresses, values, count);
     }
 
-    /// Goes on with all lanes, segment by segment, until they have their answers.
+    /// Continues all lanes, segment by segment, until they have answers.
     #[inline(always)]
     fn finish<I: Item>(
         &mut self,
@@ -546,20 +545,20 @@ impl Lanes {
     }
 }
 
-/// Whether a value is a reference as if it were an answer.
+/// Returns whether a value is the result of [`Item::value`] on a reference.
 #[inline(always)]
 fn refers<I: Item>(value: u32) -> bool {
     value.wrapping_add(1) & (I::LIMIT + 2) != 0
 }
 
-/// Whether any of these is.
+/// Returns whether any of the values is such a result.
 #[inline(always)]
 fn any_refers<I: Item>(values: &[u32]) -> bool {
     let bits = values.iter().map(|value| value.wrapping_add(1));
     bits.fold(0, |all, bits| all | bits) & (I::LIMIT + 2) != 0
 }
 
-/// The item that a value has been made of as if it were an answer.
+/// Returns the item from which [`Item::value`] made a value.
 #[inline(always)]
 fn referred<I: Item>(value: u32) -> I {
     I::new(value.wrapping_add(1))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From ranges of addresses to trees.
+//! Builds trees from ranges of addresses.
 
 use super::line::{FANOUT, Line, ways};
 use super::pool::Pool;
@@ -9,37 +9,36 @@ use crate::item::Item;
 /// Segments of an address after the first 16 bits.
 pub(super) const SEGMENTS: usize = 4;
 
-/// The structure has no room for more.
+/// Error: the structure has no room for more lines or references.
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// Children that an inner line gets when it is built, of sixteen: the rest is for later.
+/// Children of an inner line when it is built, of at most sixteen. The rest is room for later changes.
 const CHILDREN: usize = 14;
 
-/// The bits of an address before a segment.
+/// Returns the number of address bits before a segment.
 pub(super) fn segment_start(segment: usize) -> u32 {
     16 + 32 * segment as u32
 }
 
-/// The bits of an address until the end of a segment.
+/// Returns the number of address bits up to the end of a segment.
 pub(super) fn segment_end(segment: usize) -> u32 {
     (segment_start(segment) + 32).min(u128::BITS)
 }
 
-/// Of an address' bits, those of a segment: 32, zero-padded.
+/// Returns the 32 bits of a segment of an address, zero-padded.
 #[inline(always)]
 pub(super) fn key(address: u128, segment: usize) -> u32 {
     address.bits(segment_start(segment), 32)
 }
 
-/// Likewise, padded with ones: the last key that means this address.
+/// Returns the bits of a segment padded with ones: the last key of this address.
 pub(super) fn last_key(address: u128, segment: usize) -> u32 {
     let padding = segment_start(segment) + 32 - segment_end(segment);
     key(address, segment) | ((1 << padding) - 1)
 }
 
-/// Appends a part that begins at `start`; one that ends where it begins disappears, and so does a
-/// bound between equal answers.
+/// Appends a part that begins at `start`. Drops an empty part before it, and merges adjacent equal answers.
 pub(super) fn push<I: Item>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     parts.pop_if(|(last, _)| *last == start);
     let same = parts.last().is_some_and(|(_, last)| *last == item);
@@ -48,18 +47,18 @@ pub(super) fn push<I: Item>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     }
 }
 
-/// A segment's part: the answer, or what the next segment says.
+/// Content of a segment's cell: an answer, or cells of the next segment.
 #[derive(Debug)]
 pub(super) enum Content<I> {
     Answer(I),
     Further(Cells<I>),
 }
 
-/// Parts of a segment in ascending order.
+/// Cells of a segment, with the key at which each begins, in ascending order.
 pub(super) type Cells<I> = Vec<(u32, Content<I>)>;
 
-/// What a segment says, given ranges of addresses that agree in what is before it. The first range
-/// begins with a key of the segment.
+/// Converts ranges of addresses to cells of a segment. The addresses agree in all bits before the segment. The first
+/// range must begin at a key of the segment, that is, all bits behind the segment are 0.
 pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     let rest = u128::BITS - segment_end(segment);
     let mut found: Cells<I> = Vec::new();
@@ -94,10 +93,10 @@ pub(super) fn cells<I: Item>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     found
 }
 
-/// How high the trees of every segment are: a leaf alone is 1.
+/// Height of all trees of each segment. A single leaf has height 1.
 pub(super) type Heights = [usize; SEGMENTS];
 
-/// Raises heights to what these cells of a segment need.
+/// Raises heights as needed for these cells of a segment.
 pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cells<I>) {
     while roomy::<I>(heights[segment]) < cells.len() {
         heights[segment] += 1;
@@ -109,26 +108,26 @@ pub(super) fn raise<I: Item>(heights: &mut Heights, segment: usize, cells: &Cell
     }
 }
 
-/// Parts that a tree of a height can hold.
+/// Returns the most parts that a tree of this height can hold.
 pub(super) fn most<I: Item>(height: usize) -> usize {
     ways::<I>() * FANOUT.pow(height as u32 - 1)
 }
 
-/// Parts that a tree of a height holds with room for some more.
+/// Returns the most parts that a tree of this height holds with spare room.
 pub(super) fn roomy<I: Item>(height: usize) -> usize {
     most::<I>(height) * 7 / 8
 }
 
-/// Parts that a tree of a height gets when it is built.
+/// Returns the number of parts that a newly built tree of this height has.
 fn typical<I: Item>(height: usize) -> usize {
     (ways::<I>() - 1) * CHILDREN.pow(height as u32 - 1)
 }
 
-/// Trees over a segment's keys, and what they share.
+/// Trees over the keys of all segments, and the lines and references they share.
 #[derive(Clone, Debug)]
 pub(super) struct Trees<I> {
     pub(super) pool: Pool,
-    /// What references mean: the topmost line of a tree over the next segment.
+    /// By reference: the topmost line of a tree over the next segment.
     pub(super) further: Vec<u32>,
     pub(super) free: Vec<u32>,
     pub(super) heights: Heights,
@@ -146,7 +145,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// A tree for cells of a segment: its topmost line.
+    /// Builds a tree for cells of a segment. Returns its topmost line.
     pub(super) fn plant(&mut self, cells: Cells<I>, segment: usize) -> Result<u32, Full> {
         let parts = self.parts(cells, segment)?;
         let height = self.heights[segment];
@@ -158,7 +157,7 @@ impl<I: Item> Trees<I> {
         Ok(top)
     }
 
-    /// Cells of a segment as a tree holds them, with trees for what the next segments say.
+    /// Converts cells of a segment to parts. Builds trees for cells of the next segment.
     pub(super) fn parts(&mut self, cells: Cells<I>, segment: usize) -> Result<Vec<(u32, I)>, Full> {
         let mut part = |(start, content): (u32, Content<I>)| {
             let item = match content {
@@ -173,7 +172,7 @@ impl<I: Item> Trees<I> {
         cells.into_iter().map(&mut part).collect()
     }
 
-    /// A reference to a tree.
+    /// Returns a new reference to a tree.
     fn refer(&mut self, top: u32) -> Result<I, Full> {
         if let Some(index) = self.free.pop() {
             self.further[index as usize] = top;
@@ -187,7 +186,7 @@ impl<I: Item> Trees<I> {
         Ok(I::reference(index))
     }
 
-    /// Writes a tree for parts, at most [`most`], into a line and lines below it.
+    /// Writes a tree for at most [`most`] parts to a line and new lines below it.
     pub(super) fn fill(&mut self, at: u32, height: usize, parts: &[(u32, I)]) -> Result<(), Full> {
         if height == 1 {
             self.pool.set(at, Line::leaf(parts));
@@ -205,7 +204,7 @@ impl<I: Item> Trees<I> {
         Ok(())
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let references = self.further.capacity() + self.free.capacity();
         self.pool.memory_bytes() + references * size_of::<u32>()

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One cache line of a tree: the bounds that split its region, and what the parts lead to.
+//! A line of a tree (a cache line): the bounds that divide its region, and the children or items of the parts.
 
 use crate::item::Item;
 
-/// Parts of an inner line.
+/// Children of an inner line.
 pub(super) const FANOUT: usize = 16;
 
-/// Which of a line's sixteen words are bounds in an inner line: all but the last.
+/// Mask of the words that are bounds in an inner line: all but the last.
 pub(super) const INNER: u32 = (1 << (FANOUT - 1)) - 1;
 
-/// Bytes.
+/// Size in bytes.
 const SIZE: usize = 64;
 
-/// Where no bound is: no key is beyond it.
+/// Word without a bound. No key exceeds it.
 const PAD: u32 = u32::MAX;
 
-/// A line. Its first words are bounds in ascending order: where each part after the first begins,
-/// less one; so the number of bounds below a key is the index of its part, and places without a
-/// bound never count. In an inner line, the last word is the number of the first child's line, and the
-/// others follow it; a leaf ends with its parts' items.
+/// A line. Its first words are bounds in ascending order: the first key of each part after the first, minus one. So the
+/// number of bounds below a key is the index of the key's part, and unused words never count. In an inner line, the
+/// last word is the number of the first child's line, and the other children follow that line. A leaf ends with the
+/// items of its parts.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; SIZE / 4]);
 
-/// Parts of a leaf: one bound less, and an item for each.
+/// Returns the most parts of a leaf. It has an item for each part and one bound less.
 pub(super) const fn ways<I: Item>() -> usize {
     (SIZE + 4) / (4 + I::SIZE)
 }
 
-/// Which of a line's words are bounds in a leaf.
+/// Returns the mask of the words that are bounds in a leaf.
 pub(super) const fn leaf<I: Item>() -> u32 {
     (1 << (ways::<I>() - 1)) - 1
 }
 
-/// The bound for a part that begins at a key other than 0.
+/// Returns the bound for a part that begins at a key other than 0.
 fn bound(start: u32) -> u32 {
     start.wrapping_sub(1)
 }
 
-/// Where the part after a bound begins.
+/// Returns the first key of the part after a bound.
 fn start(bound: u32) -> u32 {
     bound.wrapping_add(1)
 }
@@ -46,8 +46,8 @@ fn start(bound: u32) -> u32 {
 impl Line {
     pub(super) const EMPTY: Self = Self([PAD; SIZE / 4]);
 
-    /// An inner line whose children's lines begin with `first`; where the regions of the children
-    /// after the first begin, at most 15.
+    /// Creates an inner line. `first` is the line of the first child. `starts` are the first keys of the other
+    /// children, at most 15.
     pub(super) fn inner(first: u32, starts: impl Iterator<Item = u32>) -> Self {
         let mut line = Self::EMPTY;
         for (word, start) in line.0[..FANOUT - 1].iter_mut().zip(starts) {
@@ -57,7 +57,7 @@ impl Line {
         line
     }
 
-    /// A leaf of one to [`ways`] parts in ascending order; where the first begins does not matter.
+    /// Creates a leaf of one to [`ways`] parts in ascending order. The first key of the first part is ignored.
     pub(super) fn leaf<I: Item>(parts: &[(u32, I)]) -> Self {
         debug_assert!((1..=ways::<I>()).contains(&parts.len()));
         let mut line = Self::EMPTY;
@@ -70,19 +70,19 @@ impl Line {
         line
     }
 
-    /// The words.
+    /// Returns the words.
     #[inline(always)]
     pub(super) fn words(&self) -> &[u32; SIZE / 4] {
         &self.0
     }
 
-    /// An inner line's first child.
+    /// Returns the line of an inner line's first child.
     #[inline(always)]
     pub(super) fn first_child(&self) -> u32 {
         self.0[FANOUT - 1]
     }
 
-    /// Where the parts of an inner line after the first begin.
+    /// Returns the first keys of an inner line's children after the first.
     pub(super) fn inner_starts(&self) -> impl Iterator<Item = u32> + '_ {
         let bounds = self.0[..FANOUT - 1].iter();
         bounds
@@ -90,7 +90,7 @@ impl Line {
             .map(|&bound| start(bound))
     }
 
-    /// The parts of a leaf whose region begins with `first`.
+    /// Returns the parts of a leaf whose region begins with `first`.
     pub(super) fn parts<I: Item>(&self, first: u32) -> impl Iterator<Item = (u32, I)> + '_ {
         let bounds = self.0[..ways::<I>() - 1].iter();
         let bounds = bounds.take_while(|bound| **bound != PAD);
@@ -98,22 +98,22 @@ impl Line {
         starts.zip(self.items().iter().copied())
     }
 
-    /// The item of a leaf's part.
+    /// Returns the item of a leaf's part.
     ///
     /// # Safety
-    /// `part` is below [`ways`].
+    /// `part` must be below [`ways`].
     #[inline(always)]
     pub(super) unsafe fn item<I: Item>(&self, part: u32) -> I {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { *self.items().get_unchecked(part as usize) }
     }
 
-    /// The items of a leaf, those without a part included.
+    /// Returns the items of a leaf, including unused ones.
     #[inline(always)]
     fn items<I: Item>(&self) -> &[I] {
         let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
-        // SAFETY: items are numbers of two or four bytes, the line is aligned for them, and those
-        // from `first` on end where the line does.
+        // SAFETY: items are numbers of two or four bytes, the line is aligned for them, and the items from `first` on
+        // end at the end of the line.
         unsafe {
             let items = std::ptr::from_ref(self).cast::<u8>().add(first).cast();
             std::slice::from_raw_parts(items, ways::<I>())
@@ -122,7 +122,7 @@ impl Line {
 
     fn items_mut<I: Item>(&mut self) -> &mut [I] {
         let first = (SIZE / I::SIZE - ways::<I>()) * I::SIZE;
-        // SAFETY: as in `items`, and any bits are a line.
+        // SAFETY: as in `items`. Any bits are a valid line.
         unsafe {
             let items = std::ptr::from_mut(self).cast::<u8>().add(first).cast();
             std::slice::from_raw_parts_mut(items, ways::<I>())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv6 look-ups by searching bounds: [`BoundTree`].
+//! IPv6 lookups by searching bounds: [`BoundTree`].
 //!
 //! ```text
 //! address  |   16 bits   |        32 bits         |     32     |     32     |  16  |
@@ -15,23 +15,22 @@
 //!                                                   v             kind over the next segment
 //! ```
 //!
-//! The routes cut the space of addresses into ranges with one answer each. Where they begin are
-//! bounds, and those after one value of the first 16 bits make up a tree of cache lines, in the
-//! manner of a B+-tree: a line is searched with one vector compare, whose number of ones says which
-//! way to go. All trees of a segment are equally high (four lines for a full Internet table), so the
-//! addresses of a batch go down together, without a branch to mispredict; the inner lines (a
-//! fifteenth of all) stay in the second-level cache, so an address costs at most one miss, and those
-//! of a batch are under way together. Hardly any route is longer than 48 bits: what is below that
-//! takes another turn.
+//! The routes divide the address space into ranges with one answer each. The starts of ranges are bounds. The bounds
+//! for one value of the first 16 bits form a tree of cache lines, similar to a B+-tree. A line is searched with one
+//! vector compare. The number of ones in its result selects the child.
 //!
-//! That such a tree beats tries, with vector compares and batches, is what PlanB shows (Zhang, Liu,
-//! Chen, Li, Shu, Hsu, Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI
-//! 2026), with one tree of 64-bit bounds. Here the first 16 bits are an index, so that bounds have 32
-//! bits and a line has twice as many; and the tree changes in place (see `assign` and `update`).
+//! All trees of a segment have the same height (four lines for a full Internet table). So the addresses of a batch
+//! descend together, without a branch that could be mispredicted. The inner lines (a fifteenth of all) stay in the
+//! second-level cache. So an address costs at most one miss, and the misses of a batch overlap. Hardly any route is
+//! longer than 48 bits; addresses under a longer route continue in the next segment.
 //!
-//! Depends on the RIB. Promises: the answers of a search over all prefixes, whatever the order of
-//! updates; values within the limits of [`BoundTree16`] or [`BoundTree32`] and at most 2^31 lines,
-//! else an error when it is built.
+//! PlanB shows that such a tree with vector compares and batches is faster than tries (Zhang, Liu, Chen, Li, Shu, Hsu,
+//! Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI 2026). It uses one tree of 64-bit
+//! bounds. Here the first 16 bits are an index, so bounds have 32 bits and a line has twice as many. The tree is
+//! changed in place (see `assign` and `update`).
+//!
+//! Depends on the RIB. Invariant: answers are those of a search over all prefixes, whatever the order of updates.
+//! Limits: the values of [`BoundTree16`] or [`BoundTree32`], and 2^31 lines. A build beyond them fails.
 
 #![expect(
     private_bounds,
@@ -63,7 +62,7 @@ pub type BoundTree32 = BoundTree<u32>;
 /// Bits of the index into the roots.
 const ROOT_BITS: u32 = 16;
 
-/// Changes whose leaves are looked for at the same time.
+/// Changes whose leaves are located together.
 const TOGETHER: usize = 16;
 
 /// IPv6 routes as trees of cache lines; see the module.
@@ -71,13 +70,13 @@ const TOGETHER: usize = 16;
 pub struct BoundTree<I: Item> {
     /// For each value of the first 16 bits, the topmost line of its tree.
     roots: Vec<u32>,
-    /// For each answer: the tree that gives it to all keys, and by how many roots it is used.
+    /// For each answer: the tree that gives it to all keys, and the number of roots that use it.
     shared: HashMap<I, (u32, u32)>,
     trees: Trees<I>,
     kernel: Kernel,
 }
 
-/// The ranges of a prefix' addresses with their answers, in ascending order.
+/// Returns the ranges of a prefix' addresses with their answers, in ascending order.
 fn ranges<I: Item>(rib: &Rib<u128>, prefix: Prefix<u128>) -> Result<Vec<(u128, I)>, BuildError> {
     let mut ranges = Vec::new();
     let mut largest = 0;
@@ -95,19 +94,19 @@ fn ranges<I: Item>(rib: &Rib<u128>, prefix: Prefix<u128>) -> Result<Vec<(u128, I
     Ok(ranges)
 }
 
-/// The first 16 bits of an address.
+/// Returns the first 16 bits of an address.
 fn root_of(address: u128) -> u16 {
     (address >> (128 - ROOT_BITS)) as u16
 }
 
-/// Some values of the first 16 bits, and the ranges after each of them: one for all where it has no
-/// end among them.
+/// Consecutive values of the first 16 bits, and the ranges of each. There is more than one value only if a single range
+/// covers all of them.
 struct Stretch<I> {
     roots: RangeInclusive<u16>,
     ranges: Vec<(u128, I)>,
 }
 
-/// Values of the first 16 bits in stretches, given ranges that begin where the first value does.
+/// Divides values of the first 16 bits into stretches. The first range begins where the first value does.
 fn stretches<I: Item>(
     roots: RangeInclusive<u16>,
     ranges: &[(u128, I)],
@@ -127,7 +126,7 @@ fn stretches<I: Item>(
             next += 1;
             own.push(ranges[next]);
         }
-        // One range lasts until before the root where the next begins.
+        // One range covers all roots before the one in which the next range begins.
         let after = ranges
             .get(next + 1)
             .map(|(start, _)| u32::from(root_of(*start)));
@@ -156,7 +155,7 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
-    /// A tree for each root of a stretch, perhaps one that others use, too.
+    /// Returns the tree for the roots of a stretch. It may be a shared one.
     fn root(&mut self, stretch: &Stretch<I>) -> Result<u32, Full> {
         if let [(_, item)] = stretch.ranges[..] {
             return self.share(item, stretch.roots.len() as u32);
@@ -164,7 +163,7 @@ impl<I: Item> BoundTree<I> {
         self.trees.plant(build::cells(&stretch.ranges, 0), 0)
     }
 
-    /// The tree that gives one answer to all keys, for so many users more.
+    /// Returns the tree that gives one answer to all keys, and counts `more` users.
     fn share(&mut self, item: I, more: u32) -> Result<u32, Full> {
         if let Some((top, users)) = self.shared.get_mut(&item) {
             *users += more;
@@ -175,7 +174,7 @@ impl<I: Item> BoundTree<I> {
         Ok(top)
     }
 
-    /// The answer of a root whose tree others may use.
+    /// Returns the answer of a root that uses a shared tree.
     fn shared_answer(&self, root: u16) -> Option<I> {
         let top = self.roots[usize::from(root)];
         let item = self.trees.single(top, 0)?;
@@ -183,7 +182,7 @@ impl<I: Item> BoundTree<I> {
         shared.is_some_and(|(tree, _)| *tree == top).then_some(item)
     }
 
-    /// Gives a root another tree.
+    /// Replaces the tree of a root.
     fn replace(&mut self, root: u16, top: u32) {
         let shared = self.shared_answer(root);
         let old = std::mem::replace(&mut self.roots[usize::from(root)], top);
@@ -199,16 +198,17 @@ impl<I: Item> BoundTree<I> {
         }
     }
 
-    /// What a change makes the answer of all of its prefix' addresses, if that is known and a tree can give it.
+    /// Returns the item for a change's uniform answer, if it is known, fits, and the prefix is longer than the root
+    /// index.
     fn item(change: Change<u128>) -> Option<I> {
         let value = change.answer()?;
         let fits = value <= I::LIMIT || value == NONE;
-        // One more than the value is the answer, and 0 is that of no route.
+        // The answer is the value plus one; 0 is that of no route.
         let item = || I::new(value.wrapping_add(1));
         (fits && change.prefix().length() > ROOT_BITS).then(item)
     }
 
-    /// The leaves of the first segment that some changes are about: [`TOGETHER`] of them at most.
+    /// Returns the first-segment leaves of at most [`TOGETHER`] changes.
     fn places(&self, changes: &[Change<u128>]) -> [Place; TOGETHER] {
         let mut places = [Place::of_tree(0); TOGETHER];
         let mut keys = [0; TOGETHER];
@@ -224,7 +224,7 @@ impl<I: Item> BoundTree<I> {
         places
     }
 
-    /// Makes a change that is about the leaf at this place and no other: whether it is done.
+    /// Applies a change that concerns only the leaf at this place. Returns whether this was done.
     fn assign_at(&mut self, change: Change<u128>, place: Place) -> bool {
         let prefix = change.prefix();
         let Some(item) = Self::item(change) else {
@@ -233,7 +233,7 @@ impl<I: Item> BoundTree<I> {
         prefix.length() <= build::segment_end(0) && self.trees.assign_at(place, 0, prefix, item)
     }
 
-    /// Brings what is under `prefix` in line with the RIB.
+    /// Updates everything under `prefix` from the RIB.
     fn update(&mut self, prefix: Prefix<u128>, rib: &Rib<u128>) -> Result<(), BuildError> {
         let root = root_of(prefix.address());
         if prefix.length() > ROOT_BITS && self.shared_answer(root).is_none() {
@@ -325,12 +325,12 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
         let first = later.next();
         let mut next = first.map(|changes| (changes, self.places(changes)));
         while let Some((changes, places)) = next {
-            // The leaves of those come while these are changed.
+            // Prefetches the leaves of the next changes while these are applied.
             next = later.next().map(|later| (later, self.places(later)));
             let mut stays = true;
             for (change, place) in changes.iter().zip(places) {
                 if !(stays && self.assign_at(*change, place)) {
-                    // Lines may be others afterwards.
+                    // This may have moved lines.
                     self.follow(*change, rib)?;
                     stays = false;
                 }

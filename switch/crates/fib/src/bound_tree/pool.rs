@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lines of all trees: runs of one to sixteen of them, given out and taken back.
+//! Allocator for the lines of all trees, in runs of one to sixteen.
 
 use sluice_pages::Items;
 
 use super::build::Full;
 use super::line::{FANOUT, Line};
 
-/// A growing store of lines, with a list of free runs for each length.
+/// Growing vector of lines, with a free list for each length of run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
     lines: Items<Line>,
@@ -14,10 +14,10 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Lines that can be numbered.
+    /// Most lines: indices must fit.
     const MOST: usize = 1 << 31;
 
-    /// The lines, those not in use included.
+    /// Returns all lines, including those not in use.
     #[inline(always)]
     pub(super) fn lines(&self) -> &[Line] {
         &self.lines
@@ -31,7 +31,7 @@ impl Pool {
         self.lines[index as usize] = line;
     }
 
-    /// Takes a run of lines, which are whatever they were: the caller sets all of them.
+    /// Allocates a run of lines. Their contents are unspecified, so the caller must set all of them.
     pub(super) fn take(&mut self, count: usize) -> Result<u32, Full> {
         if let Some(first) = self.free[count - 1].pop() {
             return Ok(first);
@@ -41,24 +41,24 @@ impl Pool {
             return Err(Full);
         }
         if end > self.lines.capacity() {
-            // An eighth in advance: look-ups gain nothing from what is not used.
+            // Grows by an eighth. More would only be unused memory.
             self.lines.reserve(first + (first / 8).max(count));
         }
         self.lines.resize(end, Line::EMPTY);
         Ok(first as u32)
     }
 
-    /// Gives a run back.
+    /// Frees a run.
     pub(super) fn give(&mut self, first: u32, count: usize) {
         self.free[count - 1].push(first);
     }
 
-    /// Gives back spare capacity of the store.
+    /// Releases unused capacity.
     pub(super) fn shrink(&mut self) {
         self.lines.shrink();
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let runs: usize = self.free.iter().map(Vec::capacity).sum();
         self.lines.memory_bytes() + runs * size_of::<u32>()
@@ -67,7 +67,7 @@ impl Pool {
 
 #[cfg(test)]
 impl Pool {
-    /// How many lines are in use.
+    /// Returns the number of lines in use.
     pub(super) fn used(&self) -> usize {
         let free = self.free.iter().enumerate();
         let free: usize = free.map(|(class, runs)| (class + 1) * runs.len()).sum();

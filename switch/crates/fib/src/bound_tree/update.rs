@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Following the RIB: a change of one route rewrites one leaf, most of the time.
+//! Updates trees from the RIB. A change of one route usually rewrites one leaf.
 //!
-//! The parts of a leaf that lie under the changed prefix are replaced. If there are too many for the
-//! leaf, what is below its parent is built anew, which has room for some more; then below the
-//! parent's parent, and so on.
+//! The parts of a leaf under the changed prefix are replaced. If they no longer fit, everything below the leaf's parent
+//! is rebuilt, if that has spare room; otherwise everything below the parent's parent, and so on.
 
 use super::build::{Full, Trees, cells, key, last_key, most, push, roomy, segment_end};
 use super::line::{FANOUT, Line, ways};
 use crate::Prefix;
 use crate::item::Item;
 
-/// Keys from the first to the last.
+/// A range of keys, both ends included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) first: u32,
@@ -24,7 +23,7 @@ impl Span {
         last: u32::MAX,
     };
 
-    /// What two spans that meet share.
+    /// Returns the intersection of two overlapping spans.
     fn and(self, other: Self) -> Self {
         Self {
             first: self.first.max(other.first),
@@ -33,17 +32,17 @@ impl Span {
     }
 }
 
-/// A line and its place in a tree.
+/// A line and its position in a tree.
 #[derive(Clone, Copy)]
 struct Node {
     at: u32,
     height: usize,
-    /// The keys that lead to it.
+    /// Keys that lead to the line.
     region: Span,
 }
 
 impl Node {
-    /// The child nodes that keys of a span lead to.
+    /// Returns the children to which keys of a span lead.
     fn children(self, line: &Line, span: Span) -> impl Iterator<Item = Self> + use<> {
         let mut starts = [self.region.first; FANOUT];
         let mut count = 1;
@@ -70,11 +69,11 @@ impl Node {
     }
 }
 
-/// A node has not got enough room.
+/// Error: a node has too little room.
 struct Overflow;
 
-/// Parts with those within a span replaced. The first of the new ones begins at or before the span;
-/// `region` is what the old ones cover.
+/// Returns the parts `old`, which cover `region`, with those within `span` replaced by `new`. The first of the new
+/// parts begins at or before the span.
 fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)]) -> Vec<(u32, I)> {
     let span = span.and(region);
     let mut parts = Vec::with_capacity(old.len() + 2);
@@ -100,8 +99,8 @@ fn splice<I: Item>(old: &[(u32, I)], region: Span, span: Span, new: &[(u32, I)])
 }
 
 impl<I: Item> Trees<I> {
-    /// Brings a tree over a segment in line with the ranges of a prefix, whose first bits are those
-    /// that have led to the tree.
+    /// Updates a tree over a segment to the ranges of a prefix. The prefix' bits before the segment are those that led
+    /// to the tree.
     pub(super) fn update(
         &mut self,
         top: u32,
@@ -122,7 +121,7 @@ impl<I: Item> Trees<I> {
             }
             return Ok(());
         }
-        // What was one answer until now becomes a tree, unless nothing has changed.
+        // The answer of the whole cell becomes a tree, unless nothing has changed.
         let mut whole = vec![(cell.address(), item)];
         whole.pop_if(|(start, _)| *start == prefix.address());
         whole.extend_from_slice(ranges);
@@ -133,7 +132,8 @@ impl<I: Item> Trees<I> {
         self.replace(top, segment, cell, &whole)
     }
 
-    /// Replaces what a tree over a segment says about a prefix that does not end after the segment.
+    /// Replaces the parts of a tree over a segment under a prefix. The prefix must not be longer than the segment's
+    /// end.
     fn replace(
         &mut self,
         top: u32,
@@ -166,7 +166,7 @@ impl<I: Item> Trees<I> {
         Ok(())
     }
 
-    /// Replaces a span's parts below a node.
+    /// Replaces the parts of a span below a node.
     fn rewrite(&mut self, node: Node, span: Span, new: &[(u32, I)]) -> Result<(), Overflow> {
         let line = *self.pool.get(node.at);
         if node.height == 1 {
@@ -187,7 +187,7 @@ impl<I: Item> Trees<I> {
         Ok(())
     }
 
-    /// Builds what is below a node anew, with a span's parts replaced, if there are at most `limit`.
+    /// Rebuilds everything below a node with the parts of a span replaced, if the result has at most `limit` parts.
     fn refill(
         &mut self,
         node: Node,
@@ -205,7 +205,7 @@ impl<I: Item> Trees<I> {
         Ok(Ok(()))
     }
 
-    /// All parts below a line whose region begins with `first`.
+    /// Returns all parts below a line whose region begins with `first`.
     pub(super) fn collect(&self, at: u32, height: usize, first: u32) -> Vec<(u32, I)> {
         let mut parts = Vec::new();
         let region = Span {
@@ -222,7 +222,7 @@ impl<I: Item> Trees<I> {
         parts
     }
 
-    /// The references in a span.
+    /// Collects the references whose parts begin in a span.
     fn references(&self, node: Node, span: Span, found: &mut Vec<u32>) {
         self.visit(node, span, &mut |start, item| {
             if (span.first..=span.last).contains(&start) {
@@ -231,7 +231,7 @@ impl<I: Item> Trees<I> {
         });
     }
 
-    /// Visits the parts of all leaves that keys of a span lead to.
+    /// Visits the parts of all leaves to which keys of a span lead.
     fn visit(&self, node: Node, span: Span, visit: &mut impl FnMut(u32, I)) {
         let line = self.pool.get(node.at);
         if node.height == 1 {
@@ -244,7 +244,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// The item of a key.
+    /// Returns the item of a key.
     fn find(&self, top: u32, segment: usize, key: u32) -> I {
         let mut found = I::answer(None);
         let node = Node {
@@ -264,7 +264,7 @@ impl<I: Item> Trees<I> {
         found
     }
 
-    /// The answer of a tree that gives a single one to all keys: soon found out where it does not.
+    /// Returns the answer of a tree that gives it to all keys. Stops at the first item that differs.
     pub(super) fn single(&self, top: u32, segment: usize) -> Option<I> {
         let mut first = None;
         let same = self.all(top, self.heights[segment], &mut |item: I| {
@@ -273,7 +273,7 @@ impl<I: Item> Trees<I> {
         first.filter(|_| same)
     }
 
-    /// Whether all items below a line are as asked for; none after the first that is not is looked at.
+    /// Returns whether `wanted` holds for all items below a line. Stops at the first for which it does not.
     fn all(&self, at: u32, height: usize, wanted: &mut impl FnMut(I) -> bool) -> bool {
         let line = self.pool.get(at);
         if height == 1 {
@@ -285,7 +285,7 @@ impl<I: Item> Trees<I> {
             .all(|child| self.all(line.first_child() + child, height - 1, wanted))
     }
 
-    /// Gives back a tree, and those that it refers to.
+    /// Frees a tree, and all trees to which it refers.
     pub(super) fn release(&mut self, top: u32, segment: usize) {
         let mut references = Vec::new();
         let node = Node {
@@ -302,7 +302,7 @@ impl<I: Item> Trees<I> {
         self.pool.give(top, 1);
     }
 
-    /// Gives back the lines below a line.
+    /// Frees the lines below a line.
     fn clear(&mut self, at: u32, height: usize) {
         if height == 1 {
             return;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Storage of chunks, and look-ups in them.
+//! Storage of chunks, and lookups in them.
 //!
-//! A chunk answers for 256 positions (the next eight bits of an address). It lies at a multiple of
-//! eight bytes:
+//! A chunk answers for 256 positions (the next eight bits of an address). It is aligned to eight bytes:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 0 to 31 | four words, a bit for each position that starts a run; never position 0 |
+//! | 0 to 31 | four words with a bit for each position that starts a run; never position 0 |
 //! | 32 to 35 | for each word, the number of bits in the words before it |
 //! | 36 on | an item for each run, one more than there are bits |
 //!
-//! Which run a position lies in is thus a count of bits, and no look-up compares or branches.
-//! Places are handed out in units of eight bytes, from lists of free places of each size, so that the
-//! first three words lie in one cache line. That the counts do, too, would cost a twentieth more memory:
-//! where they are in the next line, the items are there as well.
+//! So the run of a position is found by counting bits, without a comparison or branch. Memory is allocated in units of
+//! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. To keep the
+//! counts in the same line would cost a twentieth more memory, for little: where the counts are in the next line, the
+//! items are there as well.
 
 use sluice_pages::Items;
 
@@ -21,20 +20,20 @@ use super::runs::{POSITIONS, Runs};
 use crate::item::Item;
 use crate::lines::Lines;
 
-/// Bytes of a unit.
+/// Bytes in a unit.
 const UNIT: usize = 8;
 
-/// Where the counts and the items are.
+/// Offsets of the counts and the items.
 const COUNTS: usize = 32;
 const ITEMS: usize = 36;
 
-/// The most units a chunk can take: 256 items of four bytes.
+/// Most units of a chunk: 256 items of four bytes.
 const LARGEST: usize = (ITEMS + 256 * 4).div_ceil(UNIT);
 
-/// The fewest: one or two items.
+/// Fewest units of a chunk: one or two items.
 const SMALLEST: usize = (ITEMS + 1).div_ceil(UNIT);
 
-/// Units of a cache line, and of the words that lie in one.
+/// Units in a cache line, and the words that must be in one line.
 const LINE: usize = 64 / UNIT;
 const WORDS: usize = 3;
 
@@ -43,19 +42,19 @@ const WORDS: usize = 3;
 #[repr(C, align(64))]
 struct Line([u64; LINE]);
 
-/// See the module.
+/// Storage of chunks; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
-    /// Every chunk that was given out by `store` and not yet released is laid out as above, inside.
+    /// Invariant: every chunk that `store` returned and that has not been released is inside, in the layout above.
     lines: Items<Line>,
-    /// Units that have been given out, free ones among them.
+    /// Units that have been allocated at any time, including free ones.
     used: usize,
     free: Vec<Vec<u32>>,
     free_units: usize,
     item: std::marker::PhantomData<I>,
 }
 
-/// Units of a chunk of `runs` runs.
+/// Returns the units of a chunk of `runs` runs.
 fn units_of<I: Item>(runs: usize) -> usize {
     (ITEMS + runs * I::SIZE).div_ceil(UNIT)
 }
@@ -73,7 +72,7 @@ impl<I: Item> Chunks<I> {
 
     fn units(&self) -> &[u64] {
         let (start, len) = (self.lines.as_ptr(), self.lines.len() * LINE);
-        // SAFETY: a line is nothing but its units.
+        // SAFETY: a line consists of its units only.
         unsafe { std::slice::from_raw_parts(start.cast(), len) }
     }
 
@@ -89,7 +88,7 @@ impl<I: Item> Chunks<I> {
         if let Some(at) = size.and_then(|size| self.take(size, units)) {
             return at;
         }
-        // Not across the end of a line: the first words.
+        // The first words must not cross the end of a line.
         let mut at = self.used;
         let in_line = at % LINE;
         if in_line + WORDS > LINE {
@@ -98,7 +97,7 @@ impl<I: Item> Chunks<I> {
         self.used = at + units;
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
-            // Doubling would waste as much as the structure saves.
+            // Doubling would waste as much memory as the structure saves.
             self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
@@ -106,8 +105,8 @@ impl<I: Item> Chunks<I> {
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
     }
 
-    /// Sizes of free places that can be divided: what is left must be of use, and a chunk's first
-    /// words must not go across the end of a line there.
+    /// Returns sizes of free places that can be split. The remainder must be large enough for a chunk, and a chunk's
+    /// first words must not cross the end of a line there.
     fn larger(&self, units: usize) -> impl Iterator<Item = usize> {
         (units + SMALLEST..=LARGEST).filter(move |size| {
             let last = self.free[*size].last();
@@ -115,7 +114,7 @@ impl<I: Item> Chunks<I> {
         })
     }
 
-    /// A free place of a size, of which so many units are used.
+    /// Allocates units from a free place of a size. The remainder stays free.
     fn take(&mut self, size: usize, units: usize) -> Option<u32> {
         let at = self.free[size].pop()?;
         if size > units {
@@ -130,14 +129,14 @@ impl<I: Item> Chunks<I> {
         self.free_units += units;
     }
 
-    /// Stores runs; the chunk's place is given out until it is released.
+    /// Stores runs. Returns the chunk's place, which stays valid until it is released.
     pub(super) fn store(&mut self, runs: &Runs<I>) -> u32 {
         let at = self.allocate(units_of::<I>(runs.items.len()));
         self.write(at, runs);
         at
     }
 
-    /// Stores runs in the place of a chunk, or in another if they do not fit there.
+    /// Replaces a chunk's runs. Returns its place, which is a new one if they do not fit the old one.
     pub(super) fn store_again(&mut self, old: u32, runs: &Runs<I>) -> u32 {
         let had = units_of::<I>(self.run_count(old));
         if had == units_of::<I>(runs.items.len()) {
@@ -161,24 +160,23 @@ impl<I: Item> Chunks<I> {
             *count = before as u8;
             before += starts.count_ones();
         }
-        // The other half belongs to the items.
+        // The other half of this unit belongs to the items.
         units[4] = u64::from_ne_bytes(counts);
         self.items_mut(at, runs.items.len())
             .copy_from_slice(&runs.items);
     }
 
-    /// The first byte of a chunk's items, of which there are `count`.
+    /// Returns the offset of a chunk's first item, in bytes. Checks that `count` items are inside the lines.
     fn first_item(&self, at: u32, count: usize) -> usize {
         let first = at as usize * UNIT + ITEMS;
         assert!(first + count * I::SIZE <= self.lines.len() * size_of::<Line>());
         first
     }
 
-    /// The `count` items of a chunk.
+    /// Returns the `count` items of a chunk.
     fn items(&self, at: u32, count: usize) -> &[I] {
         let first = self.first_item(at, count);
-        // SAFETY: they lie inside the lines, are aligned to their size from byte 36 on, and any bits
-        // are an item.
+        // SAFETY: they lie inside the lines, are aligned to their size from byte 36 on, and any bits are a valid item.
         unsafe { std::slice::from_raw_parts(self.base().add(first).cast(), count) }
     }
 
@@ -196,7 +194,7 @@ impl<I: Item> Chunks<I> {
         1 + words.iter().map(|word| word.count_ones()).sum::<u32>() as usize
     }
 
-    /// Takes a chunk apart.
+    /// Reads a chunk's runs.
     pub(super) fn load(&self, at: u32, runs: &mut Runs<I>) {
         let at = at as usize;
         runs.starts.copy_from_slice(&self.units()[at..at + 4]);
@@ -205,8 +203,8 @@ impl<I: Item> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
-    /// Gives the positions from `from` up to but not including `to` another item where they are a run already
-    /// and stay one, and what they have is an answer: whether it is done.
+    /// Replaces the answer of positions `from..to`, if they are exactly one run and stay one, and hold an answer.
+    /// Returns whether this was done.
     pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
         let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
         let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;
@@ -233,12 +231,12 @@ impl<I: Item> Chunks<I> {
         true
     }
 
-    /// The item of a chunk that has one run.
+    /// Returns the item of a chunk that has only one run.
     pub(super) fn only_item(&self, at: u32) -> Option<I> {
         (self.run_count(at) == 1).then(|| self.items(at, 1)[0])
     }
 
-    /// Room for what is stored here and no more.
+    /// Returns an empty store with capacity for the chunks in use here.
     pub(super) fn emptied(&self) -> Self {
         let mut empty = Self::new();
         empty
@@ -247,13 +245,13 @@ impl<I: Item> Chunks<I> {
         empty
     }
 
-    /// Asks for the memory of a chunk, or for what a small one has.
+    /// Prefetches a chunk: all lines of a small one, else the first ones.
     pub(super) fn ask(&self, at: u32) {
         let first = self.base().wrapping_add(at as usize * UNIT);
         Lines::from(first, 3).fetch();
     }
 
-    /// Stores a chunk of another store; returns where it is here.
+    /// Copies a chunk from another store. Returns its place here.
     pub(super) fn store_copy(&mut self, other: &Self, at: u32) -> u32 {
         let units = units_of::<I>(other.run_count(at));
         let to = self.allocate(units);
@@ -262,13 +260,13 @@ impl<I: Item> Chunks<I> {
         to
     }
 
-    /// Bytes.
+    /// Returns the bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         let lists: usize = self.free.iter().map(|list| list.capacity() * 4).sum();
         self.lines.memory_bytes() + lists + self.free.capacity() * size_of::<Vec<u32>>()
     }
 
-    /// Whether more than a quarter of a large store is free places.
+    /// Returns whether more than a quarter of a large store is free.
     pub(super) fn is_full_of_holes(&self) -> bool {
         self.free_units * UNIT > self.lines.memory_bytes() / 4 + (1 << 16)
     }
@@ -277,32 +275,32 @@ impl<I: Item> Chunks<I> {
         self.lines.shrink();
     }
 
-    /// The first byte, for the functions below.
+    /// Returns the first byte, for [`chunk`].
     #[inline(always)]
     pub(super) fn base(&self) -> *const u8 {
         self.lines.as_ptr().cast()
     }
 }
 
-/// The address of a chunk.
+/// Returns the address of a chunk.
 ///
 /// # Safety
-/// `base` is what [`Chunks::base`] gave, and the chunk has been given out and not released since.
+/// `base` must come from [`Chunks::base`], and the chunk must be allocated.
 #[inline(always)]
 pub(super) unsafe fn chunk(base: *const u8, at: u32) -> *const u8 {
-    // SAFETY: chunks lie inside the vector that `base` is the start of.
+    // SAFETY: chunks lie inside the vector that begins at `base`.
     unsafe { base.add(at as usize * UNIT) }
 }
 
-/// The address of the item for `position` (below 256).
+/// Returns the address of the item for `position` (below 256).
 ///
 /// # Safety
-/// `chunk` is what [`chunk`] gave, and the chunk has not been changed or released since.
+/// `chunk` must come from [`chunk`], and must not have been changed or released since.
 #[inline(always)]
 pub(super) unsafe fn item_address<I: Item>(chunk: *const u8, position: u32) -> *const I {
     let word = (position / 64) as usize;
-    // SAFETY: by the layout: `word` is below 4, the words are aligned as the units are, and the
-    // position's run is one of the chunk's, whose items are aligned to their size from byte 36 on.
+    // SAFETY: by the layout: `word` is below 4, the words are aligned as units are, and the position's run is one of
+    // the chunk's, whose items are aligned to their size from byte 36 on.
     unsafe {
         let starts = chunk.cast::<u64>().add(word).read();
         let before = chunk.add(COUNTS + word).read();

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Look-ups: one body, compiled for what the processor may have (a bit count is one instruction or
-//! a dozen), chosen when it runs; so all give the same answers.
+//! Lookups. One function body is compiled for several sets of processor extensions (a bit count is one instruction or a
+//! dozen). The best one is selected at run time, so all give the same answers.
 
 use super::Rank;
 use super::chunks::{chunk, item_address};
 use crate::item::Item;
 use crate::lines::{Lines, fetch};
 
-/// Look-ups that are under way together, so that their loads overlap.
+/// Lookups whose loads overlap.
 const LANES: usize = 32;
 
-/// Lines of a chunk that are asked for before it is known in which of them an item is: nearly always one of these.
+/// Lines of a chunk to prefetch before the item's line is known. It is nearly always one of these.
 const LINES: usize = 3;
 
-/// What a look-up needs.
+/// Data that a lookup reads.
 struct View<'a, I: Item> {
     rank: &'a Rank<I>,
     direct: &'a [u32],
@@ -32,8 +32,8 @@ impl<'a, I: Item> View<'a, I> {
 
     #[inline(always)]
     fn first_chunk(&self, address: u32) -> *const u8 {
-        // SAFETY: there is a place for each of the 2^16 blocks, and the chunk there was given out;
-        // it stays while the structure is borrowed.
+        // SAFETY: there is a place for each of the 2^16 blocks, and its chunk is allocated. The chunk stays while the
+        // structure is borrowed.
         unsafe {
             let at = *self.direct.get_unchecked((address >> 16) as usize);
             chunk(self.base, at)
@@ -51,10 +51,10 @@ impl<'a, I: Item> View<'a, I> {
     #[inline(always)]
     fn lookup(&self, address: u32) -> u32 {
         let chunk = self.first_chunk(address);
-        // The item is often in one of the next lines.
+        // The item is often in one of the next two lines.
         fetch(chunk.wrapping_add(64));
         fetch(chunk.wrapping_add(128));
-        // SAFETY: `first_chunk` gave a chunk.
+        // SAFETY: `first_chunk` returned a chunk.
         let item: I = unsafe { *item_address(chunk, address >> 8 & 0xff) };
         self.resolve(item, address)
     }
@@ -80,13 +80,13 @@ impl<'a, I: Item> View<'a, I> {
         }
         let mut items = [std::ptr::null::<I>(); LANES];
         for lane in 0..LANES {
-            // SAFETY: `first_chunk` gave a chunk.
+            // SAFETY: `first_chunk` returned a chunk.
             items[lane] = unsafe { item_address(chunks[lane], addresses[lane] >> 8 & 0xff) };
             fetch(items[lane]);
         }
         let mut references = false;
         for lane in 0..LANES {
-            // SAFETY: `item_address` gave the address of an item.
+            // SAFETY: `item_address` returned the address of an item.
             let item = unsafe { *items[lane] };
             references |= item.part().is_some();
             values[lane] = item.value();
@@ -100,12 +100,12 @@ impl<'a, I: Item> View<'a, I> {
     }
 }
 
-/// What the second level says, where all is answers. Apart, so that other look-ups need no registers for it.
+/// Looks up an address in a second-level chunk, which holds only answers. Separate, so that other lookups need no
+/// registers for it.
 #[cold]
 #[inline(never)]
 fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
-    // SAFETY: a reference that is in a chunk has a chunk of the second level, which holds
-    // answers only.
+    // SAFETY: a reference in a chunk has a second-level chunk, which holds only answers.
     let item: I = unsafe {
         let place = *rank.second.places.get_unchecked(index as usize);
         *item_address(chunk(rank.chunks.base(), place), address & 0xff)
@@ -113,7 +113,7 @@ fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
     item.value()
 }
 
-/// Whether the processor has what the faster forms are compiled for.
+/// Returns whether the processor has the extensions that the faster functions are compiled for.
 pub(super) fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2")
@@ -141,14 +141,14 @@ mod wide {
     }
 }
 
-/// Where the place of an address's chunk is.
+/// Returns the line that holds the place of an address' chunk.
 #[inline]
 pub(super) fn way<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
     let places = rank.direct.as_ptr();
     Lines::of(places.wrapping_add((address >> 16) as usize))
 }
 
-/// The lines of an address's chunk that its item is most likely in.
+/// Returns the lines of an address' chunk that most likely contain its item.
 #[inline]
 pub(super) fn lines<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
     Lines::from(View::of(rank).first_chunk(address), LINES)
@@ -158,7 +158,7 @@ pub(super) fn lines<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
 pub(super) fn lookup<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
-        // SAFETY: `detect` has found what the function is compiled for.
+        // SAFETY: `detect` found the extensions that the function is compiled for.
         return unsafe { wide::lookup(rank, address) };
     }
     lookup_portably(rank, address)
@@ -172,7 +172,7 @@ fn lookup_portably<I: Item>(rank: &Rank<I>, address: u32) -> u32 {
 pub(super) fn lookup_batch<I: Item>(rank: &Rank<I>, addresses: &[u32], values: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
     if rank.wide {
-        // SAFETY: `detect` has found what the function is compiled for.
+        // SAFETY: `detect` found the extensions that the function is compiled for.
         return unsafe { wide::lookup_batch(rank, addresses, values) };
     }
     View::of(rank).lookup_batch(addresses, values);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! IPv4 look-up by counting bits: sixteen bits of the address index a table of *chunks*; in a chunk
-//! the next eight bits find their run of equal answers by the number of run starts before them.
+//! IPv4 lookups by counting bits. Sixteen bits of the address index a table of *chunks*. In a chunk, the next eight
+//! bits select a run of equal answers: its index is the number of run starts before them.
 //!
-//! Ranges instead of prefixes are DXR's idea (Zec, Rizzo, Mikuc: "DXR: towards a billion routing
-//! lookups per second in software", SIGCOMM CCR 2012); counting bits in the place of DXR's binary
-//! search makes a look-up three loads in a row without a branch, whatever the table. Prefixes
-//! longer than 24 bits have chunks of a second level. Chunks of one run are shared.
+//! To store ranges instead of prefixes is the idea of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion routing lookups
+//! per second in software", SIGCOMM CCR 2012). Counting bits instead of DXR's binary search makes a lookup three
+//! dependent loads without a branch, whatever the table. Prefixes longer than 24 bits have second-level chunks. Chunks
+//! of one run are shared.
 //!
-//! Two widths: [`Rank16`] holds values up to 32,766 and is the smaller; [`Rank32`] holds values up
-//! to 2³¹ − 2. Size: 256 KiB, and for each /16 with more than one answer 36 bytes and one item a
-//! run, rounded to eight.
+//! Two widths: [`Rank16`] holds values up to 32,766 and is the smaller; [`Rank32`] holds values up to 2³¹ − 2. Size:
+//! 256 KiB, plus 36 bytes and one item a run for each /16 with more than one answer, rounded up to eight bytes.
 
 #![expect(private_bounds, reason = "Rank16 and Rank32 are all there are")]
 
@@ -31,34 +30,34 @@ pub type Rank16 = Rank<u16>;
 /// [`Rank`](self) for values up to 2³¹ − 2.
 pub type Rank32 = Rank<u32>;
 
-/// Addresses of a first-level chunk, in bits.
+/// Address bits below a first-level chunk.
 const FIRST: u32 = 16;
 
-/// How many chunks ahead memory is asked for when they are moved.
+/// Prefetch distance in chunks when they are moved.
 const AHEAD: usize = 16;
 
 /// First-level chunks.
 const BLOCKS: usize = 1 << FIRST;
 
-/// See the module.
+/// The structure; see the module.
 #[derive(Clone, Debug)]
 pub struct Rank<I: Item> {
-    /// For each /16 the place of its chunk.
+    /// Place of the chunk of each /16.
     direct: Vec<u32>,
     second: Second,
     chunks: Chunks<I>,
-    /// The chunks of one run, which are shared: their places, and how many /16s have them.
+    /// Shared chunks of one run: their places, and the number of /16s that use them.
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
-    /// Whether the processor has what the faster look-ups are compiled for.
+    /// Whether the processor has the extensions that the faster lookups are compiled for.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
-/// Chunks of the second level.
+/// Second-level chunks.
 #[derive(Clone, Debug, Default)]
 struct Second {
-    /// For each reference the place of its chunk.
+    /// Place of the chunk of each reference.
     places: Vec<u32>,
     free: Vec<u32>,
 }
@@ -74,14 +73,14 @@ impl Second {
     }
 }
 
-/// What an update needs for a moment; kept so that it need not be allocated each time.
+/// Scratch memory of an update, kept to avoid allocations.
 #[derive(Clone, Debug)]
 struct Scratch<I> {
     old: Runs<I>,
     new: Runs<I>,
-    /// Where in a /16 ranges of addresses begin, and their answers.
+    /// Ranges of addresses in a /16: first address and answer.
     ranges: Vec<(u32, I)>,
-    /// Where in a /16 ranges of /24s begin, and their answers or references.
+    /// Ranges of /24s in a /16: first /24, and answer or reference.
     cells: Vec<(usize, I)>,
 }
 
@@ -96,7 +95,7 @@ impl<I> Default for Scratch<I> {
     }
 }
 
-/// A /16, or some /24s of it that make up a prefix.
+/// A /16, or those /24s of it that form a prefix.
 #[derive(Clone, Copy)]
 struct Part {
     block: usize,
@@ -119,7 +118,7 @@ impl<I: Item> Rank<I> {
         }
     }
 
-    /// Makes everything under a prefix, at most 24 bits long, what the RIB says.
+    /// Updates everything under a prefix, of at most 24 bits, from the RIB.
     fn fill(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), BuildError> {
         let first = (prefix.address() >> FIRST) as usize;
         let last = (prefix.last() >> FIRST) as usize;
@@ -150,7 +149,7 @@ impl<I: Item> Rank<I> {
                 let (value, limit) = (value.unwrap_or_default(), I::LIMIT);
                 outcome = Err(BuildError::ValueTooLarge { value, limit });
             }
-            // A block's first range may be one that reached into it from before.
+            // Replace a range that continues from the block before and would begin at the same address.
             let start = address & 0xffff;
             if scratch.ranges.last().is_some_and(|range| range.0 == start) {
                 scratch.ranges.pop();
@@ -165,7 +164,7 @@ impl<I: Item> Rank<I> {
         outcome
     }
 
-    /// Gives all addresses of a prefix, 16 to 24 bits long, an answer.
+    /// Assigns one answer to all addresses of a prefix of 16 to 24 bits.
     fn assign(&mut self, prefix: Prefix<u32>, item: I) -> Result<(), BuildError> {
         let part = Part {
             block: (prefix.address() >> FIRST) as usize,
@@ -180,13 +179,13 @@ impl<I: Item> Rank<I> {
         outcome
     }
 
-    /// Moves the chunks together where there are too many places of sizes that nobody asks for any more.
+    /// Compacts the chunks if too many places are free.
     fn tidy(&mut self) {
         if !self.chunks.is_full_of_holes() {
             return;
         }
         let mut chunks = self.chunks.emptied();
-        // One that several /16s share is moved once.
+        // A chunk that several /16s share is moved once.
         let mut moved = HashMap::new();
         for (at, _) in self.shared.values_mut() {
             let to = chunks.store_copy(&self.chunks, *at);
@@ -215,7 +214,8 @@ impl<I: Item> Rank<I> {
         self.chunks = chunks;
     }
 
-    /// Puts `scratch.ranges` into a part of a /16, and leaves there the range that reaches beyond.
+    /// Writes `scratch.ranges` to a part of a /16. Leaves in `scratch.ranges` only the last range, which continues
+    /// beyond.
     fn put(&mut self, part: Part, scratch: &mut Scratch<I>) -> Result<(), BuildError> {
         let at = self.direct[part.block];
         let Some((_, last)) = scratch.ranges.last().copied() else {
@@ -247,8 +247,7 @@ impl<I: Item> Rank<I> {
         Ok(())
     }
 
-    /// Makes cells from ranges: those that begin before `to`, with chunks of the second level for
-    /// the /24s that have more than one answer.
+    /// Converts the ranges that begin before `to` to cells. A /24 with more than one answer gets a second-level chunk.
     fn cells(&mut self, to: usize, scratch: &mut Scratch<I>) -> Result<(), BuildError> {
         let Scratch {
             new, ranges, cells, ..
@@ -289,7 +288,7 @@ impl<I: Item> Rank<I> {
         Ok(())
     }
 
-    /// Stores a /16's new runs in the place of what it had; returns where they are.
+    /// Replaces a /16's chunk by new runs. Returns the new place.
     fn exchange(&mut self, at: u32, shared: Option<I>, runs: &Runs<I>) -> u32 {
         let Some(item) = shared else {
             if let [only] = runs.items[..] {
@@ -314,7 +313,7 @@ impl<I: Item> Rank<I> {
         }
     }
 
-    /// The chunk that has one run, for one more /16.
+    /// Returns the shared chunk of one run, and counts one more user.
     fn share(&mut self, item: I) -> u32 {
         let chunks = &mut self.chunks;
         let entry = self.shared.entry(item);
@@ -324,7 +323,7 @@ impl<I: Item> Rank<I> {
     }
 }
 
-/// Which /24 of its /16 an address lies in.
+/// Returns the index of an address' /24 in its /16.
 fn cell(address: u32) -> usize {
     (address >> 8 & 0xff) as usize
 }
@@ -369,7 +368,7 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
             Some(value)
                 if (16..=24).contains(&prefix.length()) && (value <= I::LIMIT || value == NONE) =>
             {
-                // One more than the value is the answer, and 0 is that of no route.
+                // The answer is the value plus one; 0 is that of no route.
                 let item = I::new(value.wrapping_add(1));
                 self.assign(prefix, item).map_err(|_| NeedsRebuild)?;
                 self.tidy();
@@ -414,7 +413,7 @@ mod tests {
         };
         let mut moved = 0;
         for step in 0..3 * routes {
-            // Some go, and come back, and go.
+            // Some routes are removed, added again and removed again.
             let index = step.wrapping_mul(7919) % routes;
             let change = match rib.take(prefix(index)) {
                 Some((_, change)) => change,

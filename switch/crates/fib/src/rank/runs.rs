@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A chunk taken apart: 256 positions cut into runs of one item each.
+//! A chunk in unpacked form: 256 positions divided into runs of one item each.
 
 use crate::item::Item;
 
 /// Positions of a chunk.
 pub(super) const POSITIONS: usize = 256;
 
-/// Which positions start a run, and what each run holds. Position 0 always starts one and has no
-/// bit.
+/// Bitmap of the positions that start a run, and the item of each run. Position 0 always starts a run and has no bit.
 #[derive(Clone, Debug)]
 pub(super) struct Runs<I> {
     pub(super) starts: [u64; 4],
@@ -24,7 +23,7 @@ impl<I> Default for Runs<I> {
 }
 
 impl<I: Item> Runs<I> {
-    /// One run.
+    /// Returns a single run of all positions.
     pub(super) fn of(item: I) -> Self {
         Self {
             starts: [0; 4],
@@ -37,7 +36,7 @@ impl<I: Item> Runs<I> {
         self.items.clear();
     }
 
-    /// Which run a position lies in.
+    /// Returns the index of the run of a position.
     #[inline]
     pub(super) fn run_of(&self, position: usize) -> usize {
         let (word, bit) = (position / 64, position % 64);
@@ -45,12 +44,12 @@ impl<I: Item> Runs<I> {
         (before + (self.starts[word] << (63 - bit)).count_ones()) as usize
     }
 
-    /// The items that the positions from `from` up to but not including `to` hold.
+    /// Returns the items of the positions `from..to`.
     pub(super) fn items_between(&self, from: usize, to: usize) -> &[I] {
         &self.items[self.run_of(from)..=self.run_of(to - 1)]
     }
 
-    /// Adds a run after all others, unless it is the last one's continuation.
+    /// Appends a run, unless it continues the last one.
     #[inline]
     pub(super) fn push(&mut self, position: usize, item: I) {
         match self.items.last() {
@@ -61,8 +60,8 @@ impl<I: Item> Runs<I> {
         self.items.push(item);
     }
 
-    /// Puts `others` (pairs of position and item; the first is at `from`) in the place of what the
-    /// positions from `from` up to but not including `to` hold.
+    /// Replaces the contents of positions `from..to` by `others`: pairs of position and item, the first at `from`.
+    /// Writes the result to `made`.
     pub(super) fn replace(
         &mut self,
         from: usize,
@@ -72,7 +71,7 @@ impl<I: Item> Runs<I> {
     ) {
         made.clear();
         if from > 0 {
-            // The runs before stay as they are.
+            // Keep the runs before.
             let kept = self.run_of(from - 1) + 1;
             made.items.extend_from_slice(&self.items[..kept]);
             made.starts = masked(&self.starts, 0, from);
@@ -92,7 +91,7 @@ impl<I: Item> Runs<I> {
     }
 }
 
-/// The bits from `from` up to but not including `to`.
+/// Returns the bits `from..to`; the others are 0.
 fn masked(bits: &[u64; 4], from: usize, to: usize) -> [u64; 4] {
     let below = |end: usize, word: usize| match end.saturating_sub(word * 64) {
         0 => 0,

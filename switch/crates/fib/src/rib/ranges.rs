@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routes as ranges of addresses with one answer each, which look-up structures are made from.
+//! Converts routes to ranges of addresses with one answer each, from which lookup structures are built.
 
 use super::Rib;
 use crate::{Address, Prefix};
 
 impl<A: Address> Rib<A> {
-    /// Cuts `prefix` into ranges of addresses with one answer each and calls `visit` with the first
-    /// address of every range and its value (`None` where no route matches), in ascending order; the
-    /// first call is for the prefix's first address. Neighbouring ranges differ in their values.
+    /// Divides `prefix` into ranges of addresses with one answer each. Calls `visit` with the first address of each
+    /// range and its value (`None` where no route matches), in ascending order. The first call is for the first address
+    /// of `prefix`. Adjacent ranges have different values.
     #[inline]
     pub fn for_each_range(&self, prefix: Prefix<A>, visit: &mut impl FnMut(A, Option<u32>)) {
         let around = self.around(prefix);
@@ -19,10 +19,10 @@ impl<A: Address> Rib<A> {
         }
     }
 
-    /// The same where there are longer prefixes in this one, around which there is `outer`.
+    /// Does so for a prefix with longer prefixes inside it. `outer` is the value of the longest prefix that covers it.
     fn cut(&self, prefix: Prefix<A>, outer: Option<u32>, visit: &mut impl FnMut(A, Option<u32>)) {
         let mut ranges = Ranges {
-            // The routes around the present address, with the last address of each.
+            // The routes that contain the current address, each with its last address.
             stack: vec![(prefix.last(), outer)],
             pending: (prefix.address(), outer),
             said: None,
@@ -36,10 +36,10 @@ impl<A: Address> Rib<A> {
     }
 }
 
-/// The state of [`Rib::for_each_range`].
+/// State of [`Rib::for_each_range`].
 struct Ranges<'a, A, V> {
     stack: Vec<(A, Option<u32>)>,
-    /// A range that has begun but may be overridden at the same address.
+    /// A range that has begun. A longer prefix at the same address may override it.
     pending: (A, Option<u32>),
     said: Option<Option<u32>>,
     visit: &'a mut V,
@@ -61,7 +61,7 @@ impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
         }
     }
 
-    /// Ends the routes that lie before `until`, or all but the outermost.
+    /// Closes the routes that end before `until`, or all but the outermost.
     fn close(&mut self, until: Option<A>) {
         while self.stack.len() > 1 {
             let (last, _) = self.stack[self.stack.len() - 1];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The specification, a list of routes searched to the end, and random steps for both.
+//! The specification, a list of routes with linear search, and random steps for both.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use proptest::prelude::*;
 use sluice_fib::{Address, Prefix};
 
-/// Routes in no order.
+/// Routes in any order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Naive<A>(pub(crate) Vec<(Prefix<A>, u32)>);
 
@@ -37,7 +37,7 @@ impl<A: Address> Naive<A> {
             .map(|(_, value)| value)
     }
 
-    /// Under a prefix, in the order of addresses, shorter ones first.
+    /// Returns the routes under a prefix, in the order of addresses, shorter ones first.
     pub(crate) fn under(&self, prefix: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
         let inside = self.0.iter().filter(|(known, _)| prefix.covers(*known));
         let mut inside: Vec<_> = inside.copied().collect();
@@ -45,7 +45,7 @@ impl<A: Address> Naive<A> {
         inside
     }
 
-    /// Addresses at and around the ends of every prefix: where answers change.
+    /// Returns addresses at and next to both ends of every prefix, where answers change.
     pub(crate) fn edges(&self) -> Vec<A> {
         let mut edges = Vec::new();
         for (prefix, _) in &self.0 {
@@ -58,10 +58,10 @@ impl<A: Address> Naive<A> {
     }
 }
 
-/// The address before, if there is one.
+/// Returns the previous address, if there is one.
 fn before<A: Address>(address: A) -> Option<A> {
     (address != A::default()).then(|| {
-        // The longest prefix that ends right before: found bit by bit.
+        // Finds the longest prefix that ends right before the address, bit by bit.
         let mut bits = A::BITS;
         while address.truncate(bits - 1) == address {
             bits -= 1;
@@ -77,7 +77,7 @@ pub(crate) enum Step<A> {
     Remove(Prefix<A>),
 }
 
-/// A prefix of few distinct bits, so that prefixes nest and collide.
+/// Returns prefixes of few distinct bits, so that they nest and collide.
 pub(crate) fn prefixes<A: Address>(
     address: impl Strategy<Value = A> + Clone,
 ) -> impl Strategy<Value = Prefix<A>> {

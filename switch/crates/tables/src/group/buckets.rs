@@ -10,46 +10,44 @@
 //! for, and the next ones the rest. Each member ends with exactly its share, and at most one bucket
 //! fewer than there are members is divided among several.
 //!
-//! Invariant: the buckets of a new group depend on its members and their weights alone, not on their order.
-//! A switch that starts anew maps flows as before. [`succession`](super::succession) assigns the buckets
-//! when a group is written again.
+//! Invariant: the buckets of a new group depend only on its members and their weights, not on their order. So a switch
+//! that restarts maps flows as before. [`succession`](super::succession) assigns the buckets when a group is modified.
 //!
-//! Tables are built when a group is written; a choice is three multiplications and a load. How many
-//! buckets there are follows from the size that the group declares, never from who is in it.
+//! Tables are built when a group is written. A selection takes three multiplications and a load. The number of buckets
+//! depends on the size that the group declares, never on its members.
 
 use super::bids::{Bidder, Rooms, shares};
 
-/// Groups with more members are chosen from by weight alone: a table would be too large or too
+/// Most members of a group with buckets. Larger groups select by weight alone: a table would be too large or too
 /// coarse.
 const MOST_MEMBERS: usize = 1024;
 
-/// Buckets for each member that a group may have, as long as they are at most [`MANY`]. More buckets
-/// leave fewer flows to divided ones.
+/// Buckets for each declared member, up to [`MANY`] in all. With more buckets, fewer flows fall into divided ones.
 const BUCKETS_EACH: usize = 64;
 
-/// Fewest buckets.
+/// Fewest buckets of a group.
 const LEAST: usize = 1 << 10;
 
-/// Buckets of a group of many members, and of a group that declares no size.
+/// Buckets of a group with many members, and of a group that declares no size.
 const MANY: usize = 1 << 12;
 
-/// A group's size is the sum of its weights. Only one that is this many times [`MANY`] has more
-/// buckets.
+/// A group has more than [`MANY`] buckets only if its declared size (the sum of its weights) is more than this many
+/// times [`MANY`].
 const SIZE_EACH: usize = 4;
 
-/// Most buckets.
+/// Most buckets of a group.
 const MOST: usize = 1 << 14;
 
-/// What a hash is multiplied by before it is scaled to the buckets: 2^64 over the golden ratio, so that
-/// numbers in a row come far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's
-/// high half brings the high bits in.
+/// Multiplier of a hash before it is scaled to the buckets: 2^64 divided by the golden ratio, so that consecutive
+/// numbers are spread far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The product's high half brings
+/// in the high bits.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The member of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Buckets {
     owners: Owners,
-    /// Of the divided buckets in turn, from the lowest position to the highest.
+    /// Parts of all divided buckets, by bucket and ascending position.
     parts: Box<[Part]>,
 }
 
@@ -60,7 +58,7 @@ enum Owners {
     Narrow(Box<[u8]>),
     /// At most [`MOST_MEMBERS`].
     Wide(Box<[u16]>),
-    /// No buckets: the sums of the weights up to and including each member's.
+    /// No buckets: for each member, the sum of the weights up to and including its own.
     Sums(Box<[u64]>),
 }
 
@@ -72,7 +70,7 @@ struct Part {
     owner: u16,
 }
 
-/// Positions of one bucket, from the first to the last, that one member has or nobody.
+/// A range of positions in one bucket that belongs to one member or to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) bucket: usize,
@@ -82,7 +80,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// A whole bucket.
+    /// Returns a whole bucket.
     pub(super) fn whole(bucket: usize, owner: Option<usize>) -> Self {
         Self {
             bucket,
@@ -105,7 +103,7 @@ impl Piece {
         u128::from(self.last - self.first) + 1
     }
 
-    /// The first positions, and the others. There are more than `positions`, which are not 0.
+    /// Splits off the first `positions` positions. There must be more, and `positions` must not be 0.
     pub(super) fn split(self, positions: u128) -> (Self, Self) {
         let last = self.first + (positions - 1) as u64;
         let first = last + 1;
@@ -113,15 +111,15 @@ impl Piece {
     }
 }
 
-/// Where a hash falls.
+/// Location of a hash: bucket and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) bucket: usize,
-    /// How far into the bucket, as a fraction of 2^64.
+    /// Position in the bucket, as a fraction of 2^64.
     position: u64,
 }
 
-/// Buckets of a group that declares to hold so many members; 0 for no declaration.
+/// Returns the number of buckets of a group that declares this size; 0 stands for no declaration.
 pub(super) fn count(declared: u32) -> usize {
     let declared = declared as usize;
     match declared {
@@ -135,10 +133,10 @@ pub(super) fn count(declared: u32) -> usize {
     }
 }
 
-/// Buckets of a group that belongs to one entry.
+/// Buckets of a one-shot group.
 pub(super) const OF_ENTRY: usize = LEAST;
 
-/// The place of a hash among so many buckets. Every bit of the hash counts, however few it has.
+/// Returns the place of a hash among `count` buckets. Every bit of the hash counts, even if hashes are short.
 #[inline]
 pub(super) fn place(hash: u64, count: usize) -> Place {
     let product = u128::from(hash) * u128::from(SPREAD);
@@ -150,13 +148,14 @@ pub(super) fn place(hash: u64, count: usize) -> Place {
     }
 }
 
-/// Positions of so many buckets.
+/// Returns the number of positions in `count` buckets.
 pub(super) fn positions(count: usize) -> u128 {
     (count as u128) << 64
 }
 
 impl Buckets {
-    /// The buckets of a group that is new: `count` of them unless one member has all, or there are too many.
+    /// Creates the buckets of a new group. There are `count` of them, unless a single member has all positions or there
+    /// are too many members.
     pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
         if !Self::are_few(bidders) {
             let sum = |sum: &mut u64, bidder: &Bidder| {
@@ -177,12 +176,12 @@ impl Buckets {
         Self::of_pieces(&pieces, bidders.len(), count)
     }
 
-    /// Whether there are buckets for so many members.
+    /// Returns whether a group of these members has buckets.
     pub(super) fn are_few(bidders: &[Bidder]) -> bool {
         bidders.len() <= MOST_MEMBERS
     }
 
-    /// Buckets of these pieces, which are all that there are, in order. One member has all of a single one.
+    /// Creates buckets from pieces, which must cover all positions in order. A single member has one bucket.
     pub(super) fn of_pieces(pieces: &[Piece], members: usize, count: usize) -> Self {
         let mut owners = vec![None; if members > 1 { count } else { members }];
         let mut parts: Vec<Part> = Vec::new();
@@ -221,7 +220,7 @@ impl Buckets {
         }
     }
 
-    /// All positions of `count` buckets, in order.
+    /// Returns all positions of `count` buckets, in order.
     pub(super) fn pieces(&self, count: usize) -> Vec<Piece> {
         let owners = self.owners();
         if let [only] = owners[..] {
@@ -250,12 +249,12 @@ impl Buckets {
         pieces
     }
 
-    /// How many parts the divided buckets have.
+    /// Returns the number of parts of all divided buckets.
     pub(super) fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// The owner of each bucket, `None` for a divided one; nothing where there are none.
+    /// Returns the owner of each bucket, `None` for a divided one. Empty if there are no buckets.
     pub(super) fn owners(&self) -> Vec<Option<usize>> {
         let narrow = |owner: &u8| (*owner != u8::MAX).then_some(usize::from(*owner));
         let wide = |owner: &u16| (*owner != u16::MAX).then_some(usize::from(*owner));
@@ -266,7 +265,7 @@ impl Buckets {
         }
     }
 
-    /// Keeps of the buckets only how the divided ones are divided.
+    /// Drops the owners. Only the parts of divided buckets remain.
     pub(super) fn forget_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
     }
@@ -276,7 +275,7 @@ impl Buckets {
         Self::of_owners(owners, members, self.parts.to_vec())
     }
 
-    /// How many places a hash can lead to.
+    /// Returns the range to which a hash is scaled: the number of buckets, or the sum of the weights.
     #[inline]
     pub(super) fn count(&self) -> usize {
         match &self.owners {
@@ -286,7 +285,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a hash, and the member that has it there.
+    /// Returns the bucket of a hash, and the member that owns it there.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
         let place = place(hash, self.count());
@@ -305,7 +304,7 @@ impl Buckets {
         Some((place.bucket, member))
     }
 
-    /// The member that has this place of a divided bucket.
+    /// Returns the member that owns this place of a divided bucket.
     #[cold]
     pub(super) fn part_owner(&self, place: Place) -> Option<usize> {
         let before =

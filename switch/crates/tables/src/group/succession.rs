@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns buckets when a group is written again: shares stay exact, and no flow moves without need.
+//! Assigns buckets when a group is modified: shares stay exact, and only the flows that must move do so.
 //!
 //! A group keeps its *base*, the assignment with all its members. Each member has its part of the base.
 //! While members are absent, the part of each of them is shared out among the members present, exactly by
@@ -11,40 +11,40 @@
 //!   of the others have shrunk by as much, so flows move to the returning member only.
 //! - All members are back, in whatever order: the assignment is the base again.
 //!
-//! A write with another member or other proportions makes a new base. A member of both keeps its positions as
-//! far as its share allows, first those that it would have in a new group of this content. The rest goes to the
-//! members that would have it in a new group, then to the highest bidders with room.
+//! A write with a new member or other proportions makes a new base. A member of both groups keeps its positions as far
+//! as its share allows, first those that it would have in a new group of this content. The rest goes to the members
+//! that would have it in a new group, then to the highest bidders with room.
 //!
-//! Invariant: a new group of content A that is written with B and then with A is what it was. In B, a member
-//! with a smaller share has only positions that it had in A, and a member with a larger share has all of
-//! these. The second write to A keeps them first.
+//! Invariant: a new group of content A that is written with B and then with A again has its first assignment. In B, a
+//! member with a smaller share has only positions that it had in A, and a member with a larger share has all of these.
+//! The second write of A keeps them first.
 
 use std::sync::Arc;
 
 use super::bids::{Bidder, Rooms, shares};
 use super::buckets::{Buckets, Piece};
 
-/// Most parts of divided buckets, in 16 bytes each. A group of up to some hundred members has fewer,
-/// whichever are absent.
+/// Most parts of divided buckets, at 16 bytes each. A group of up to some hundred members has fewer, whichever are
+/// absent.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Above this many parts for each member, a new base keeps whole buckets only. A few more flows move then, and
-/// a long history does not divide all buckets.
+/// Above this many parts for each member, a new base keeps whole buckets only. Then a few more flows move, but a long
+/// history does not divide all buckets.
 const PARTS_EACH: usize = 8;
 
-/// Members, and who of them has which bucket.
+/// Members of a group, and the owner of each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     pub(super) bidders: Vec<Bidder>,
     pub(super) buckets: Buckets,
-    /// Buckets of the group, also where one member has all of one.
+    /// Buckets of the group, also if a single member owns all of one.
     pub(super) count: usize,
-    /// What it will be when absent members are back; none where there are no absent ones.
+    /// Assignment when all absent members are back; `None` if no member is absent.
     pub(super) base: Option<Arc<Assignment>>,
 }
 
 impl Assignment {
-    /// A new group's.
+    /// Creates the assignment of a new group.
     pub(super) fn new(bidders: Vec<Bidder>, count: usize) -> Self {
         Self {
             buckets: Buckets::new(&bidders, count),
@@ -54,7 +54,7 @@ impl Assignment {
         }
     }
 
-    /// The assignment when the group is written with these members.
+    /// Returns the assignment when the group is written with these members.
     pub(super) fn next(self: &Arc<Self>, bidders: Vec<Bidder>) -> Self {
         let fits = Buckets::are_few(&self.bidders) && Buckets::are_few(&bidders);
         if !fits || self.bidders.is_empty() && self.base.is_none() {
@@ -75,7 +75,8 @@ impl Assignment {
         next
     }
 
-    /// Which of this assignment's members these are, if all of them are and their weights have the same proportions.
+    /// Returns the index in this assignment of each of these members. Returns `None` if one is not in it, or if their
+    /// weights have other proportions.
     fn places_of(&self, bidders: &[Bidder]) -> Option<Vec<usize>> {
         let places = indices_of(&self.bidders, bidders);
         let places: Vec<usize> = places.into_iter().collect::<Option<_>>()?;
@@ -94,7 +95,7 @@ impl Assignment {
             .then_some(places)
     }
 
-    /// The same with its members in another order, and weights of the same proportions.
+    /// Returns this assignment with its members in another order, and weights of the same proportions.
     fn reordered(&self, bidders: Vec<Bidder>, places: &[usize]) -> Self {
         let now = inverse(places, self.bidders.len());
         let pieces = self.buckets.pieces(self.count).into_iter();
@@ -111,7 +112,7 @@ impl Assignment {
         }
     }
 
-    /// The assignment to members of the base, some of which are absent.
+    /// Returns the assignment to members of the base, some of which are absent.
     fn without_absent(
         &self,
         base: &Arc<Assignment>,
@@ -156,7 +157,7 @@ impl Assignment {
         }
     }
 
-    /// The assignment to members of whatever content.
+    /// Returns the assignment to any members.
     fn rebased(&self, bidders: Vec<Bidder>) -> Self {
         let mut next = Self::new(bidders, self.count);
         let most = PARTS_EACH * next.bidders.len().max(self.bidders.len());
@@ -168,8 +169,8 @@ impl Assignment {
         next
     }
 
-    /// The buckets of a new base: the members of `new` with the shares that they have there, and as much of their
-    /// present positions as fits. `parts` says whether parts of buckets are kept where `new` does not have them too.
+    /// Returns the buckets of a new base. The members of `new` have their shares of it, and keep as many of their
+    /// present positions as fit. `parts` selects whether parts of buckets are kept that `new` does not have.
     fn kept(&self, new: &Self, parts: bool) -> Buckets {
         let now = indices_of(&new.bidders, &self.bidders);
         let mut room = vec![0; new.bidders.len()];
@@ -210,7 +211,7 @@ impl Assignment {
     }
 }
 
-/// Gives an owner as much of a piece as it has room for; returns the rest.
+/// Assigns to an owner as much of a piece as it has room for. Returns the rest.
 fn keep(
     rooms: &mut Rooms<'_>,
     piece: Piece,
@@ -225,8 +226,8 @@ fn keep(
     rest
 }
 
-/// Shares an absent member's part out to the members present. Pieces name their owners so far, which give some of
-/// them away if their shares have shrunk.
+/// Shares out an absent member's part among the members present. Pieces name their present owners. If shares have
+/// shrunk, these owners give some of their pieces away.
 fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
     let all = part.iter().map(Piece::positions).sum();
     let mut room = shares(present, all);
@@ -250,7 +251,7 @@ fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec
     rooms.give(free, given);
 }
 
-/// The positions of two assignments, divided where either is, with the owner in each.
+/// Returns the positions of two assignments, divided where either is, with the owner in each.
 fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>)> {
     let mut both = Vec::with_capacity(a.len() + b.len());
     let mut rest = b.iter().copied().peekable();
@@ -279,12 +280,12 @@ fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>
     both
 }
 
-/// Where each of `others` is among `bidders`.
+/// Returns the index in `bidders` of each of `others`.
 fn indices_of(bidders: &[Bidder], others: &[Bidder]) -> Vec<Option<usize>> {
     indices(bidders, others.iter().map(|bidder| bidder.key))
 }
 
-/// Where the bidders with these keys are.
+/// Returns the index in `bidders` of each key.
 fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<usize>> {
     let mut order: Vec<(u64, usize)> = bidders.iter().map(|bidder| bidder.key).zip(0..).collect();
     order.sort_unstable();
@@ -295,7 +296,7 @@ fn indices(bidders: &[Bidder], keys: impl Iterator<Item = u64>) -> Vec<Option<us
     keys.map(find).collect()
 }
 
-/// For each of `count` places the index at which `places` has it.
+/// Returns the inverse of `places`: for each of `count` places, its index in `places`.
 fn inverse(places: &[usize], count: usize) -> Vec<Option<usize>> {
     let mut inverse = vec![None; count];
     for (index, place) in places.iter().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which flows move when a group changes, counted exactly.
+//! Counts exactly which flows move when a group changes.
 
 use super::*;
 
@@ -25,12 +25,12 @@ fn spec(members: Vec<GroupMember>) -> GroupSpec {
     }
 }
 
-/// Members of equal weight.
+/// Returns a group of members of equal weight.
 fn plain(ids: impl IntoIterator<Item = u32>) -> Group {
     group(ids.into_iter().map(|id| member(id, 1, None)).collect())
 }
 
-/// The member of each flow.
+/// Returns the member of each flow.
 fn flows(group: &Group, ports: &PortStatus) -> Vec<Option<u32>> {
     let choose = |hash| match group.choose(|| hash, ports) {
         Some(Chosen::Member(id)) => Some(id),
@@ -44,7 +44,7 @@ fn share(flows: &[Option<u32>], id: u32) -> f64 {
     flows.iter().filter(|flow| **flow == Some(id)).count() as f64 / FLOWS as f64
 }
 
-/// The share of all flows that moved although the member `changed` neither had nor has them.
+/// Returns the share of all flows that moved although `changed` owned them neither before nor after.
 fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) -> f64 {
     let both = before.iter().zip(after);
     let moved = both.filter(|(before, after)| {
@@ -53,7 +53,7 @@ fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) ->
     moved.count() as f64 / FLOWS as f64
 }
 
-/// Random numbers, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +62,7 @@ impl Random {
         (mix(self.0) % u64::from(end)) as u32
     }
 
-    /// Members of these weights, with ids of any size.
+    /// Returns members of these weights, with ids of any size.
     fn members(
         &mut self,
         count: u32,
@@ -74,12 +74,12 @@ impl Random {
     }
 }
 
-/// The group when it is written with other members.
+/// Returns the group after a write with other members.
 fn written(before: &Group, members: Vec<GroupMember>) -> Group {
     Group::new(&spec(members), Some(before))
 }
 
-/// Also where buckets are found by ids, and where they are not, as with ports that are watched.
+/// Checks groups with owners by id and groups without, such as those that watch ports.
 #[test]
 fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     let ports = PortStatus::default();
@@ -115,7 +115,7 @@ fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     }
 }
 
-/// What is written of a group with a member less does not change what its watched ports do.
+/// A write without one member does not change the effect of watched ports.
 #[test]
 fn a_port_that_goes_down_while_a_member_is_absent_moves_its_own_flows() {
     let ports = PortStatus::default();
@@ -184,7 +184,7 @@ fn another_weight_moves_flows_to_or_from_that_member_only() {
     assert_eq!(flows(&written(&heavy, weighted(1)), &ports), before);
 }
 
-/// Chi-square of 20,000 random flows against the weights, with a bound that is exceeded once in a thousand times.
+/// Chi-square of 20,000 random flows against the weights. The bound is exceeded once in a thousand times.
 #[test]
 fn random_flows_come_as_the_weights_say() {
     let ports = PortStatus::default();
@@ -227,7 +227,7 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
         }
         let whole = group(members.clone());
         let mut states = vec![flows(&whole, &ports)];
-        // One port after the other, down to the last.
+        // Take the ports down one by one, except the last.
         for (port, member) in (1..count.min(8)).zip(&members) {
             let before = &states[states.len() - 1];
             ports.set(port, false);
@@ -236,7 +236,7 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
             assert_eq!(moved_besides(before, &down, member.member), 0.0);
             states.push(down);
         }
-        // And up again in the opposite order.
+        // Bring them up in the opposite order.
         for port in (1..count.min(8)).rev() {
             assert_eq!(Some(flows(&whole, &ports)), states.pop());
             ports.set(port, true);
@@ -245,7 +245,7 @@ fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
     }
 }
 
-/// What a member has goes to the others as their weights say, about as well as chance does.
+/// A member's flows go to the others in proportion to the weights, about as exactly as random selection does.
 #[test]
 fn flows_of_a_port_that_is_down_are_shared_by_weight() {
     let ports = PortStatus::default();
@@ -264,7 +264,7 @@ fn flows_of_a_port_that_is_down_are_shared_by_weight() {
     }
 }
 
-/// Machine code reads 16 bits a bucket, one value of which says that the bucket is divided.
+/// Machine code reads 16 bits a bucket. One value of them marks a divided bucket.
 #[test]
 fn the_largest_small_id_is_a_member_like_any_other() {
     let ports = PortStatus::default();
@@ -303,7 +303,7 @@ fn actions_of_a_one_shot_group_keep_their_flows_too() {
         action: sluice_program::ActionId(4),
         params: vec![value].into_boxed_slice(),
     };
-    // The second and the third are the same action.
+    // The second and the third member have the same action.
     let of = |values: &[u64], before: Option<&Group>| {
         let members = values.iter().map(|value| (action(*value), 1, None));
         Group::one_shot_group(members, before)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Exact match over few bits: an array with a place for every key there can be. Most of a program's
-//! tables are like that: interfaces, next hops, groups, lists.
+//! Exact match over few bits: an array with an element for every possible key. Most tables of a program are of this
+//! kind: interfaces, next hops, groups, access lists.
 
 use sluice_program::Table;
 
@@ -8,21 +8,21 @@ use crate::packing::Packing;
 use crate::reserved::Reserved;
 use crate::slab::Record;
 
-/// Keys of at most so many bits.
+/// Most bits of a key.
 pub(crate) const MOST_BITS: u32 = 22;
 
 #[derive(Debug)]
 pub(crate) struct Direct {
     packing: Packing,
-    /// For each key as a number 1 more than the slot of its entry, 0 for none.
+    /// For each key, as a number: the slot of its entry plus 1, or 0 for no entry.
     places: Reserved,
-    /// In a table with a profile, for each key the head of its entry's row, 0 for none.
+    /// In a table with a profile: for each key, the head of its entry's row, or 0 for no entry.
     heads: Option<Reserved>,
     keys: usize,
 }
 
 impl Direct {
-    /// The bits of a table's key if this is for it: all of its fields must be exact.
+    /// Returns the bits of a table's key if it suits this structure. All of its fields must be exact.
     pub(crate) fn bits(table: &Table) -> Option<u32> {
         let bits = Packing::bits(table.key.iter());
         (1..=MOST_BITS).contains(&bits).then_some(bits)
@@ -40,14 +40,14 @@ impl Direct {
         }
     }
 
-    /// The array, for machine code.
+    /// Returns the array, for machine code.
     pub(crate) fn places(&self) -> &[u32] {
-        // SAFETY: so many bytes are usable, are numbers whatever they are, and begin with a cache
-        // line. Who changes them borrows this exclusively.
+        // SAFETY: this many bytes are usable, any bytes are valid numbers, and the array is aligned to a cache line.
+        // Code that writes them borrows `self` exclusively.
         unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }
     }
 
-    /// Heads, for machine code; null where there are none.
+    /// Returns the heads, for machine code; null if there are none.
     pub(crate) fn heads(&self) -> *const u64 {
         let heads = self.heads.as_ref();
         heads.map_or(std::ptr::null(), |heads| heads.start().cast_const().cast())
@@ -55,12 +55,12 @@ impl Direct {
 
     fn set(&mut self, key: &[u8], place: u32, head: u64) {
         let number = self.packing.number(key) as usize;
-        // SAFETY: as for `places`, and this is borrowed exclusively.
+        // SAFETY: as for `places`, and `self` is borrowed exclusively.
         let places =
             unsafe { std::slice::from_raw_parts_mut(self.places.start().cast(), self.keys) };
         places[number] = place;
         if let Some(heads) = &self.heads {
-            // SAFETY: as for `places`: there are as many, and they begin with a cache line, too.
+            // SAFETY: as for `places`. There are as many heads, and they are aligned to a cache line.
             let heads =
                 unsafe { std::slice::from_raw_parts_mut(heads.start().cast::<u64>(), self.keys) };
             heads[number] = head;

@@ -10,7 +10,7 @@ use crate::slab::Record;
 
 #[derive(Debug)]
 pub(crate) struct Exact {
-    /// Also kept there as long as there are few.
+    /// Also holds the keys, as long as they are few.
     few: Few,
     index: Index,
 }
@@ -33,26 +33,26 @@ impl Exact {
         self.few.remove(entry.value(), self.index.len());
     }
 
-    /// Asks for the memory where a key is, or belongs.
+    /// Prefetches the cache lines of a key's bucket.
     pub(super) fn prefetch(&self, key: &[u8]) {
         self.index.prefetch(self.index.hash(key));
     }
 
-    /// As [`lookup`](Self::lookup), with time for something else.
+    /// As [`lookup`](Self::lookup), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
         let (ask, pause) = (|line| wait.ask(line), || wait.pause());
         self.index.get_waiting(key, ask, pause)
     }
 
-    /// What [`lookup`](Self::lookup) gives for a key of at most eight bytes, which are given as they lie in memory
-    /// with zeros behind them, if there are few keys; else nothing.
+    /// Returns the result of [`lookup`](Self::lookup) in a table with few keys; `None` in other tables. `key` holds the
+    /// key's bytes in memory order, at most eight, followed by zeros.
     #[inline(always)]
     pub(crate) fn lookup_few(&self, key: u64) -> Option<Option<u32>> {
         self.few.lookup(key).ok()
     }
 
-    /// As [`lookup`](Self::lookup), in fewer steps, where the table is in caches anyway.
+    /// As [`lookup`](Self::lookup), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
     pub(crate) fn lookup_near(&self, key: &[u8]) -> Option<u32> {
         self.index.get_near(key)

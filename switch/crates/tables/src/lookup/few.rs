@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a table that has few, of at most eight bytes each: they are compared one after the other, which takes
-//! a fraction of the steps of a hash table. A router's own addresses are such a table, which every packet is looked
-//! up in.
+//! Keys of a table with few keys of at most eight bytes each. They are compared one by one, which takes a fraction of
+//! the instructions of a hash table. A router's own addresses are such a table, and every packet is looked up in it.
 
-/// How many are few.
+/// Most keys.
 const MOST: usize = 4;
 
-/// See the module.
+/// The keys; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Few {
     keys: [u64; MOST],
     slots: [u32; MOST],
     count: usize,
-    /// There were more, or their keys are longer: they are not kept.
+    /// Set when there were more keys, or if keys are longer: then no keys are kept.
     too_many: bool,
 }
 
 impl Few {
-    /// For keys of so many bytes.
+    /// Creates an empty structure for keys of `key_bytes` bytes.
     pub(super) fn new(key_bytes: usize) -> Self {
         Self {
             too_many: key_bytes > size_of::<u64>(),
@@ -25,10 +24,10 @@ impl Few {
         }
     }
 
-    /// The slot of a key, if all keys are kept.
+    /// Returns the slot of a key.
     ///
     /// # Errors
-    /// They are not.
+    /// `TooMany` if keys are not kept.
     #[inline(always)]
     pub(super) fn lookup(&self, key: u64) -> Result<Option<u32>, TooMany> {
         if self.too_many {
@@ -39,7 +38,7 @@ impl Few {
         Ok(found.map(|(_, slot)| *slot))
     }
 
-    /// Notes a key's slot.
+    /// Adds a key, or replaces its slot.
     pub(super) fn insert(&mut self, key: &[u8], slot: u32) {
         if self.too_many {
             return;
@@ -54,7 +53,7 @@ impl Few {
         self.count = self.count.max(at + 1);
     }
 
-    /// Notes that a key is gone, and how many are left.
+    /// Removes a key. `left` is the number of keys that remain in the table.
     pub(super) fn remove(&mut self, key: &[u8], left: usize) {
         if left == 0 {
             *self = Self::new(key.len());
@@ -74,11 +73,11 @@ impl Few {
     }
 }
 
-/// There are more keys than are kept.
+/// Error: there are more keys than are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
-/// A key of at most eight bytes as it lies in memory, with zeros behind it.
+/// Returns the bytes of a key in memory order, at most eight, followed by zeros.
 fn word(key: &[u8]) -> u64 {
     let mut word = [0; size_of::<u64>()];
     word[..key.len()].copy_from_slice(key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match by priority: the entry with the highest priority that matches wins, among equal ones the
-//! one inserted first. The classifier finds it and gives its slot.
+//! Match by priority: the matching entry with the highest priority wins; among equal priorities, the one inserted
+//! first. The classifier finds the entry's slot.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::slab::{Record, Slab};
 #[derive(Debug)]
 pub(crate) enum Ordered {
     Classified(Classifier),
-    /// Keys longer than the classifier takes.
+    /// For keys that are longer than the classifier supports.
     Wide(Wide),
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match by priority over keys of more bytes than the classifier takes: rows in their order, looked
-//! through from the first. No table of a real program has such keys; a program that has still
-//! gets what it says.
+//! Match by priority over keys that are longer than the classifier supports: a linear search over ordered rows. No
+//! table of a real program has such keys; a program that does is still correct.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -13,7 +12,7 @@ use crate::slab::{Record, Slab};
 pub(crate) struct Wide {
     ranges: Vec<Range<usize>>,
     slab: Arc<Slab>,
-    /// Slots.
+    /// Slots, in the order of priority and insertion.
     rows: Vec<u32>,
 }
 

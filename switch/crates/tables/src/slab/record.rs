@@ -263,10 +263,10 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
 /// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
-    // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These
-    // words are not written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The
-    // caller has the slot from truth (under the control lock), from a side (held by a pin) or from a handle
-    // (counted in the record), and each of these keeps the slot off that list.
+    // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These words are not
+    // written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The caller has the slot
+    // from truth (under the control lock), from a side (held by a pin) or from a handle (counted in the record). Each
+    // of these keeps the slot off that list.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 

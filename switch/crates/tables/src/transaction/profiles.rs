@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups of action profiles.
+//! Transaction operations on members and groups of action profiles.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Changes what a member does, for everything that refers to it.
+    /// Replaces a member's action, for all entries and groups that refer to it.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -105,7 +105,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// The group `before` when it is written so, or a new one.
+    /// Checks and builds a group. If it replaces the group `before`, as many flows as possible keep their members.
     fn group(&self, id: ProfileId, spec: &GroupSpec, before: Option<&Group>) -> Result<Arc<Group>> {
         let profile = self.profile(id)?;
         if profile.selector.is_none() {
@@ -133,8 +133,8 @@ impl<'a> Transaction<'a> {
         Ok(Arc::new(Group::new(spec, before)))
     }
 
-    /// How many groups a selector takes. The program does not say: as many as members, or as there
-    /// can be entries that refer to one.
+    /// Returns the most groups of a selector. The program does not declare it: the greater of the profile's size and
+    /// the number of entries that could refer to a group.
     fn group_limit(&self, id: ProfileId) -> usize {
         let tables = self.program().tables.iter();
         let users = tables.filter(|table| table.profile == Some(id));
@@ -172,7 +172,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces a group's members. Flows move no more than that needs.
+    /// Replaces a group's members. Moves only the flows that must move.
     ///
     /// # Errors
     /// `NotFound`, and as for [`group_insert`](Self::group_insert); `InvalidArgument` if the
@@ -225,7 +225,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// A selector is programmed in one style: with members and groups, or with sets of actions.
+/// Checks that no entry uses a set of actions. A selector is programmed in one style: with members and groups, or with
+/// sets of actions.
 fn check_not_one_shot(profile: &sluice_program::Profile, truth: &ProfileTruth) -> Result<()> {
     if truth.one_shots == 0 {
         return Ok(());

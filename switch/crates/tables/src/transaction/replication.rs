@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Multicast groups, clone sessions and parser value sets.
+//! Transaction operations on multicast groups, clone sessions and parser value sets.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ impl Transaction<'_> {
         self.store.limits()
     }
 
-    /// Whether there is room for so many replicas and backups in place of so many others.
+    /// Checks the limit of replicas when `before` replicas and backups are replaced by `after`.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
         let limit = self.limits().replicas;
         if self.control.truth.replicas - before + after > limit {
@@ -97,7 +97,7 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// `AlreadyExists`, `ResourceExhausted`, `InvalidArgument` (id 0, the same replica twice),
-    /// `OutOfRange` (id beyond 32767, which is what v1model's architecture can name).
+    /// `OutOfRange` (id above 32767, the greatest that v1model can name).
     pub fn clone_session_insert(&mut self, id: u32, session: CloneSession) -> Result<()> {
         check_session(id, &session)?;
         if self.control.truth.clones.contains_key(&id) {

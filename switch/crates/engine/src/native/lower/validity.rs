@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which headers are valid, how far stacks are filled, and what is counted.
+//! Validity of headers, fill levels of stacks, and the worker's counters.
 
 use std::mem::offset_of;
 
@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::native::frame::Frame;
 
 impl Lower<'_> {
-    /// Where in the header vector it says whether a header is valid.
+    /// Returns the offset in the header vector of the byte that is 1 if a header is valid.
     pub(in crate::native) fn validity(&self, header: HeaderId) -> u32 {
         self.program.phv_bytes as u32 + header.0
     }
@@ -24,7 +24,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether the header with this id, which exists, is valid.
+    /// Returns whether the header with this id is valid. The header must exist.
     pub(in crate::native) fn is_valid_at(&mut self, id: Value) -> Value {
         let place = self.b.ins().iadd(self.phv, id);
         self.load(I8, place, self.validity(HeaderId(0)))
@@ -48,14 +48,14 @@ impl Lower<'_> {
         self.store(yes, self.phv, self.validity(header));
     }
 
-    /// Notes that the header vector is written where [`crate::phv::Phv::touch`] says.
+    /// Marks the header vector as touched; see [`crate::phv::Phv::touch`].
     pub(super) fn touch(&mut self) {
         let place = self.frame_field(offset_of!(Frame<'static>, touched));
         let yes = self.byte(true);
         self.store(yes, place, 0);
     }
 
-    /// Elements in a stack; union stacks come after the `stacks` of the program.
+    /// Returns the number of elements in a stack. Union stacks are numbered after the `stacks` of the program.
     pub(in crate::native) fn filled(&mut self, stack: usize) -> Value {
         let filled = self.frame_field(offset_of!(Frame<'static>, filled));
         let value = self.load(I32, filled, stack as u32 * 4);
@@ -69,7 +69,7 @@ impl Lower<'_> {
         self.store(elements, filled, stack as u32 * 4);
     }
 
-    /// Bits in a header's `varbit` field.
+    /// Returns the number of bits in a header's `varbit` field.
     pub(in crate::native) fn varbit_bits(&mut self, header: HeaderId) -> Value {
         let varbit = self.frame_field(offset_of!(Frame<'static>, varbit));
         let value = self.load(I32, varbit, header.0 * 4);
@@ -84,7 +84,7 @@ impl Lower<'_> {
         self.store(new, counters, offset as u32);
     }
 
-    /// Notes an access beyond an array or stack.
+    /// Counts an access beyond an array or stack.
     pub(in crate::native) fn out_of_range(&mut self) {
         self.bump(offset_of!(Counters, index_out_of_range));
     }

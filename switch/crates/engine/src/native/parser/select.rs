@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a state leads: its key, and the cases of its `select`.
+//! Transitions of a state: its key, and the cases of its `select`.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -13,7 +13,7 @@ use crate::native::runtime;
 use crate::native::table::words_of;
 
 impl Lower<'_> {
-    /// The element last put into a stack; an error if there is none.
+    /// Returns the id of the element put into a stack last. Ends parsing with an error if there is none.
     fn last(&mut self, level: usize, ids: Vec<u64>, parsing: &Parsing) -> Value {
         let filled = self.filled(level);
         let zero = self.int(0);
@@ -31,7 +31,7 @@ impl Lower<'_> {
         self.last(stack.index(), ids, parsing)
     }
 
-    /// The parts of a state's key, each in whole bytes.
+    /// Returns the parts of a state's key, each in whole bytes.
     fn key_parts(&mut self, state: &State, parsing: &Parsing) -> Vec<KeyField> {
         let program = self.program;
         let mut offset = 0;
@@ -92,7 +92,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Where a state leads when nothing matches. Ends the block.
+    /// Goes where a state leads if nothing matches. Ends the block.
     fn otherwise(&mut self, state: &State, parsing: &mut Parsing) {
         match state.default {
             Some(target) => {
@@ -103,8 +103,8 @@ impl Lower<'_> {
         }
     }
 
-    /// A `select` of one word with only plain values; `false`, and no code, for any other. Ends the
-    /// block.
+    /// Compiles a `select` whose key is one word and whose cases are plain values, and ends the block. Returns `false`,
+    /// and generates no code, for any other.
     fn switch(
         &mut self,
         id: StateId,
@@ -141,7 +141,7 @@ impl Lower<'_> {
         true
     }
 
-    /// One case, to which this share of the packets is taken to belong: goes on in a new block where it does not
+    /// Compiles one case, assuming that it matches this share of the packets. Continues in a new block if it does not
     /// match.
     fn case(
         &mut self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a new group's buckets are shared out.
+//! Shares of a new group's buckets.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn bidders(weights: &[u32]) -> Vec<Bidder> {
     weights.iter().enumerate().map(bidder).collect()
 }
 
-/// The share of each member, as a fraction of all places.
+/// Returns the share of each member, as a fraction of all positions.
 fn shares(buckets: &Buckets, members: usize) -> Vec<f64> {
     let mut shares = vec![0.0; members];
     for owner in buckets.owners().into_iter().flatten() {
@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// Rendezvous hashing as long as every member has room.
+/// Equals rendezvous hashing as long as every member has room.
 #[test]
 fn a_bucket_goes_to_its_highest_bidder_with_room() {
     for weights in [&[1, 1, 1][..], &[3, 1, 3, 7], &[5; 256]] {
@@ -135,7 +135,7 @@ fn every_place_of_a_divided_bucket_has_an_owner() {
     }
 }
 
-/// Short hashes must reach all buckets alike.
+/// Short hashes must reach all buckets equally.
 #[test]
 fn hashes_of_sixteen_bits_are_spread_evenly() {
     let buckets = Buckets::new(&bidders(&[1, 1]), 4096);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which positions move from one write of a group to the next, counted exactly.
+//! Counts exactly which positions move from one write of a group to the next.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const COUNT: usize = 1 << 12;
 
-/// Positions that rounding may move, or give to one member instead of another: 2^-44 of a bucket.
+/// Positions that rounding may move or assign to another member: 2^-44 of a bucket.
 const ROUNDING: u128 = 1 << 20;
 
 fn bidder(id: u64, weight: u32) -> Bidder {
@@ -17,7 +17,7 @@ fn bidder(id: u64, weight: u32) -> Bidder {
     Bidder { key, weight }
 }
 
-/// Members of these weights, with the ids 0, 1, ...
+/// Returns bidders of these weights, with the ids 0, 1, ...
 fn bidders(weights: &[u32]) -> Vec<Bidder> {
     let ids = 0..;
     let members = ids.zip(weights);
@@ -32,14 +32,14 @@ fn next(before: &Arc<Assignment>, bidders: Vec<Bidder>) -> Arc<Assignment> {
     Arc::new(before.next(bidders))
 }
 
-/// A member's positions, by its key.
+/// Positions that moved from one member to another, each given by its key.
 struct Moved {
     from: Option<u64>,
     to: Option<u64>,
     positions: u128,
 }
 
-/// All that moves from one member to another.
+/// Returns all moves from one assignment to the next.
 fn moves(before: &Assignment, after: &Assignment) -> Vec<Moved> {
     let key = |of: &Assignment, owner: Option<usize>| owner.map(|owner| of.bidders[owner].key);
     let all: Vec<Piece> = (0..COUNT)
@@ -63,7 +63,7 @@ fn sum<'a>(moves: impl Iterator<Item = &'a Moved>) -> u128 {
     moves.map(|moved| moved.positions).sum()
 }
 
-/// The positions of each member.
+/// Returns the number of positions of each member.
 fn held(of: &Assignment) -> Vec<u128> {
     let mut held = vec![0; of.bidders.len()];
     for piece in of.buckets.pieces(COUNT) {
@@ -82,7 +82,7 @@ fn assert_exact(of: &Assignment) {
     assert!(divided <= of.buckets.parts());
 }
 
-/// Weights of 2 to 64 members: all alike, or any.
+/// Returns weights of 2 to 64 members: all equal, or random.
 fn weights() -> impl Strategy<Value = Vec<u32>> {
     let any = proptest::collection::vec(1u32..=255, 2..=64);
     let alike = (2usize..=64).prop_map(|count| vec![1; count]);
@@ -97,7 +97,7 @@ fn without(bidders: &[Bidder], key: u64) -> Vec<Bidder> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// One after the other, down to the last, and back in another order.
+    /// Members leave one by one, except the last, and return in another order.
     #[test]
     fn only_who_leaves_or_returns_moves(weights in weights(), seed in any::<u64>()) {
         let all = bidders(&weights);
@@ -129,7 +129,7 @@ proptest! {
         prop_assert!(now.base.is_none());
     }
 
-    /// Several at once, some leaving while others return; whatever happened, all are as before when all are back.
+    /// Several members leave and return at once. When all are back, the assignment is the first one again.
     #[test]
     fn with_all_members_back_a_group_is_what_it_was(
         weights in weights(),
@@ -148,7 +148,7 @@ proptest! {
         prop_assert_eq!(&now.buckets, &whole.buckets);
     }
 
-    /// Whatever part of a new group is there: gone and back is as before.
+    /// A new group is written with other members, some of which may be its own, and then with its own members again.
     #[test]
     fn a_content_that_is_written_again_after_another_is_as_before(
         first in weights(),
@@ -179,7 +179,7 @@ proptest! {
         }
     }
 
-    /// Exact shares need what shrinks to be moved, and no more.
+    /// Exact shares require some moves; there are no others.
     #[test]
     fn other_weights_and_new_members_move_as_little_as_exact_shares_allow(
         weights in weights(),
@@ -202,7 +202,7 @@ proptest! {
     }
 }
 
-/// Members come and go for good, and weights change: buckets are not divided ever more.
+/// Members are added and removed for good, and weights change. The number of divided buckets stays bounded.
 #[test]
 fn a_long_history_divides_few_buckets() {
     for size in [4, 16, 64] {
@@ -226,7 +226,7 @@ fn a_long_history_divides_few_buckets() {
     }
 }
 
-/// Each absent member's part is shared out by itself, which divides buckets. The figures are in docs/ARCHITECTURE.md.
+/// Each absent member's part is shared out separately, which divides buckets. The figures are in docs/ARCHITECTURE.md.
 #[test]
 fn absent_members_divide_a_bounded_number_of_buckets() {
     for size in [4, 8, 16, 32] {
@@ -253,10 +253,10 @@ fn a_group_that_was_empty_for_a_while_is_what_it_was() {
     let empty = next(&whole, Vec::new());
     assert_eq!(empty.buckets.choose(5), None);
     assert_eq!(next(&empty, whole.bidders.clone()), whole);
-    // Members of its own are none of the old group's business.
+    // Other members take nothing from the old group.
     let others: Vec<Bidder> = (9..12).map(|id| bidder(id, 2)).collect();
     assert_eq!(next(&empty, others.clone()), new(others));
-    // And one that was always empty has nothing to keep.
+    // A group that was always empty has nothing to keep.
     let empty = new(Vec::new());
     assert_eq!(next(&empty, whole.bidders.clone()), whole);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What entries lead to, numbered: equal ones share a number. A table of a million routes has few
-//! next hops, and small numbers make small look-up structures.
+//! Numbers the targets of entries: entries with equal targets share a number, their *class*. A table of a million
+//! routes has few next hops, and small numbers give small lookup structures.
 //!
-//! What a number stands for is a row as entries' records begin with one: head, parameters. A
-//! group of one entry's own is named by that entry's slot in the links.
+//! The row of a class has the same format as the row of an entry's record: head, then parameters. A one-shot group is
+//! named by the slot of the entry that owns it.
 //!
-//! Each side has the rows that its numbers stand for ([`Rows`]). A number that no entry has any more is
-//! given to something else only when both sides have been brought in line.
+//! Each side has the rows of its classes ([`Rows`]). A number without entries is reused only after both sides have been
+//! updated.
 
 use std::hash::BuildHasher;
 
@@ -14,29 +14,29 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::slab::Record;
 
-/// See the module.
+/// The classes of a table; see the module.
 #[derive(Debug)]
 pub(super) struct Classes {
     hasher: DefaultHashBuilder,
-    /// Numbers, by what they stand for.
+    /// Index of the numbers by row.
     numbers: HashTable<u32>,
-    /// Words of a row.
+    /// Words in a row.
     words: usize,
-    /// One after the other.
+    /// Rows, consecutive.
     rows: Vec<u64>,
-    /// How many entries have each number; 0 where it is free or idle.
+    /// Number of entries of each class; 0 if it is free or idle.
     entries: Vec<u32>,
     free: Vec<u32>,
-    /// Numbers that were given out since both sides were in line, ...
+    /// Numbers allocated since both sides were last updated.
     fresh: Vec<u32>,
-    /// ... and those whose last entry has gone since.
+    /// Numbers whose last entry was removed since then.
     idle: Vec<u32>,
-    /// The row that is looked for.
+    /// Scratch memory: the row to find.
     wanted: Vec<u64>,
 }
 
 impl Classes {
-    /// None yet; rows have so many words.
+    /// Creates an empty structure for rows of `words` words.
     pub(super) fn new(words: usize) -> Self {
         Self {
             hasher: DefaultHashBuilder::default(),
@@ -51,7 +51,7 @@ impl Classes {
         }
     }
 
-    /// The number of what an entry leads to, for one entry more.
+    /// Returns the class of an entry's target, and counts one more entry.
     pub(super) fn add(&mut self, entry: &Record<'_>) -> u32 {
         let Self {
             hasher,
@@ -90,7 +90,7 @@ impl Classes {
         number
     }
 
-    /// One entry fewer has this number.
+    /// Counts one entry fewer in a class.
     pub(super) fn release(&mut self, number: u32) {
         let entries = &mut self.entries[number as usize];
         *entries -= 1;
@@ -99,7 +99,7 @@ impl Classes {
         }
     }
 
-    /// Both sides are in line: idle numbers are free.
+    /// Frees idle numbers. Both sides must have been updated.
     pub(super) fn forget(&mut self) {
         self.fresh.clear();
         while let Some(number) = self.idle.pop() {
@@ -107,7 +107,7 @@ impl Classes {
                 continue;
             }
             let hash = self.hasher.hash_one(self.row(number));
-            // One that was idle twice is not there any more.
+            // A number that became idle twice has been removed already.
             if let Ok(place) = self.numbers.find_entry(hash, |known| *known == number) {
                 place.remove();
                 self.free.push(number);
@@ -120,7 +120,7 @@ impl Classes {
         &self.rows[start..start + self.words]
     }
 
-    /// No rows yet, for a side.
+    /// Returns an empty set of rows, for a side.
     pub(super) fn none(&self) -> Rows {
         Rows {
             words: self.words,
@@ -128,7 +128,7 @@ impl Classes {
         }
     }
 
-    /// Brings a side's rows in line.
+    /// Updates a side's rows.
     pub(super) fn show(&self, rows: &mut Rows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
@@ -136,21 +136,21 @@ impl Classes {
     }
 }
 
-/// What numbers stand for, on a side.
+/// Rows of the classes, on a side.
 #[derive(Debug)]
 pub(super) struct Rows {
     words: usize,
-    /// One after the other.
+    /// Rows, consecutive.
     rows: Vec<u64>,
 }
 
 impl Rows {
-    /// Words of a row.
+    /// Returns the number of words in a row.
     pub(super) fn words(&self) -> usize {
         self.words
     }
 
-    /// The row of a number that entries have.
+    /// Returns the row of a class that has entries.
     #[inline]
     pub(super) fn row(&self, number: u32) -> &[u64] {
         let start = number as usize * self.words;

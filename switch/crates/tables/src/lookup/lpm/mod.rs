@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Longest prefix match with any number of exact fields beside it (a VRF, say): a FIB for each value
-//! of the exact fields.
+//! Longest-prefix match with any number of exact fields (a VRF, say): one FIB for each value of the exact fields.
 //!
-//! The routes themselves are kept once ([`Routes`]); a side has what packets look up in, and follows.
+//! The routes are stored once ([`Routes`]). A side has the lookup structures, which follow the routes.
 //!
-//! A FIB's values are classes of entries that lead to the same where packets leave nothing behind at
-//! an entry; otherwise they are the entries' slots.
+//! If entries keep no packet state, a FIB's values are classes of entries with equal targets. Otherwise they are the
+//! entries' slots.
 
 mod classes;
 mod routes;
@@ -24,7 +23,7 @@ use classes::{Classes, Rows};
 pub(crate) use routes::{Routes, SharedRoutes};
 use vrfs::Vrfs;
 
-/// The look-up structure of one VRF, by the narrower address type that holds the prefix field.
+/// Lookup structure of one VRF, for the narrower address type that holds the prefix field.
 #[derive(Debug)]
 enum Width {
     Narrow(Follower<u32>),
@@ -35,11 +34,11 @@ enum Width {
 pub(crate) struct LpmTable {
     routes: SharedRoutes,
     vrfs: Vrfs<Width>,
-    /// The algorithm for VRFs that are yet to come, if an operator has pinned one.
+    /// Algorithm for VRFs that are added later, if an operator has pinned one.
     pinned: Option<String>,
-    /// Whether a FIB waits to be built.
+    /// Whether the build of a FIB is pending.
     pending: bool,
-    /// What classes lead to, if values are such.
+    /// Rows of the classes, if values are classes.
     rows: Option<Rows>,
 }
 
@@ -55,7 +54,7 @@ impl LpmTable {
         }
     }
 
-    /// The class or slot of what a key matches.
+    /// Returns the class or slot that a key matches.
     #[inline]
     fn value(&self, key: &[u8]) -> Option<u32> {
         let value = match self.vrfs.of_key(key)? {
@@ -77,14 +76,13 @@ impl LpmTable {
         })
     }
 
-    /// The row of what a key matches.
+    /// Returns the row that a key matches.
     #[inline]
     pub(super) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
         self.value(key).map(|value| self.row_at(slab, value))
     }
 
-    /// The row of what an address of at most 32 bits matches, left-aligned, under exact fields that
-    /// make this number.
+    /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the exact fields as one number.
     #[inline]
     pub(crate) fn row_narrow(&self, slab: &Slab, exact: u64, address: u32) -> Option<*const u64> {
         let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
@@ -94,7 +92,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// As [`row_narrow`](Self::row_narrow), with time for something else while memory is waited for.
+    /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
     #[inline]
     pub(crate) fn row_narrow_waiting(
         &self,
@@ -106,8 +104,8 @@ impl LpmTable {
         let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
-        // What leads to the lines is read on the spot: it is in a core's second cache or just behind it, and a
-        // pause would cost as much.
+        // Does not yield for the lines of `way`: they are in the second-level cache or the next one, so a yield would
+        // cost as much as the miss.
         pause_for(fib.lines(address), wait);
         let value = fib.lookup(address);
         (value != NONE).then(|| self.row_at(slab, value))
@@ -123,7 +121,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// As [`row_wide`](Self::row_wide), with time for something else while memory is waited for.
+    /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
     #[inline]
     pub(crate) fn row_wide_waiting(
         &self,
@@ -141,7 +139,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// The row of a class or slot.
+    /// Returns the row of a class or slot.
     #[inline]
     fn row_at(&self, slab: &Slab, value: u32) -> *const u64 {
         match &self.rows {
@@ -150,14 +148,14 @@ impl LpmTable {
         }
     }
 
-    /// What is behind a row.
+    /// Returns the result to which a row belongs.
     ///
     /// # Safety
-    /// This table gave it, and has not changed since.
+    /// This table must have returned the row, and must not have changed since.
     pub(super) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
         match &self.rows {
             Some(rows) => {
-                // SAFETY: the caller's promise: it is one of the classes' rows.
+                // SAFETY: guaranteed by the caller: it is the row of a class.
                 let row = unsafe { std::slice::from_raw_parts(row, rows.words()) };
                 let (target, slot) = class_target(row);
                 Found::Class(target, slot)
@@ -166,8 +164,8 @@ impl LpmTable {
         }
     }
 
-    /// The length of the longest prefix that a key matches. For a packet that is looked at, so it does
-    /// not wait: where the routes are being changed, the key matches itself and nothing is known of others.
+    /// Returns the length of the longest prefix that a key matches. Used to explain the lookup of a packet, so it never
+    /// waits: while the routes are being changed, it returns the full width.
     pub(super) fn prefix_len(&self, key: &[u8]) -> Option<u32> {
         let value = self.value(key)?;
         let width = self.vrfs.layout.width;
@@ -180,7 +178,7 @@ impl LpmTable {
         Some(same.map_or(width, |(length, _)| length))
     }
 
-    /// Brings the structures in line with the routes, and builds those that are due.
+    /// Updates the lookup structures from the routes, and runs builds that are due.
     pub(super) fn settle(&mut self, now: Instant) {
         let shared = Arc::clone(&self.routes);
         let known = shared.read();
@@ -197,7 +195,7 @@ impl LpmTable {
                 (None, true) => {}
                 (Some(position), true) => self.vrfs.take_out(position),
                 (None, false) => {
-                    // All its routes are new.
+                    // All routes of this VRF are new.
                     let mut fib = Width::new(self.vrfs.layout.width, self.pinned.as_deref());
                     fib.follow(&vrf.routes, now);
                     self.vrfs.add_like(vrf, fib);
@@ -217,12 +215,12 @@ impl LpmTable {
         self.pending = self.vrfs.list.iter().any(|fib| fib.routes.is_pending());
     }
 
-    /// Whether a structure waits to be built.
+    /// Returns whether a build is pending.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending
     }
 
-    /// How the FIBs are: for each its exact fields' bytes, and its status.
+    /// Returns the bytes of the exact fields and the status of each FIB.
     pub(crate) fn status(&self, detail: FibDetail) -> Vec<(Vec<u8>, Status)> {
         let known = self.routes.read();
         let fibs = self.vrfs.list.iter();
@@ -234,9 +232,9 @@ impl LpmTable {
         status.collect()
     }
 
-    /// Pins an algorithm, or with `None` lets the framework choose: for the FIB of these exact
-    /// fields, or for all, those to come included. Says whether there is such a FIB; on an error,
-    /// every FIB that can has the algorithm.
+    /// Pins an algorithm, or (with `None`) returns to automatic choice, for the FIB of these exact fields, or for all
+    /// present and future FIBs. Returns whether there is such a FIB. On an error, every FIB that can use the algorithm
+    /// does so.
     pub(crate) fn pin(
         &mut self,
         exact: Option<&[u8]>,
@@ -265,25 +263,25 @@ impl LpmTable {
         outcome.map(|()| found)
     }
 
-    /// The routes.
+    /// Returns the routes.
     pub(crate) fn routes(&self) -> &SharedRoutes {
         &self.routes
     }
 }
 
-/// Lets others go on until these lines have come.
+/// Prefetches these lines and yields until they have arrived.
 #[inline(always)]
 fn pause_for(lines: Lines, wait: &impl Wait) {
     lines.addresses().for_each(|line| wait.ask(line));
     wait.pause();
 }
 
-/// No routes yet.
+/// Creates a follower without routes.
 fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
     let nothing = Rib::new();
     let mut fib = Follower::new(&nothing);
     if pinned.is_some() {
-        // An algorithm that was pinned for other VRFs can hold no routes as well.
+        // Any algorithm can be built without routes, so this cannot fail.
         let _ = fib.pin(pinned, &nothing);
     }
     fib
@@ -306,7 +304,7 @@ impl Width {
             (Self::Wide(fib), routes::Width::Wide(routes)) => {
                 fib.follow(&routes.changed, &routes.rib, || now);
             }
-            // Both are made for the table's width.
+            // Cannot happen: both have the table's width.
             _ => {}
         }
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of a longest-prefix table: one record, which truth changes and both sides follow.
+//! The routes of a longest-prefix table: a single copy, which truth changes and both sides follow.
 //!
-//! It knows which prefixes have changed since both sides were last brought in line, and gives numbers
-//! of classes to others only when neither side has them any more. Beside its value, which is for
-//! look-ups, each route has its entry's slot: so this is truth's index of the entries, too.
+//! Records which prefixes have changed since both sides were last updated, and reuses the number of a class only when
+//! neither side uses it. Beside its value, which is for lookups, each route holds its entry's slot. So this is also
+//! truth's index of the entries.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::entry::EntryState;
 use crate::key::KeyRef;
 use crate::slab::{Record, Slab};
 
-/// Changes of a VRF that room is kept for.
+/// Capacity for changes of a VRF that is kept between batches.
 const KEPT: usize = 1024;
 
 /// The routes of one VRF.
 #[derive(Debug)]
 pub(super) struct Recorded<A> {
     pub(super) rib: Rib<A>,
-    /// What has changed.
+    /// Changes since both sides were last updated.
     pub(super) changed: Vec<Change<A>>,
 }
 
@@ -82,7 +82,7 @@ impl<A: Address> Recorded<A> {
     }
 }
 
-/// By the narrower address type that holds the prefix field.
+/// Routes of one VRF, for the narrower address type that holds the prefix field.
 #[derive(Debug)]
 pub(super) enum Width {
     Narrow(Recorded<u32>),
@@ -112,7 +112,7 @@ impl Width {
         }
     }
 
-    /// The length and the value of the longest prefix that a key matches.
+    /// Returns the length and the value of the longest prefix that a key matches.
     pub(super) fn longest(&self, layout: &Layout, key: &[u8]) -> Option<(u32, u32)> {
         match self {
             Self::Narrow(routes) => {
@@ -127,21 +127,21 @@ impl Width {
     }
 }
 
-/// See the module.
+/// The routes of a table; see the module.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(super) vrfs: Vrfs<Width>,
-    /// Positions of VRFs with changes. They stay where they are until these are forgotten.
+    /// Positions of VRFs with changes. Invariant: these positions are stable until the changes are cleared.
     pub(super) touched: Vec<usize>,
-    /// What values stand for, unless they are slots.
+    /// Classes of targets; `None` if values are slots.
     pub(super) classes: Option<Classes>,
 }
 
-/// Truth locks it to change it, the sides when they follow. Packets never wait for it.
+/// Shared routes. Truth locks them to change them, the sides to follow them. Packets never wait for this lock.
 pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
 
 impl Routes {
-    /// None yet, of a table whose prefix field is the one at this position.
+    /// Creates the routes of a table. `field` is the index of its prefix field.
     pub(crate) fn new(table: &Table, field: usize, slab: &Slab) -> Self {
         let classes = !EntryState::kept_by(table);
         Self {
@@ -151,7 +151,7 @@ impl Routes {
         }
     }
 
-    /// The slot of the entry with this key.
+    /// Returns the slot of the entry with this key.
     pub(crate) fn slot(&self, key: &[u8], length: u32) -> Option<u32> {
         let layout = &self.vrfs.layout;
         match self.vrfs.of_key(key)? {
@@ -160,11 +160,11 @@ impl Routes {
         }
     }
 
-    /// Reads what a change of the entries with these keys will read of the routes, for all of them at the
-    /// same time, and asks for the entries' records.
+    /// Prefetches for changes of the entries with these keys: reads the routes of all keys together, so that cache
+    /// misses overlap, and prefetches the entries' records.
     pub(crate) fn prefetch(&self, slab: &Slab, keys: &[KeyRef<'_>]) {
         let layout = &self.vrfs.layout;
-        // Most often all of them are in one VRF.
+        // Usually all keys are in one VRF.
         let routes = keys.first().and_then(|key| self.vrfs.of_key(key.stored()));
         match routes {
             Some(Width::Narrow(routes)) => {
@@ -181,7 +181,7 @@ impl Routes {
         }
     }
 
-    /// Adds an entry, or puts it in the place of the one with an equal key.
+    /// Adds an entry, or replaces the one with an equal key.
     pub(crate) fn insert(&mut self, entry: Record<'_>) {
         let (key, length, slot) = (entry.value(), entry.prefix_len(), entry.slot());
         let value = match &mut self.classes {
@@ -203,7 +203,7 @@ impl Routes {
         self.release(replaced);
     }
 
-    /// Removes the entry with this one's key.
+    /// Removes the entry with the key of `entry`.
     pub(crate) fn remove(&mut self, entry: Record<'_>) {
         let (key, length) = (entry.value(), entry.prefix_len());
         let Some(at) = self.vrfs.position(key) else {
@@ -227,14 +227,14 @@ impl Routes {
         outcome
     }
 
-    /// One entry fewer has a class.
+    /// Counts one entry fewer in a class.
     fn release(&mut self, class: Option<u32>) {
         if let (Some(classes), Some(class)) = (&mut self.classes, class) {
             classes.release(class);
         }
     }
 
-    /// To be done before sides follow.
+    /// Reduces the recorded changes. Must be called before sides follow.
     pub(crate) fn prepare(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
@@ -244,12 +244,12 @@ impl Routes {
         }
     }
 
-    /// To be done when both sides have followed.
+    /// Clears the recorded changes. Must be called after both sides have followed.
     pub(crate) fn forget(&mut self) {
         if let Some(classes) = &mut self.classes {
             classes.forget();
         }
-        // The last first: what takes the place of one taken out has been seen.
+        // Order: highest position first, since removal moves the last VRF to the position of the removed one.
         self.touched.sort_unstable();
         while let Some(at) = self.touched.pop() {
             let routes = &mut self.vrfs.list[at].routes;
@@ -263,7 +263,7 @@ impl Routes {
         }
     }
 
-    /// A copy of the routes of these exact fields.
+    /// Returns a copy of the routes of these exact fields.
     pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
         let routes = self.vrfs.of_exact(exact)?;
         (!routes.is_empty()).then(|| match routes {
@@ -273,7 +273,7 @@ impl Routes {
     }
 }
 
-/// Routes taken out of a table, to try algorithms on.
+/// A copy of routes, to try algorithms on.
 #[derive(Debug)]
 pub(crate) enum RibCopy {
     Narrow(Rib<u32>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Something for each value of the exact fields of a longest-prefix table's keys: for each VRF, say.
+//! Map from the values of the exact fields of a longest-prefix table (VRFs, say) to any data.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -10,19 +10,19 @@ use sluice_program::Table;
 use crate::handle::exact_fields;
 use crate::packing::Packing;
 
-/// Where a key's fields are.
+/// Positions of a key's fields.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// The exact fields: before and after the prefix field.
+    /// Ranges of the exact fields: before and after the prefix field.
     exact: [Range<usize>; 2],
-    /// How these make a number, if they have at most 64 bits.
+    /// Packing of the exact fields into a number, if they have at most 64 bits.
     packing: Option<Packing>,
     prefix: Range<usize>,
     pub(super) width: u32,
 }
 
 impl Layout {
-    /// That of a table whose prefix field is the one at this position.
+    /// Returns the layout of a table. `field` is the index of its prefix field.
     pub(super) fn of(table: &Table, field: usize) -> Self {
         let packed = Packing::bits(exact_fields(table)) <= u64::BITS;
         let field = &table.key[field];
@@ -35,14 +35,14 @@ impl Layout {
         }
     }
 
-    /// The exact fields' bytes, one after the other.
+    /// Returns the bytes of the exact fields, concatenated.
     fn exact(&self, key: &[u8]) -> Box<[u8]> {
         let fields = self.exact.iter();
         let bytes = fields.flat_map(|range| &key[range.clone()]);
         bytes.copied().collect()
     }
 
-    /// The prefix field as an IPv4-like address: left-aligned.
+    /// Returns the prefix field as a left-aligned 32-bit address.
     #[inline]
     pub(super) fn narrow(&self, key: &[u8]) -> u32 {
         let bytes = &key[self.prefix.clone()];
@@ -55,7 +55,7 @@ impl Layout {
         number << (u32::BITS - self.width)
     }
 
-    /// The prefix field as an IPv6-like address.
+    /// Returns the prefix field as a left-aligned 128-bit address.
     #[inline]
     pub(super) fn wide(&self, key: &[u8]) -> u128 {
         let bytes = &key[self.prefix.clone()];
@@ -69,23 +69,23 @@ impl Layout {
     }
 }
 
-/// One value of the exact fields, and what there is for it.
+/// One value of the exact fields, and its data.
 #[derive(Debug)]
 pub(super) struct Vrf<T> {
-    /// The exact fields' bytes, one after the other.
+    /// Bytes of the exact fields, concatenated.
     pub(super) exact: Box<[u8]>,
-    /// These as one number, if they make one.
+    /// The exact fields as one number, if they can be packed; else 0.
     number: u64,
     pub(super) routes: T,
 }
 
-/// See the module.
+/// The map; see the module.
 #[derive(Debug)]
 pub(super) struct Vrfs<T> {
     pub(super) layout: Layout,
     hasher: DefaultHashBuilder,
     pub(super) list: Vec<Vrf<T>>,
-    /// Positions in the list, by exact fields.
+    /// Index of positions in the list, by exact fields.
     index: HashTable<u32>,
 }
 
@@ -99,7 +99,7 @@ impl<T> Vrfs<T> {
         }
     }
 
-    /// The one for exact fields that make this number.
+    /// Returns the data for exact fields that pack into this number.
     #[inline]
     pub(super) fn of_number(&self, number: u64) -> Option<&T> {
         match &self.list[..] {
@@ -112,7 +112,7 @@ impl<T> Vrfs<T> {
         }
     }
 
-    /// The one for the exact fields of a key.
+    /// Returns the data for the exact fields of a key.
     #[inline]
     pub(super) fn of_key(&self, key: &[u8]) -> Option<&T> {
         match &self.layout.packing {
@@ -121,13 +121,13 @@ impl<T> Vrfs<T> {
         }
     }
 
-    /// The one for these exact fields.
+    /// Returns the data for these exact fields.
     pub(super) fn of_exact(&self, exact: &[u8]) -> Option<&T> {
         let found = self.list.iter().find(|vrf| *vrf.exact == *exact);
         found.map(|vrf| &vrf.routes)
     }
 
-    /// The position of the one for the exact fields of a key.
+    /// Returns the position for the exact fields of a key.
     pub(super) fn position(&self, key: &[u8]) -> Option<usize> {
         let layout = &self.layout;
         let [before, after] = layout.exact.clone().map(|range| &key[range]);
@@ -144,7 +144,7 @@ impl<T> Vrfs<T> {
         found.map(|at| *at as usize)
     }
 
-    /// The position of the one for the same exact fields as another has.
+    /// Returns the position for the exact fields of an element of another map.
     pub(super) fn position_like<U>(&self, other: &Vrf<U>) -> Option<usize> {
         let same = |at: &u32| self.list[*at as usize].exact == other.exact;
         let found = self.index.find(self.hash_of(other), same);
@@ -159,7 +159,7 @@ impl<T> Vrfs<T> {
         hash(&self.hasher, number)
     }
 
-    /// One more, for the exact fields of a key that have none.
+    /// Adds an element for the exact fields of a key. There must be none yet. Returns its position.
     pub(super) fn add(&mut self, key: &[u8], routes: T) -> usize {
         let packing = self.layout.packing.as_ref();
         self.push(Vrf {
@@ -169,7 +169,7 @@ impl<T> Vrfs<T> {
         })
     }
 
-    /// One more, for the same exact fields as another has.
+    /// Adds an element for the exact fields of an element of another map. Returns its position.
     pub(super) fn add_like<U>(&mut self, other: &Vrf<U>, routes: T) -> usize {
         self.push(Vrf {
             exact: other.exact.clone(),
@@ -187,7 +187,7 @@ impl<T> Vrfs<T> {
         at
     }
 
-    /// Takes one out.
+    /// Removes the element at a position. The last element moves to this position.
     pub(super) fn take_out(&mut self, at: usize) {
         let last = self.list.len() - 1;
         for (position, becomes) in [(at, None), (last, Some(at as u32))] {
@@ -208,7 +208,7 @@ impl<T> Vrfs<T> {
     }
 }
 
-/// The hash of exact fields: of their number, or of the bytes before and after the prefix.
+/// Returns the hash of exact fields: of their number, or of the bytes before and after the prefix.
 fn hash(hasher: &DefaultHashBuilder, exact: Result<u64, (&[u8], &[u8])>) -> u64 {
     match exact {
         Ok(number) => hasher.hash_one(number),
