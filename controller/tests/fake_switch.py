@@ -21,7 +21,7 @@ from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError, Status
-from sluice.policy_entities import LIST_KINDS
+from sluice.policy.entities import LIST_KINDS
 from sluice.state.flow_cache import FlowVerdict
 
 PIPELINE = Path(__file__).resolve().parents[2] / "p4src" / "build" / "v1model"

@@ -26,12 +26,12 @@ from sluice.entities import (
     PuntLimit,
     Value,
 )
-from sluice.flow_tables import FlowTables
 from sluice.p4.flows import FlowCodec
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4.settings import SettingsCodec
 from sluice.p4runtime.messages import Operation, update
-from sluice.policy import Policy
+from sluice.policy.enforcement import Policy
+from sluice.policy.flow_tables import FlowTables
 from sluice.reconciler import Reconciler
 
 CODEC = load_codec()

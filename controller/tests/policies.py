@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from sluice.model import parse_address
-from sluice.policy_model import OPAQUE, Action, AddressRange, NumberRange, Rule, Scope, Selectors
+from sluice.policy.model import OPAQUE, Action, AddressRange, NumberRange, Rule, Scope, Selectors
 
 ADDRESSES = sorted(parse_address(f"10.0.0.{i}") for i in range(6)) + sorted(
     parse_address(f"2001:db8::{i}") for i in range(6)

@@ -16,7 +16,7 @@ from sluice.api.requests import Requests
 from sluice.api.rows import Rows
 from sluice.config import load_config
 from sluice.numbers import InterfaceNumbers
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from test_controller import World, metadata
 from test_punts import punt
 

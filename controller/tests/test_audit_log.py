@@ -15,7 +15,7 @@ from packets import ethernet, ipv4
 from sluice.audit_log import ASKED_BY, Asker, AuditLog, ListChange
 from sluice.config import load_config
 from sluice.model import PuntedPacket
-from sluice.policy_model import Action, Direction, Rule
+from sluice.policy.model import Action, Direction, Rule
 from sluice.state.spd import ListState, SpdTable
 
 CONFIG = """\

@@ -15,7 +15,7 @@ from sluice.config import load_config
 from sluice.config_keys import REQUIRED, DefaultKey, Key, PartKey, ScalarKey, Section
 from sluice.config_reference import PAGES, main, rendered, schema
 from sluice.limits_config import PUNT_REASONS
-from sluice.spdfile import load_spd
+from sluice.policy.spdfile import load_spd
 from sluice.yamlreader import ConfigError, Mapping
 
 ROOT = Path(__file__).parents[2]

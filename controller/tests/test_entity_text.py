@@ -9,7 +9,7 @@ from sluice.entities import LOCAL, Egress, ListState, RouteSlot, Target, TargetK
 from sluice.entity_text import text_of
 from sluice.model import Prefix, parse_address
 from sluice.p4.flows import FlowSlot
-from sluice.policy_model import Action, Direction, FlowKey, FragmentClass
+from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict
 
 KEY = FlowKey(parse_address("10.0.1.2"), parse_address("10.9.0.1"), 17, 4000, 7000)

@@ -14,7 +14,7 @@ from sluice_testkit.pages import blocks
 from sluice.config import load_config
 from sluice.kernel_mirror import ACQUIRE_INTERVAL, ACQUIRES_PER_SECOND, GATHERING, REPORTING
 from sluice.model import parse_address
-from sluice.policy_config import DEFAULT_PATH_MTU
+from sluice.policy.config import DEFAULT_PATH_MTU
 from sluice.sa_model import MAX_REPLAY_WINDOW
 from sluice.state.kernel_rules import KernelBundle, _default
 from sluice.state.kernel_sas import AEADS, CIPHERS

@@ -10,7 +10,7 @@ import pytest
 import packets
 from sluice.model import parse_address
 from sluice.path_mtu_errors import PathMtuErrors
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import KeyMaterial, Origin, SaSettings, SecurityAssociation
 from sluice.wire.packet import ESP, ICMP, internet_checksum
 from test_punts import punt

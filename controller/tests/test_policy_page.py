@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.config import load_config
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/policy.md").read_text(encoding="utf-8")
 CONFIG, SPD, AUDIT = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

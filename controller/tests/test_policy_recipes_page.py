@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sluice.model import parse_address
-from sluice.policy_model import ICMP, TCP, UDP, Action, Direction, Rule, Selectors
-from sluice.spdfile import parse_spd
+from sluice.policy.model import ICMP, TCP, UDP, Action, Direction, Rule, Selectors
+from sluice.policy.spdfile import parse_spd
 from sluice.state.rule_search import first_match
 
 ROOT = Path(__file__).parents[2]

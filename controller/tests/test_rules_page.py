@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.config import load_config
 from sluice.model import parse_address
-from sluice.policy_fragments import ServedBy, expectations
-from sluice.policy_model import ICMP, ICMPV6, TCP, UDP, Direction, Rule, Selectors
-from sluice.spdfile import parse_spd
+from sluice.policy.fragments import ServedBy, expectations
+from sluice.policy.model import ICMP, ICMPV6, TCP, UDP, Direction, Rule, Selectors
+from sluice.policy.spdfile import parse_spd
 from sluice.state.rule_search import matches
 from sluice.yamlreader import ConfigError
 

@@ -22,10 +22,10 @@ from sluice.api.server import ApiServer
 from sluice.config import Config, load_config
 from sluice.host_sources import Start, check, sentence
 from sluice.p4.schema import load_pipeline
+from sluice.policy.spdstore import prepare
 from sluice.reload import ReloadReport
 from sluice.service import FAILURES, Parts, Service
 from sluice.service_manager import ServiceManager
-from sluice.spdstore import prepare
 from sluice.stalls import Stalls, measured_loop
 
 OK, FAILED = 0, 1

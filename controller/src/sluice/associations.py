@@ -26,7 +26,7 @@ from sluice.config import Config
 from sluice.entities import Changes, Key, Kind, Value
 from sluice.inputs import EngineInput
 from sluice.model import Address
-from sluice.policy_config import bundles_of_sas
+from sluice.policy.config import bundles_of_sas
 from sluice.reconciler import Reconciler
 from sluice.sa_config import BundleOfSas, Taken
 from sluice.sa_keys import KeyFiles, fingerprint

@@ -30,8 +30,8 @@ from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.settings import SettingsCodec
 from sluice.p4messages import p4r
 from sluice.p4runtime.session import P4RuntimeError, Status
-from sluice.policy import Policy
-from sluice.policy_start import PolicyError
+from sluice.policy.enforcement import Policy
+from sluice.policy.start import PolicyError
 from sluice.reconciler import Reconciler
 from sluice.state.audit import Census, Repair, Report
 from sluice.state.flow_cache import FlowVerdict
@@ -304,7 +304,7 @@ class Auditor:
             look = partial(self._repair_entities, session, kind, some, audited)
             if kind in COMMITTED:
                 try:
-                    await self._policy.put_right(look)
+                    await self._policy.repair(look)
                 except PolicyError as error:
                     log.error("audit: %s is not put right: %s", kind.name.lower(), error)
             else:

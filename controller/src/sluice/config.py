@@ -52,7 +52,7 @@ from sluice.limits_config import (
     read_punt_rates,
 )
 from sluice.model import InterfaceAddress, InterfaceSpec, Mac, format_mac, parse_mac
-from sluice.policy_config import (
+from sluice.policy.config import (
     BundleKeys,
     EngineKeys,
     PolicyConfig,

@@ -20,8 +20,8 @@ from posixpath import dirname, relpath
 from sluice.config import RouterKeys
 from sluice.config_keys import Key, PartKey, Section
 from sluice.limits_config import DEFAULT_PUNT_RATE, DEFAULT_PUNT_RATES, PUNT_REASONS
+from sluice.policy.spdfile import SpdFileKeys
 from sluice.scalars import readable
-from sluice.spdfile import SpdFileKeys
 
 PAGES = ("docs/reference/configuration.md", "docs/how-to/rules.md")
 TABLE = re.compile(r"^(<!-- keys: (.+) -->\n)\n*(?:\|.*\n)*", re.MULTILINE)

@@ -34,7 +34,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from sluice import policy_entities
 from sluice._native import RouteRun
 from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
@@ -56,8 +55,6 @@ from sluice.entities import (
     Nexthop,
     PuntLimit,
 )
-from sluice.first_packets import EspSource, FirstPackets
-from sluice.flow_tables import FlowTables
 from sluice.held import HeldPackets
 from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
@@ -87,7 +84,10 @@ from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.path_mtu_errors import PathMtuErrors
-from sluice.policy import Policy
+from sluice.policy import entities as policy_entities
+from sluice.policy.enforcement import Policy
+from sluice.policy.first_packets import EspSource, FirstPackets
+from sluice.policy.flow_tables import FlowTables
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
 from sluice.progress import Pace
@@ -192,7 +192,7 @@ class Controller:
             config,
             self.policy.table.list_of,
             self._clock,
-            had_bundles=bool(self.policy.bundle_names),
+            had_bundles=bool(self.policy.record.bundle_names),
         )
         self.audit = AuditLog(config)
         self.audit.lists = self.policy.list_by_id

@@ -7,7 +7,7 @@ from enum import Enum
 
 from sluice.model import Prefix, format_address, format_mac
 from sluice.p4.flows import FlowSlot
-from sluice.policy_model import FragmentClass
+from sluice.policy.model import FragmentClass
 from sluice.state.flow_cache import FlowVerdict
 
 _ADDRESS_SIZES = (4, 16)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from sluice.config import Config
 from sluice.model import PuntedPacket
-from sluice.policy_model import Action, Direction, FragmentClass, Verdict
+from sluice.policy.model import Action, Direction, FragmentClass, Verdict
 from sluice.state.spd import ListState
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 from sluice.inputs import XfrmInput
 from sluice.model import Address, Prefix, PuntedPacket
-from sluice.policy import Mirrored, Policy
-from sluice.policy_model import Direction, Selectors
-from sluice.policy_start import PolicyError
+from sluice.policy.enforcement import Mirrored, Policy
+from sluice.policy.model import Direction, Selectors
+from sluice.policy.start import PolicyError
 from sluice.sa_model import Age
 from sluice.state.kernel_rules import MirroredRules, accepts, mirror_rules
 from sluice.state.kernel_sas import MirroredState, MirroredStates, Numbers, mirror_states

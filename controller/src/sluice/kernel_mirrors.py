@@ -10,13 +10,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from sluice import policy_entities
 from sluice.associations import Associations
 from sluice.config import Config
 from sluice.inputs import XfrmInput
 from sluice.kernel_mirror import REPORTING, KernelMirror, Place
 from sluice.model import Address, PuntedPacket
-from sluice.policy import Mirrored, Policy
+from sluice.policy import entities as policy_entities
+from sluice.policy.enforcement import Mirrored, Policy
 from sluice.scheduler import Inlet
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sluice.config import MAX_INTERFACES, Config
 from sluice.durable import replace_json
-from sluice.policy_config import EngineConfig
+from sluice.policy.config import EngineConfig
 
 FILE_NAME = "interfaces.json"
 VERSION = 1

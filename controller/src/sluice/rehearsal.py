@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sluice.model import Address
 from sluice.p4.packets import PacketSchema
 from sluice.p4runtime.session import Session, Step
-from sluice.policy_model import PORT_PROTOCOLS
+from sluice.policy.model import PORT_PROTOCOLS
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,

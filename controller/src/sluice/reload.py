@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from sluice.config import AuditConfig, Config, InterfaceConfig, Limits, PuntRate, VrfConfig
 from sluice.connection_config import FpmConfig, IkeConfig, SwitchConfig, TlsConfig
-from sluice.policy_config import (
+from sluice.policy.config import (
     BundleConfig,
     EngineConfig,
     FlowCacheConfig,

@@ -36,7 +36,7 @@ from sluice.config_keys import (
     sections_of,
 )
 from sluice.model import Address, format_address, parse_address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_keys import KeyFiles, fingerprint
 from sluice.sa_model import (
     ALGORITHMS,

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from sluice.model import Address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 
 NAT_TRAVERSAL = 4500
 """The port of ESP in UDP (RFC 3948)."""

@@ -44,14 +44,14 @@ from sluice.p4runtime import transport
 from sluice.p4runtime.client import Client
 from sluice.p4runtime.election import ElectionId, above
 from sluice.p4runtime.session import INVALID_ARGUMENT, P4RuntimeError
-from sluice.policy_start import PolicyError, rules_at_start
+from sluice.policy.spdstore import SpdStore, SpdStoreError
+from sluice.policy.start import PolicyError, rules_at_start
 from sluice.primacy import PATIENCE, DisplacedError, Primacy
 from sluice.privileges import PrivilegeError
 from sluice.reload import ReloadReport, decided_like, differences
 from sluice.sa_uses import SaStoreError
 from sluice.service_manager import ServiceManager
 from sluice.sources.handover import Handover
-from sluice.spdstore import SpdStore, SpdStoreError
 from sluice.stalls import Stalls
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fake_switch import PIPELINE
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
-from sluice.policy_model import Action, Direction, FlowKey, FragmentClass
+from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite, Operation
 
 CODEC = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))

@@ -36,7 +36,7 @@ from sluice.entities import (
 from sluice.entity_text import text_of
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.messages import Operation
-from sluice.policy_model import Action
+from sluice.policy.model import Action
 from sluice.reconciler import Reconciler
 from sluice.state.flow_cache import FlowVerdict
 

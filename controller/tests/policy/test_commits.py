@@ -17,7 +17,7 @@ from sluice.api.server import BadRequestError
 from sluice.audit_log import ASKED_BY, Asker
 from sluice.entities import Kind
 from sluice.p4runtime.messages import Operation
-from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.policy.spdstore import SpdStore, SpdStoreError
 
 
 def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
@@ -71,7 +71,7 @@ def test_what_cannot_be_put_on_disk_is_not_done(
             raise SpdStoreError("no space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("sluice.spdstore.SpdStore.save", full)
+            patch.setattr("sluice.policy.spdstore.SpdStore.save", full)
             with pytest.raises(BadRequestError, match=r"no space left.*stay, also over a restart"):
                 await world.commit(COMMIT)
         assert world.switch.of(Kind.OUTBOUND_LIST) == before
@@ -203,7 +203,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
-    monkeypatch.setattr("sluice.policy.DISK_RETRY", 0.01)
+    monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
     fsync, full = os.fsync, False
 
     def sync(descriptor: int) -> None:
@@ -214,7 +214,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
     async def story(world: PolicyWorld) -> None:
         nonlocal full
         await world.began()
-        path = world.policy._store.path
+        path = world.policy.record.path
 
         def refuse(_: object, kind: Kind, __: object) -> int:
             nonlocal full

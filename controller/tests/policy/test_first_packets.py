@@ -20,7 +20,7 @@ from policy_world import (
     tcp,
 )
 from sluice.p4.packets import PACKET_OUT
-from sluice.policy_model import Action, Direction
+from sluice.policy.model import Action, Direction
 from test_punts import punt
 
 

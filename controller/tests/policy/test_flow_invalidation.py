@@ -13,16 +13,17 @@ import pytest
 
 from fake_switch import FakeSwitch
 from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, Play, PolicyWorld, filled, tcp
-from sluice import flow_invalidation
 from sluice.api.server import BadRequestError
 from sluice.entities import Kind
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.messages import Operation
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.policy_entities import LIST_KINDS
-from sluice.policy_model import Direction
-from sluice.spdstore import SpdStore
+from sluice.policy import flow_invalidation
+from sluice.policy.entities import LIST_KINDS
+from sluice.policy.model import Direction
+from sluice.policy.record import NO_CHANGE
+from sluice.policy.spdstore import SpdStore
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState
 
@@ -364,13 +365,13 @@ class Witness:
         self._switch = world.switch
         self._states: dict[tuple[int, Counts], ListState] = {}
         self.looks = 0
-        policy, save = world.policy, world.policy._save
+        policy, save = world.policy, world.policy.record.save
 
-        def saved(commit: Commit) -> None:
+        def saved(commit: Commit = NO_CHANGE) -> None:
             self._know(commit.lists)
             save(commit)
 
-        policy._save = saved
+        policy.record.save = saved
         self._know(policy.table.lists.values())
         world.switch.watch = self.look
 

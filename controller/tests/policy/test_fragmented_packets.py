@@ -7,7 +7,7 @@ import pytest
 
 from packets import ethernet, ipv4, ipv6_chain
 from policy_world import BYPASS, INBOUND, PROTECT, Play, PolicyWorld
-from sluice.policy_model import FragmentClass
+from sluice.policy.model import FragmentClass
 
 SOURCE, DESTINATION = "10.0.3.7", "10.9.0.1"
 SECRET, OPEN = 7000, 53

@@ -12,8 +12,8 @@ from packets import ethernet, ipv4
 from policy_world import CONFIG, filled
 from sluice.config import Config, load_config
 from sluice.host_errors import IN_CLEAR, LATEST_ERROR, REMEMBERED, Carrier, HostErrors
-from sluice.policy_config import PolicyConfig
-from sluice.policy_model import Direction
+from sluice.policy.config import PolicyConfig
+from sluice.policy.model import Direction
 from sluice.state.spd import SpdTable
 from test_punts import punt
 

@@ -28,7 +28,7 @@ from sluice.api.server import BadRequestError
 from sluice.entities import BundleInVrf, Kind, Spi
 from sluice.kernel_mirror import KernelMirror, Place
 from sluice.model import Prefix, parse_address
-from sluice.policy_start import PolicyError
+from sluice.policy.start import PolicyError
 from sluice.sa_model import Age, HeldSa
 from sluice.state.bundle_numbers import FIRST
 from sluice.state.sa_table import SaReport, SaState

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.config import Config, ConfigError, load_config
 from sluice.model import parse_address
-from sluice.policy_config import (
+from sluice.policy.config import (
     BundleConfig,
     EngineConfig,
     FlowCacheConfig,
@@ -17,7 +17,7 @@ from sluice.policy_config import (
     OutboundSa,
     PolicyConfig,
 )
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 
 INTERFACES = """\
 router: r1

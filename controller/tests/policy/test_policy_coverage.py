@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from policies import packets, rules
 from sluice.model import parse_address
-from sluice.policy_coverage import covers, find_covered, name_some, warn_of_unreached
-from sluice.policy_model import (
+from sluice.policy.coverage import covers, find_covered, name_some, warn_of_unreached
+from sluice.policy.model import (
     ICMP_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,
@@ -23,7 +23,7 @@ from sluice.policy_model import (
     Scope,
     Selectors,
 )
-from sluice.spdfile import parse_spd
+from sluice.policy.spdfile import parse_spd
 from sluice.state.rule_search import matches
 
 OUT = Direction.OUTBOUND

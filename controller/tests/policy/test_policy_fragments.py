@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from policies import ADDRESSES, rules
 from sluice.model import Address, parse_address
-from sluice.policy_fragments import FAMILIES, ServedBy, expectations
-from sluice.policy_model import OPAQUE, Action, AddressRange, Direction, Rule, Selectors
-from sluice.spdfile import parse_spd
+from sluice.policy.fragments import FAMILIES, ServedBy, expectations
+from sluice.policy.model import OPAQUE, Action, AddressRange, Direction, Rule, Selectors
+from sluice.policy.spdfile import parse_spd
 from sluice.state.rule_search import first_match_of_fragment
 from sluice.state.spd import FINAL_DISCARD
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.generated_rules import generated_rules
 from sluice.model import Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.generated_rules import generated_rules
+from sluice.policy.model import (
     OPAQUE,
     TCP,
     Action,
@@ -19,7 +19,7 @@ from sluice.policy_model import (
     Rule,
     prefix_range,
 )
-from sluice.policy_review import Change, describe, diff
+from sluice.policy.review import Change, describe, diff
 
 A, B, C, D = (Rule(name, Action.BYPASS) for name in "abcd")
 BGP = (NumberRange(179, 179),)

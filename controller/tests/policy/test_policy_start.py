@@ -32,8 +32,8 @@ from sluice.entities import (
 )
 from sluice.model import parse_address
 from sluice.p4runtime.messages import Operation
-from sluice.policy_start import PolicyError
-from sluice.spdstore import SpdStore, SpdStoreError
+from sluice.policy.spdstore import SpdStore, SpdStoreError
+from sluice.policy.start import PolicyError
 
 BRANCH = BundleInVrf(0, 7)
 

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.frr import Routing, read_frr
 from sluice.model import InterfaceAddress, Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP,
     ICMPV6,
     OPAQUE,
@@ -21,7 +21,7 @@ from sluice.policy_model import (
     Rule,
     prefix_range,
 )
-from sluice.policy_warnings import OSPF, Guarded, Surroundings, warnings
+from sluice.policy.warnings import OSPF, Guarded, Surroundings, warnings
 
 BGP = (NumberRange(179, 179),)
 OWN = parse_address("10.0.0.1")

@@ -35,7 +35,7 @@ from sluice.entities import (
     TargetKind,
     Value,
 )
-from sluice.spdstore import SpdStore
+from sluice.policy.spdstore import SpdStore
 from test_punts import punt
 
 NAMES = ("eth1", "eth2", "eth3")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sluice.model import parse_address
-from sluice.policy_model import Action, FlowKey
+from sluice.policy.model import Action, FlowKey
 from sluice.state.flow_cache import (
     LATE_SECONDS,
     FlowCache,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import PuntedPacket, parse_address
-from sluice.policy_model import UDP, Selectors
+from sluice.policy.model import UDP, Selectors
 from sluice.state.fragments import (
     FRAGMENTS_EACH,
     WAITING_EACH,

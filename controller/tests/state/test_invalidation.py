@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 import policies
-from sluice.policy_model import Action, Direction, FlowKey, FragmentClass, Rule, Selectors
+from sluice.policy.model import Action, Direction, FlowKey, FragmentClass, Rule, Selectors
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.invalidation import RuleTest, changed_rules, new_verdict, starting_anew
 from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState, SpdTable

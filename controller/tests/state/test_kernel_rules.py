@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Address, Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP,
     TCP,
     UDP,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.model import Prefix, parse_address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import DontFragment, Lifetime, Origin, Ports
 from sluice.sa_model import Mode as SaMode
 from sluice.state.kernel_rules import KernelBundle

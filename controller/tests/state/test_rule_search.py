@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import policies
 from sluice.model import Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     OPAQUE,
     TCP,
     UDP,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, ReassemblyEngine, Spi, Value
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import (
     Age,
     Fragmentation,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.model import parse_address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import Age, DontFragment, KeyMaterial, Lifetime, Mode, Ports, SaSettings
 from sluice.wire.esp_admin import (
     EngineAnswerError,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import packets
 from sluice.model import parse_address
-from sluice.policy_model import FlowKey, FragmentClass, Selectors
+from sluice.policy.model import FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     AUTHENTICATION,

@@ -25,9 +25,9 @@ from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.p4.counters import Request
 from sluice.p4.flows import FlowSlot
-from sluice.policy_model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass, Rule
-from sluice.policy_review import describe
-from sluice.policy_start import PolicyError
+from sluice.policy.model import ICMP_PROTOCOLS, Action, Direction, FlowKey, FragmentClass, Rule
+from sluice.policy.review import describe
+from sluice.policy.start import PolicyError
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.spd import FINAL_DISCARD, ListState
 
@@ -192,7 +192,7 @@ class PolicyViews:
         known = None if before is None else policy.flows.caches.get(before.list_id)
         if before is None or known is None:
             return {"live": None, "changed": None, "first": []}
-        wanted = policy.book.with_generated(spd, direction, rules)
+        wanted = policy.rules.with_generated(spd, direction, rules)
         new = await asyncio.to_thread(policy.table.unnumbered, before.name, wanted)
         after = policy.table.preview(before, new)
         changes = await policy.invalidation.changes(before, after)

@@ -17,12 +17,12 @@ from sluice.api.server import BadRequestError
 from sluice.api.views import Views
 from sluice.controller import Controller
 from sluice.frr import Routing, read_frr
-from sluice.policy_check import Checker
-from sluice.policy_model import Direction
-from sluice.policy_review import RuleChange, describe, diff
-from sluice.policy_start import PolicyError
-from sluice.spdfile import SpdText, load_spd
-from sluice.spdtext import spd_document
+from sluice.policy.check import Checker
+from sluice.policy.model import Direction
+from sluice.policy.review import RuleChange, describe, diff
+from sluice.policy.spdfile import SpdText, load_spd
+from sluice.policy.spdtext import spd_document
+from sluice.policy.start import PolicyError
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.yamlreader import ConfigError
 
@@ -84,7 +84,7 @@ class Requests:
             for name, text in map(_file, frr):
                 read_frr(text, name, routing)
         # Evaluated now, since another thread uses the result.
-        own = self._policy.book.named_by(self._policy.spds)
+        own = self._policy.rules.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
 
     async def _configured(self, request: dict[str, Any]) -> dict[str, SpdText]:
@@ -123,7 +123,7 @@ class Requests:
 
     async def _diff(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         pairs = [
-            (name, direction, self._policy.book.rules[name, direction], text.rules[direction])
+            (name, direction, self._policy.rules.by_list[name, direction], text.rules[direction])
             for name, text in (await self._texts(request)).items()
             for direction in Direction
         ]
@@ -175,7 +175,7 @@ class Requests:
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the active rules as a document for `spd commit`."""
         name = self._policy.known(str(request.get("spd"))).name
-        rules = {direction: self._policy.book.rules[name, direction] for direction in Direction}
+        rules = {direction: self._policy.rules.by_list[name, direction] for direction in Direction}
         return spd_document(name, rules)
 
     # -- flow caches

@@ -9,8 +9,8 @@ from typing import Any
 from sluice.cli.asking import CommandFailedError
 from sluice.config import Config, ConfigError, load_config
 from sluice.frr import Routing, read_frr
-from sluice.policy_check import Checker
-from sluice.spdfile import SpdText
+from sluice.policy.check import Checker
+from sluice.policy.spdfile import SpdText
 
 Files = list[dict[str, str]]
 

@@ -178,7 +178,7 @@ def _flow(
         return None
     if source is None or protocol is None:
         raise click.UsageError("a flow has --source and --protocol, and --ports where it has ports")
-    from sluice.policy_model import PROTOCOLS  # noqa: PLC0415 - others need none of it
+    from sluice.policy.model import PROTOCOLS  # noqa: PLC0415 - others need none of it
 
     number = PROTOCOLS.get(protocol)
     if number is None and not protocol.isdecimal():

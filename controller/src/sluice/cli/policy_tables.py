@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
-from sluice.policy_coverage import name_some
-from sluice.policy_model import PROTOCOLS
+from sluice.policy.coverage import name_some
+from sluice.policy.model import PROTOCOLS
 
 PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 

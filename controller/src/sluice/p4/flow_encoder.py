@@ -14,7 +14,7 @@ from typing import Final
 from sluice.p4.entries import canonical
 from sluice.p4.schema import Action, Table
 from sluice.p4runtime.messages import Operation, field, update, varint
-from sluice.policy_model import FragmentClass
+from sluice.policy.model import FragmentClass
 from sluice.state import flow_cache
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
 

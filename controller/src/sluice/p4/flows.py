@@ -16,8 +16,8 @@ from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
 from sluice.p4.schema import NO_ACTION, Action, Schema, Table
 from sluice.p4messages import p4r
 from sluice.p4runtime.messages import Operation, update
-from sluice.policy_model import Action as Verdict
-from sluice.policy_model import Direction, FlowKey, FragmentClass
+from sluice.policy.model import Action as Verdict
+from sluice.policy.model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
 
 _FIELDS = (*LIST_FIELDS, *FLOW_FIELDS)

@@ -19,7 +19,7 @@ Pure; depends on policy_model and wire.
 
 from __future__ import annotations
 
-from sluice.policy_model import Selectors
+from sluice.policy.model import Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     ETHERTYPE_IPV4,

@@ -20,7 +20,7 @@ from enum import Enum
 from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_model import Action, FlowKey
+from sluice.policy.model import Action, FlowKey
 
 LATE_SECONDS = 1.0
 """Seconds after a write in which packets punted before it may still arrive."""

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sluice.model import Address, PuntedPacket
-from sluice.policy_model import Selectors
+from sluice.policy.model import Selectors
 
 FRAGMENTS_EACH = 256
 """Maximum fragments of one datagram: 65,535 bytes in pieces of 256 and more."""

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_model import AddressRange, FlowKey, Rule
+from sluice.policy.model import AddressRange, FlowKey, Rule
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.rule_search import matches
 from sluice.state.spd import Commit, ListState

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sluice.model import Address, Prefix, format_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP_PROTOCOLS,
     PORT_PROTOCOLS,
     Action,

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from sluice.model import Address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import (
     ALGORITHMS,
     MAX_REPLAY_WINDOW,

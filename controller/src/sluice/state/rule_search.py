@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sluice.policy_model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
+from sluice.policy.model import OPAQUE, AddressRange, Numbers, Protocols, Rule, Selectors
 
 
 class FragmentMatch(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, Spi, Value
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import HeldKey, HeldSa, SaSettings
 
 Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]

@@ -28,7 +28,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_model import Action, Direction, Rule, Scope, Selectors, Verdict
+from sluice.policy.model import Action, Direction, Rule, Scope, Selectors, Verdict
 from sluice.state.rule_ids import MAXIMUM_RULE_ID, NO_RULE_IDS, RuleIdPlan, RuleIds
 from sluice.state.rule_search import RuleIndex
 

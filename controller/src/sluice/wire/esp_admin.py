@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.model import Address, format_address, parse_address
-from sluice.policy_model import Direction
+from sluice.policy.model import Direction
 from sluice.sa_model import (
     Age,
     DontFragment,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from sluice.policy_model import SCTP, FlowKey, FragmentClass, Selectors
+from sluice.policy.model import SCTP, FlowKey, FragmentClass, Selectors
 from sluice.wire.errors import WireError
 from sluice.wire.packet import (
     DESTINATION_OPTIONS,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import Enum
 
-from sluice.policy_model import (
+from sluice.policy.model import (
     OPAQUE,
     PROTOCOLS,
     AddressRange,

@@ -45,10 +45,10 @@ from sluice.config_keys import (
     sections_of,
 )
 from sluice.model import Address
-from sluice.policy_model import Direction, Rule
+from sluice.policy.model import Direction, Rule
+from sluice.policy.spdfile import SpdFileKeys, load_spd, read_lists
 from sluice.sa_config import BundleOfSas, Taken, read_associations, unicast
 from sluice.sa_model import SecurityAssociation
-from sluice.spdfile import SpdFileKeys, load_spd, read_lists
 from sluice.yamlreader import ConfigError, Mapping, Value
 
 NO_SPD = "none"

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sluice.config import Config
-from sluice.policy_config import SpdConfig
-from sluice.policy_model import Direction, Rule
+from sluice.policy.config import SpdConfig
+from sluice.policy.model import Direction, Rule
 from sluice.state.spd import ListName, SpdRecord
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from sluice.audit_log import AuditLog
 from sluice.model import Address, PuntedPacket
 from sluice.p4.packets import PacketSchema, PolicyAnswer
 from sluice.p4runtime.client import Metadata
-from sluice.policy import Policy
-from sluice.policy_model import Action, FlowKey, FragmentClass, Verdict
+from sluice.policy.enforcement import Policy
+from sluice.policy.model import Action, FlowKey, FragmentClass, Verdict
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentTable, Piece
 from sluice.state.spd import ListState

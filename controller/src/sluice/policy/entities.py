@@ -29,8 +29,8 @@ from sluice.entities import (
     Spi,
     Value,
 )
-from sluice.policy_config import BundleConfig
-from sluice.policy_model import Direction
+from sluice.policy.config import BundleConfig
+from sluice.policy.model import Direction
 
 BINDING_KINDS = (
     *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE),

@@ -13,13 +13,13 @@ from typing import Any
 
 from sluice.config import DEFAULT_PUNT_RATES, Config
 from sluice.frr import Routing
-from sluice.generated_rules import generated_rules
 from sluice.model import Address, Prefix
-from sluice.policy_coverage import warn_of_unreached
-from sluice.policy_fragments import expectations
-from sluice.policy_model import Direction
-from sluice.policy_warnings import Guarded, Surroundings, warnings
-from sluice.spdfile import SpdText, parse_spd
+from sluice.policy.coverage import warn_of_unreached
+from sluice.policy.fragments import expectations
+from sluice.policy.generated_rules import generated_rules
+from sluice.policy.model import Direction
+from sluice.policy.spdfile import SpdText, parse_spd
+from sluice.policy.warnings import Guarded, Surroundings, warnings
 from sluice.yamlreader import ConfigError
 
 

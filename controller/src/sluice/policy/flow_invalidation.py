@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sluice.flow_tables import FlowTables
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.session import ABORTED, P4RuntimeError
-from sluice.policy_model import FlowKey
+from sluice.policy.flow_tables import FlowTables
+from sluice.policy.model import FlowKey
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.invalidation import RuleTest, changed_rules, new_verdict
 from sluice.state.spd import ListState

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.generated_rules import generated_rules
 from sluice.model import parse_address
-from sluice.policy_model import ICMPV6, TCP, UDP, Direction, Selectors
+from sluice.policy.generated_rules import generated_rules
+from sluice.policy.model import ICMPV6, TCP, UDP, Direction, Selectors
 from sluice.state.rule_search import first_match
 
 OUT, IN = Direction.OUTBOUND, Direction.INBOUND

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     OPAQUE,
     Action,
     AddressRange,
@@ -20,7 +20,7 @@ from sluice.policy_model import (
     Rule,
     prefix_range,
 )
-from sluice.spdfile import load_spd, read_lists
+from sluice.policy.spdfile import load_spd, read_lists
 from sluice.yamlreader import ConfigError, Reader
 
 OUT, IN = Direction.OUTBOUND, Direction.INBOUND

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sluice.model import Address, Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMPV6,
     UDP,
     Action,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from sluice.policy_model import (
+from sluice.policy.model import (
     OPAQUE,
     PROTOCOLS,
     Direction,
@@ -20,7 +20,7 @@ from sluice.policy_model import (
     icmp_text,
     range_text,
 )
-from sluice.spdfile import to_action, to_address_range, to_icmp, to_ports, to_protocol
+from sluice.policy.spdfile import to_action, to_address_range, to_icmp, to_ports, to_protocol
 
 T = TypeVar("T")
 _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}

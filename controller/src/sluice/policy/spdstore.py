@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.durable import FILE_MODE, replace_json
-from sluice.policy_model import Direction
-from sluice.spdtext import from_document, to_document
+from sluice.policy.model import Direction
+from sluice.policy.spdtext import from_document, to_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
 from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord, SpdRecord
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SPDs of a running router: their start, their commits, their flow caches on and off.
 
-A commit is planned (`state.spd`), put on disk (`spdstore`), written by the reconciler ahead of
-everything else, and made true once the switch has acknowledged it: when `commit` returns,
-the old policy applies to no later lookup. A failure on the way leaves the old policy or drops
-packets: an epoch or generation that switch and controller do not share matches no packet. Changes
-queue and run one at a time.
+`Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict it changes
+(`flow_invalidation`) and has it carried out (`commit`): saved, written by the reconciler ahead of
+everything else, and put into force once the switch has acknowledged it. A commit that fails is
+repaired. Changes queue and run one at a time.
 
 A session (`run`) begins when the kernel has told this router's addresses, which the generated rules
 name: the switch is compared with the desired state, and corrected. A restart with another
@@ -13,37 +12,37 @@ configuration is one change, never a mix of both: entities that differ are close
 is written (`closing`), then the lists become the new ones, all at once or closed meanwhile, and
 only then are interfaces bound and let in (`Reconciler.open`). Numbers are never guessed: a record
 on disk that cannot be read ends the program. A restart resumes with the last committed rules and
-the last on/off state of each cache (`policy_start`).
+the last on/off state of each cache (`start`).
 
-Depends on state.spd, spdstore, policy_start, rule_book, reconciler, flow_tables and
-policy_entities.
+Depends on state.spd, commit, record, start, operator_rules, reconciler, flow_tables and entities.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from sluice import policy_entities
 from sluice.audit_log import ListChange
 from sluice.config import Config
 from sluice.entities import OPENING, Binding, BundleInVrf, Changes, Key, Kind, Value
 from sluice.entities import ListState as ListEntity
-from sluice.flow_invalidation import FlowInvalidation, highest_epochs
-from sluice.flow_tables import FlowTables, ListCache
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
-from sluice.policy_config import SpdConfig
-from sluice.policy_model import Direction, Rule
-from sluice.policy_start import PolicyError, Room, check_room, rules_at_start
+from sluice.policy import entities as policy_entities
+from sluice.policy.commit import CommitWriter, Entry, entities_of
+from sluice.policy.config import SpdConfig
+from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
+from sluice.policy.flow_tables import FlowTables, ListCache
+from sluice.policy.model import Direction, Rule
+from sluice.policy.operator_rules import OperatorRules
+from sluice.policy.record import PolicyRecord
+from sluice.policy.spdstore import SpdStore, SpdStoreError
+from sluice.policy.start import PolicyError, Room, check_room, rules_at_start
 from sluice.reconciler import Reconciler
-from sluice.rule_book import RuleBook
-from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 from sluice.state.flow_cache import FlowCache, FlowVerdict
 from sluice.state.invalidation import starting_anew
@@ -53,7 +52,6 @@ from sluice.state.spd import (
     Counts,
     ListName,
     ListState,
-    SpdRecord,
     SpdTable,
     TooManyListsError,
 )
@@ -64,14 +62,8 @@ log = logging.getLogger(__name__)
 
 ATOMIC_TARGETS = frozenset({"sluice-switch"})
 """Targets that take a write of several lists between two packets."""
-DISK_RETRY = 10.0
-"""Seconds after which a record that could not be written is tried again."""
 ADDRESS_RETRY = 1.0
 """Seconds after which generated rules that could not be committed are tried again."""
-
-
-CLOSED_LIST = ListEntity(0, 0)
-"""A list without an epoch: its packets drop."""
 
 Rules = Mapping[Direction, Sequence[Rule]]
 
@@ -106,34 +98,36 @@ class Policy:
         self.flows = flows
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
-        self._store = SpdStore(config.state_dir)
+        store = SpdStore(config.state_dir)
         # An SPD that is configured again some day is to start as it is configured then.
-        record = self._store.forget_committed(keep=self.spds)
+        loaded = store.forget_committed(keep=self.spds)
         self.check_room(config)
         mirrored = mirrored or {}
-        self.numbers = BundleNumbers(config.policy.bundle_ids(), record.bundles)
+        self.numbers = BundleNumbers(config.policy.bundle_ids(), loaded.bundles)
         for one in mirrored.values():
             self.numbers.add(one.bundles)
         self._mirrored = {spd: one.bundles for spd, one in mirrored.items()}
         """The bundles of each mirrored SPD."""
-        rules = rules_at_start(config, record)
+        rules = rules_at_start(config, loaded)
         for spd, one in mirrored.items():
             rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
-        self.book = RuleBook(config, rules, own)
-        """The rules in force, or that a commit is about."""
-        self._said = {spd: on for spd, on in record.caches.items() if spd in self.spds}
-        """Flow caches that an operator turned on or off; the others are as configured."""
-        self.bundle_names = record.bundles
-        """The bundle that each number stands for in the switch, as far as it is known."""
+        self.rules = OperatorRules(config, rules, own)
+        """The rules in force; while a commit is under way, those that it proposes."""
         self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
-        self.table.restore(record, self.spds)
-        self._unacknowledged: dict[int, ListState] = {}
-        """New lists of a write that the switch has not acknowledged yet."""
-        self._has_record = bool(record.lists)
-        self.counters: Counter[str] = Counter()
-        self.searched: Counter[tuple[int, int]] = Counter()
-        """Packets that the CPU searched, by list id and the id of the rule that they met."""
-        self.atomic = config.switch.target in ATOMIC_TARGETS
+        self.table.restore(loaded, self.spds)
+        self._had_lists = bool(loaded.lists)
+        self._lock = asyncio.Lock()
+        """Held by the change that is under way."""
+        self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
+        self._atomic = config.switch.target in ATOMIC_TARGETS
+        self._writer = CommitWriter(
+            *(self.table, self.record, reconciler, flows, self.invalidation),
+            codec=codec,
+            atomic=self._atomic,
+        )
+        self.list_by_id = self._writer.list_by_id
+        self.searched = self._writer.searched
+        self.counters = self._writer.counters
         self.started = not self.spds
         self.on_started: Callable[[], None] = lambda: None
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
@@ -147,7 +141,6 @@ class Policy:
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
-        self._lock = asyncio.Lock()
         if self.spds:
             self._reconciler.hold(OPENING)
 
@@ -161,7 +154,7 @@ class Policy:
 
     def is_cache_on(self, spd: str) -> bool:
         """Whether the flow cache of an SPD is on: as an operator said last, else as configured."""
-        return self._said.get(spd, self.spds[spd].flow_cache.enabled)
+        return self.record.caches.get(spd, self.spds[spd].flow_cache.enabled)
 
     # -- a session
 
@@ -174,19 +167,19 @@ class Policy:
         wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
         for kind, entries in self._bindings().by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
-        bundles = policy_entities.moved_bundles(self.numbers.by_name, self.bundle_names)
-        swapped = policy_entities.INTERFACE_BINDINGS if self.atomic else frozenset()
+        bundles = policy_entities.moved_bundles(self.numbers.by_name, self.record.bundle_names)
+        swapped = policy_entities.INTERFACE_BINDINGS if self._atomic else frozenset()
         return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
 
     def _warn_of_a_lost_record(self, installed: Entities) -> None:
         """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
-        if self.spds and not self._has_record and installed[Kind.INBOUND_LIST]:
+        if self.spds and not self._had_lists and installed[Kind.INBOUND_LIST]:
             log.warning(
                 "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
                 " before is not in force any more, the configured rules are",
-                self._store.path,
+                self.record.path,
             )
-        self._has_record = True
+        self._had_lists = True
 
     async def run(self, session: Session) -> None:
         """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError
@@ -227,7 +220,7 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, Counts(epoch, 0))
-        wanted = self.book.wanted(self.spds)
+        wanted = self.rules.wanted(self.spds)
         try:
             if self.started:
                 commit = self.table.plan_commit(wanted)
@@ -235,15 +228,15 @@ class Policy:
                 commit = self.table.plan_start(wanted, lists)
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
-        named = self.book.named_by(self.spds)
+        named = self.rules.named_by(self.spds)
         commit = self._with_lost(commit, self.spds, lists)
         flows = await self._without_wrapped(session, flows, commit)
-        await self._carry_out(session, commit, self._swapped(commit), together=True)
+        await self._writer.apply(session, commit, self._changed_bindings(commit), together=True)
         self._named |= named
         retiring = self._retiring(epochs)
         flows = await self._without_wrapped(session, flows, retiring)
-        await self._carry_out(session, retiring)
-        self._reconciler.keep(_entities(self.table.lists.values()))
+        await self._writer.apply(session, retiring)
+        self._reconciler.keep(entities_of(self.table.lists.values()))
         self._name_bundles()
         self.flows.rebuild(self._make_caches(), flows)
         self._reconciler.submit(self._bindings())
@@ -265,11 +258,11 @@ class Policy:
         await self.flows.delete_found(session, [slot for slot, _ in flows if slot.list_id in anew])
         return [flow for flow in flows if flow[0].list_id not in anew]
 
-    def _swapped(self, commit: Commit) -> list[tuple[Kind, Key, Value]]:
+    def _changed_bindings(self, commit: Commit) -> list[Entry]:
         """The bindings of interfaces that change with the lists, in the same write, so that an
         interface that gets another SPD need not be closed. Targets without atomic writes close it.
         """
-        if not self.atomic:
+        if not self._atomic:
             return []
         numbers = {state.name: state.list_id for state in commit.lists}
 
@@ -286,11 +279,11 @@ class Policy:
         ]
 
     def _name_bundles(self) -> None:
-        """From here on no flow means another bundle than the configuration does: on disk, before
-        the SAs go to the switch. Raises SpdStoreError."""
-        if self.bundle_names != self.numbers.names:
-            self.bundle_names = self.numbers.names
-            self._save(Commit(()))
+        """Saves which bundle each number stands for, before SAs go to the switch. From here on no
+        flow means another bundle than the configuration does. Raises SpdStoreError."""
+        if self.record.bundle_names != self.numbers.names:
+            self.record.bundle_names = self.numbers.names
+            self.record.save()
 
     def _bindings(self) -> Changes:
         """Interfaces and bundles, as far as their lists have numbers."""
@@ -363,135 +356,36 @@ class Policy:
             for spd, lists in changes.items()
             for direction in Direction
         }
-        return await self._alone(partial(self._commit, rules, "commit"))
-
-    async def mirror(self, spd: str, mirrored: Mirrored) -> None:
-        """New rules and bundles for an SPD that is mirrored. While no switch is connected they wait
-        for it. PolicyError."""
-        await self._alone(partial(self._mirror, spd, mirrored))
-
-    async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
-        rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
-        before = self._mirrored[spd]
-        try:
-            self.numbers.add(mirrored.bundles)
-        except TooManyBundlesError as error:
-            raise PolicyError(str(error)) from error
-        if self._session is None or not self.started:
-            self.book.rules.update(rules)
-        else:
-            self.bundle_names = self.numbers.names  # on disk with the commit
-            await self._commit(rules, "mirrored from the kernel")
-        self._mirrored[spd] = mirrored.bundles
-        others = [name for names in self._mirrored.values() for name in names]
-        changes = Changes()
-        vrf = policy_entities.vrf_of(self._config, spd)
-        for name, number in self.numbers.keep(others):
-            if name in before:
-                changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
-        if self.standing.is_set():  # else they follow their lists
-            self._bind_bundles(spd, mirrored.bundles, changes)
-        self._reconciler.submit(changes)
-
-    async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
-        """Turns flow caches on, or off: then every packet is searched. PolicyError."""
-        for spd in [*map(self.known, spds)]:
-            await self._alone(partial(self._set_cache, spd.name, enabled))
-
-    async def clear_cache(self, spds: Iterable[str]) -> None:
-        """Retires all flows of these SPDs. PolicyError."""
-        for spd in [*map(self.known, spds)]:
-            await self._alone(partial(self._clear, spd.name, "flow cache cleared"))
-
-    def list_by_id(self, list_id: int) -> ListState | None:
-        """Returns the list that a packet was punted for.
-
-        A new list serves packets from when the switch has taken the write that binds interfaces to
-        it, and the first of them may come before the acknowledgement does.
-        """
-        return self.table.lists.get(list_id) or self._unacknowledged.get(list_id)
-
-    def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the rules' verdict on a cached flow; None where more than its key decides."""
-        state = self.table.lists.get(slot.list_id)
-        packet = slot.key.selectors()
-        if state is None or packet is None:
-            return None
-        return FlowVerdict(state.counts.epoch, *state.search(packet))
-
-    async def put_right(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Repairs lists that differ from the desired state, while no other change runs.
-
-        `look` finds out which lists the switch holds. Wrong lists get new numbers, so that verdicts
-        given on them meanwhile do not apply. Raises PolicyError.
-        """
-
-        async def change() -> None:
-            session = self._session
-            if session is not None and self.started:
-                await look()
-                await self._put_right(session)
-
-        await self._alone(change)
-
-    def bundles_of(self, spd: str) -> frozenset[int]:
-        """The pipeline's numbers of an SPD's bundles."""
-        names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
-        return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
-
-    def known(self, spd: str) -> SpdConfig:
-        """The SPD of that name. PolicyError."""
-        if spd not in self.spds:
-            names = ", ".join(self.spds) or "none"
-            raise PolicyError(f"there is no SPD {spd!r}; this router has: {names}")
-        return self.spds[spd]
-
-    async def _alone(self, change: Callable[[], Awaitable[T]]) -> T:
-        """One change at a time, to its end even if nobody waits for it any more."""
-
-        async def locked() -> T:
-            async with self._lock:
-                return await change()
-
-        task = asyncio.create_task(locked())
-        task.add_done_callback(_retrieve)
-        try:
-            return await asyncio.shield(task)
-        except P4RuntimeError as error:
-            raise PolicyError(f"the switch did not take it: {error}; {self._told()}") from error
-        except SpdStoreError as error:
-            raise PolicyError(f"not made, for want of disk: {error}; {self._told()}") from error
-        except (TooManyRulesError, TooManyListsError) as error:
-            raise PolicyError(str(error)) from error
+        return await self._exclusively(partial(self._commit, rules, "commit"))
 
     async def _commit(
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str
     ) -> list[ListState]:
+        """Commits rules; `change` is the commit's name in messages. Returns the changed lists."""
         session = self._connected()
-        before = {name: self.book.rules[name] for name in rules}
-        self.book.rules.update(rules)
-        try:
-            spds = {spd for spd, _ in rules}
-            commit = self.table.plan_commit(
-                self.book.wanted(spds), keeps_epoch=self.invalidation.may_keep_epoch
-            )
-            named = self.book.named_by(spds)
-            if len(commit.spds) > 1 and not self.atomic:
-                raise PolicyError(
-                    f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
-                    " commit them one by one"
-                )
+        spds = {spd for spd, _ in rules}
+        with self.rules.proposed(rules):
+            commit = self._plan(spds)
+            named = self.rules.named_by(spds)
             async with self.flows.held(one.list_id for one in commit.lists):
-                commit = await self._withdraw(commit)
-                await self._carry_out_or_put_right(session, commit, change)
-            self._named |= named
-        except BaseException:
-            self.book.rules.update(before)
-            raise
+                commit = await self._delete_changed_flows(commit)
+                await self._apply_or_repair(session, commit, change)
+        self._named |= named
         self.counters["commits"] += bool(commit.lists)
         return list(commit.lists)
 
-    async def _withdraw(self, commit: Commit) -> Commit:
+    def _plan(self, spds: set[str]) -> Commit:
+        """Plans the proposed rules of SPDs: which lists change, and their new numbers."""
+        wanted = self.rules.wanted(spds)
+        commit = self.table.plan_commit(wanted, keeps_epoch=self.invalidation.may_keep_epoch)
+        if len(commit.spds) > 1 and not self._atomic:
+            raise PolicyError(
+                f"{', '.join(commit.spds)}: this target changes one SPD after the other;"
+                " commit them one by one"
+            )
+        return commit
+
+    async def _delete_changed_flows(self, commit: Commit) -> Commit:
         """Deletes the flows whose verdict a commit changes, of the lists whose epoch stays. Returns
         the commit with new epochs for lists where that is not done."""
         before = self.table.lists
@@ -504,19 +398,93 @@ class Policy:
         }
         return self.table.with_new_epochs(commit, retired)
 
+    async def _apply_or_repair(self, session: Session, commit: Commit, change: str) -> None:
+        """Applies a commit, and repairs one that failed. Raises the failure."""
+        before = self.table.lists
+        lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
+        try:
+            await self._writer.apply(session, commit)
+        except (P4RuntimeError, SpdStoreError) as error:
+            if isinstance(error, P4RuntimeError) and not session.closed.done():
+                await self._repair(session)
+            self.record.save_again()
+            raise
+        if lists:
+            self.on_changed(change, commit.spds, lists)
+
+    async def repair(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Repairs lists that differ from the desired state, while no other change runs.
+
+        `read` finds out which lists the switch holds. Wrong lists get new numbers, so that verdicts
+        given on them meanwhile do not apply. Raises PolicyError.
+        """
+
+        async def change() -> None:
+            session = self._session
+            if session is not None and self.started:
+                await read()
+                await self._repair(session)
+
+        await self._exclusively(change)
+
+    async def _repair(self, session: Session) -> None:
+        """Gives lists that the switch does not hold as desired the rules in force and new numbers.
+        An SPD whose repair the switch refuses drops until its next commit."""
+        for spd in self.spds:
+            lost = self._with_lost(Commit(()), [spd], self._installed())
+            try:
+                await self._writer.apply(session, lost)
+            except P4RuntimeError as error:
+                log.error("policy %s: drops until it is committed anew: %s", spd, error)
+
+    async def mirror(self, spd: str, mirrored: Mirrored) -> None:
+        """New rules and bundles for an SPD that is mirrored. While no switch is connected they wait
+        for it. PolicyError."""
+        await self._exclusively(partial(self._mirror, spd, mirrored))
+
+    async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
+        rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
+        before = self._mirrored[spd]
+        try:
+            self.numbers.add(mirrored.bundles)
+        except TooManyBundlesError as error:
+            raise PolicyError(str(error)) from error
+        if self._session is None or not self.started:
+            self.rules.by_list.update(rules)
+        else:
+            self.record.bundle_names = self.numbers.names  # on disk with the commit
+            await self._commit(rules, "mirrored from the kernel")
+        self._mirrored[spd] = mirrored.bundles
+        others = [name for names in self._mirrored.values() for name in names]
+        changes = Changes()
+        vrf = policy_entities.vrf_of(self._config, spd)
+        for name, number in self.numbers.keep(others):
+            if name in before:
+                changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+        if self.standing.is_set():  # else they follow their lists
+            self._bind_bundles(spd, mirrored.bundles, changes)
+        self._reconciler.submit(changes)
+
+    # -- flow caches
+
+    async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
+        """Turns flow caches on, or off: then every packet is searched. PolicyError."""
+        for spd in [*map(self.known, spds)]:
+            await self._exclusively(partial(self._set_cache, spd.name, enabled))
+
     async def _set_cache(self, spd: str, enabled: bool) -> None:
         self._connected()
-        before = dict(self._said)
-        self._said[spd] = enabled
+        before = dict(self.record.caches)
+        self.record.caches[spd] = enabled
         try:
-            self._save(Commit(()))
+            self.record.save()
             self._enable_caches(spd)
             if not enabled:
                 await self._clear(spd, "flow cache off")
         except BaseException:
-            self._said = before
+            self.record.caches = before
             self._enable_caches(spd)
-            self._save_again()
+            self.record.save_again()
             raise
         if enabled:
             self.on_changed("flow cache on", [spd], ())
@@ -526,131 +494,66 @@ class Policy:
             if self.table.lists[list_id].spd == spd:
                 known.cache.enabled = self.is_cache_on(spd)
 
+    async def clear_cache(self, spds: Iterable[str]) -> None:
+        """Retires all flows of these SPDs. PolicyError."""
+        for spd in [*map(self.known, spds)]:
+            await self._exclusively(partial(self._clear, spd.name, "flow cache cleared"))
+
     async def _clear(self, spd: str, change: str) -> None:
         session = self._connected()
         lists = [list_id for list_id, state in self.table.lists.items() if state.spd == spd]
-        await self._carry_out_or_put_right(session, self.table.plan_clear(lists), change)
+        await self._apply_or_repair(session, self.table.plan_clear(lists), change)
         self.counters["flow caches cleared"] += 1
+
+    # -- what changes have in common
 
     def _connected(self) -> Session:
         if self._session is None or not self.started:
             raise PolicyError("the switch is not connected, or is being read; try again")
         return self._session
 
-    async def _carry_out_or_put_right(self, session: Session, commit: Commit, change: str) -> None:
-        """Carries a commit out and repairs a failed one; `change` is its name in messages."""
-        before = self.table.lists
-        lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
+    async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
+        """Runs a change while no other runs, to its end even if its caller is cancelled. Raises
+        PolicyError."""
+
+        async def locked() -> T:
+            async with self._lock:
+                return await change()
+
+        task = asyncio.create_task(locked())
+        task.add_done_callback(_retrieve)
         try:
-            await self._carry_out(session, commit)
-        except (P4RuntimeError, SpdStoreError) as error:
-            if isinstance(error, P4RuntimeError) and not session.closed.done():
-                await self._put_right(session)
-            self._save_again()
-            raise
-        if lists:
-            self.on_changed(change, commit.spds, lists)
-
-    async def _put_right(self, session: Session) -> None:
-        """Repairs a commit refused half-way: its lists get the old rules and new numbers."""
-        for spd in self.spds:
-            lost = self._with_lost(Commit(()), [spd], self._installed())
-            try:
-                await self._carry_out(session, lost)
-            except P4RuntimeError as error:
-                log.error("policy %s: drops until it is committed anew: %s", spd, error)
-
-    def _save(self, commit: Commit) -> None:
-        """Saves the state that follows the commit to disk. Raises SpdStoreError."""
-        self._store.save(self._record(commit))
-
-    def _record(self, commit: Commit) -> SpdRecord:
-        record = self.table.record_with(commit)
-        return record._replace(caches=dict(self._said), bundles=self.bundle_names)
-
-    def _save_again(self) -> None:
-        """Saves the current state after a failed change, so that a restart does not apply it."""
-        try:
-            self._save(Commit(()))
+            return await asyncio.shield(task)
+        except P4RuntimeError as error:
+            outlook = self.record.outlook()
+            raise PolicyError(f"the switch did not take it: {error}; {outlook}") from error
         except SpdStoreError as error:
-            log.error("policy: a change failed: %s; %s", error, self._told())
-            if not holds(self._store.on_disk, self._record(Commit(()))):
-                asyncio.get_running_loop().call_later(DISK_RETRY, self._try_disk)
+            outlook = self.record.outlook()
+            raise PolicyError(f"not made, for want of disk: {error}; {outlook}") from error
+        except (TooManyRulesError, TooManyListsError) as error:
+            raise PolicyError(str(error)) from error
 
-    def _try_disk(self) -> None:
-        """Once more, unless a later change has brought the disk up to date or is under way."""
-        if self._lock.locked():
-            asyncio.get_running_loop().call_later(DISK_RETRY, self._try_disk)
-        elif not holds(self._store.on_disk, self._record(Commit(()))):
-            self._save_again()
+    # -- views
 
-    def _told(self) -> str:
-        """Says which rules a restart would go on with."""
-        return after_a_restart(self._store.on_disk, self._record(Commit(())))
+    def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
+        """Returns the rules' verdict on a cached flow; None where more than its key decides."""
+        state = self.table.lists.get(slot.list_id)
+        packet = slot.key.selectors()
+        if state is None or packet is None:
+            return None
+        return FlowVerdict(state.counts.epoch, *state.search(packet))
 
-    async def _carry_out(
-        self,
-        session: Session,
-        commit: Commit,
-        swapped: Iterable[tuple[Kind, Key, Value]] = (),
-        *,
-        together: bool = False,
-    ) -> None:
-        """On disk, in the switch, true: in this order. `together`: no packet meets some of the
-        lists as they were and some as they become; where the target cannot, all drop meanwhile.
-        `swapped` are bindings that change in the same write."""
-        entries = [*_entities(commit.lists), *swapped]
-        if not entries:
-            return
-        anew = starting_anew(
-            commit, {one.list_id: one.counts.epoch for one in self.table.lists.values()}
-        )
-        async with self.flows.held(anew):
-            await self.invalidation.empty(anew)
-            new = [one for one in commit.lists if one.list_id not in self.table.lists]
-            self._unacknowledged = {one.list_id: one for one in new}
-            try:
-                await self._write(session, commit, entries, together=together)
-            finally:
-                self._unacknowledged = {}
+    def bundles_of(self, spd: str) -> frozenset[int]:
+        """The pipeline's numbers of an SPD's bundles."""
+        names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
+        return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
-    async def _write(
-        self,
-        session: Session,
-        commit: Commit,
-        entries: Sequence[tuple[Kind, Key, Value]],
-        *,
-        together: bool,
-    ) -> None:
-        """Carries out `entries`, which make the commit true."""
-        self._save(commit)
-        await self._reset_counters(session, commit)
-        if self.atomic:
-            await self._reconciler.commit(session, entries, atomic=True)
-        else:
-            held = self._reconciler.installed.by_kind
-            in_force = [(kind, key) for kind, key, _ in entries if key in held[kind]]
-            closed = [(kind, key, CLOSED_LIST) for kind, key in in_force if len(in_force) > 1]
-            for entry in [*(closed if together else ()), *entries]:
-                await self._reconciler.commit(session, [entry], atomic=False)
-        self.table.apply(commit)
-        for state in commit.lists:
-            self.flows.retire(state.list_id, state.counts.epoch)
-
-    async def _reset_counters(self, session: Session, commit: Commit) -> None:
-        """Resets what was counted by numbers that other rules had before; ahead of the write, since
-        packets may meet the new rules before it is acknowledged."""
-        fresh = set(commit.rule_ids.fresh)
-        for state in commit.lists:
-            for rule_id in fresh:
-                self.searched.pop((state.list_id, rule_id), None)
-        updates = [
-            one
-            for state in commit.lists
-            for one in self._codec.reset_rules(state.direction, fresh & set(state.rule_ids))
-        ]
-        if updates and any(status.code for status in await session.write(updates)):
-            self.counters["rule counters not reset: the target refused"] += 1
+    def known(self, spd: str) -> SpdConfig:
+        """The SPD of that name. PolicyError."""
+        if spd not in self.spds:
+            names = ", ".join(self.spds) or "none"
+            raise PolicyError(f"there is no SPD {spd!r}; this router has: {names}")
+        return self.spds[spd]
 
     # -- this router's addresses
 
@@ -665,25 +568,20 @@ class Policy:
             await self._addresses_changed.wait()
             self._addresses_changed.clear()
             for spd in self.spds:
-                if self.book.own_addresses(spd) == self._named.get(spd):
+                if self.rules.own_addresses(spd) == self._named.get(spd):
                     continue
                 try:
-                    rules = self.book.of([spd])
-                    await self._alone(partial(self._commit, rules, "addresses of this router"))
+                    rules = self.rules.of([spd])
+                    await self._exclusively(
+                        partial(self._commit, rules, "addresses of this router")
+                    )
                 except PolicyError as error:
                     log.warning("policy %s: generated rules are not up to date: %s", spd, error)
                     loop = asyncio.get_running_loop()
                     loop.call_later(ADDRESS_RETRY, self._addresses_changed.set)
 
 
-def _entities(lists: Iterable[ListState]) -> list[tuple[Kind, int, ListEntity]]:
-    return [
-        (policy_entities.LIST_KINDS[one.direction], one.list_id, ListEntity(*one.counts))
-        for one in lists
-    ]
-
-
 def _retrieve(task: asyncio.Future[T]) -> None:
-    """Nobody may be left to look at what became of it."""
+    """Retrieves a task's exception, which asyncio would report if its caller was cancelled."""
     if not task.cancelled():
         task.exception()

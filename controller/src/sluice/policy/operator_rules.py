@@ -7,19 +7,21 @@ config and generated_rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from sluice.config import Config
-from sluice.generated_rules import generated_rules
 from sluice.model import Address
-from sluice.policy_model import Direction, Rule
+from sluice.policy.generated_rules import generated_rules
+from sluice.policy.model import Direction, Rule
 from sluice.state.spd import ListName
 
 LOOPBACK6 = bytes(15) + b"\x01"
 
 
-class RuleBook:
-    """`rules` are the operator's, of each list; `own(vrf)` are this router's addresses in a VRF."""
+class OperatorRules:
+    """`by_list` are the operator's rules of each list; `own(vrf)` are this router's addresses in a
+    VRF."""
 
     def __init__(
         self,
@@ -27,12 +29,23 @@ class RuleBook:
         rules: Mapping[ListName, tuple[Rule, ...]],
         own: Callable[[int], Iterable[Address]],
     ) -> None:
-        self.rules = dict(rules)
+        self.by_list = dict(rules)
         self._vrfs = {
             spd.name: {one.vrf.id for one in config.interfaces if one.spd == spd.name}
             for spd in config.policy.spds
         }
         self._own = own
+
+    @contextmanager
+    def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
+        """Has these rules, and those before them again if the block raises."""
+        before = {name: self.by_list[name] for name in rules}
+        self.by_list.update(rules)
+        try:
+            yield
+        except BaseException:
+            self.by_list.update(before)
+            raise
 
     def own_addresses(self, spd: str) -> list[Address]:
         """This router's addresses in the VRFs that an SPD guards."""
@@ -46,7 +59,7 @@ class RuleBook:
     def of(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
         """The operator's rules of these SPDs' lists."""
         chosen = set(spds)
-        return {name: rules for name, rules in self.rules.items() if name[0] in chosen}
+        return {name: rules for name, rules in self.by_list.items() if name[0] in chosen}
 
     def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
         """The lists of these SPDs as they are to be searched."""

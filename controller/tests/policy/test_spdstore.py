@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.policy_model import ICMP, OPAQUE, TCP, Action, Direction, NumberRange, Rule
-from sluice.spdstore import SpdStore, SpdStoreError, after_a_restart, prepare
+from sluice.policy.model import ICMP, OPAQUE, TCP, Action, Direction, NumberRange, Rule
+from sluice.policy.spdstore import SpdStore, SpdStoreError, after_a_restart, prepare
 from sluice.state.spd import Counts, ListRecord, SpdRecord
 
 RULES = (

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sluice.frr import BgpPeer, Routing
 from sluice.model import Address, InterfaceAddress, Prefix, format_address, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP,
     ICMPV6,
     OPAQUE,

@@ -32,7 +32,7 @@ from typing import TypeAlias, TypeVar
 from sluice import scalars
 from sluice.config_keys import Key, Section, defaulted, optional, required, sections_of
 from sluice.model import Prefix, parse_address
-from sluice.policy_model import (
+from sluice.policy.model import (
     ICMP_PROTOCOLS,
     OPAQUE,
     PORT_PROTOCOLS,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import rules
-from sluice.policy_model import ICMPV6, TCP, UDP, Action, Direction, NumberRange, Rule
-from sluice.spdfile import parse_spd
-from sluice.spdtext import from_document, spd_document, to_document
+from sluice.policy.model import ICMPV6, TCP, UDP, Action, Direction, NumberRange, Rule
+from sluice.policy.spdfile import parse_spd
+from sluice.policy.spdtext import from_document, spd_document, to_document
 from sluice.state.spd import fingerprint
 
 BYTES = st.integers(0, 255)

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from sluice.policy_coverage import merged_ranges
-from sluice.policy_model import OPAQUE, Action, Direction, Rule
+from sluice.policy.coverage import merged_ranges
+from sluice.policy.model import OPAQUE, Action, Direction, Rule
 from sluice.state.spd import FINAL_DISCARD
 
 TESTS = 1_000_000

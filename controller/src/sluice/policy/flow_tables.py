@@ -38,7 +38,7 @@ from sluice.p4runtime.session import (
     Status,
     WriteOutcome,
 )
-from sluice.policy_model import Direction, FlowKey
+from sluice.policy.model import Direction, FlowKey
 from sluice.state.flow_cache import FlowCache, FlowVerdict, FlowWrite, Operation, Outcome, Result
 from sluice.task_slices import in_slices
 

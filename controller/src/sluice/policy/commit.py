@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out a planned commit: on disk, in the switch, in force, in this order.
+
+When `apply` returns, the old rules apply to no later lookup. A failure on the way leaves the old
+rules or drops packets: an epoch or generation that switch and controller do not share matches no
+packet. Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from sluice.entities import Key, Kind, Value
+from sluice.entities import ListState as ListEntity
+from sluice.p4.flows import FlowCodec
+from sluice.p4runtime.session import Session
+from sluice.policy.entities import LIST_KINDS
+from sluice.policy.flow_invalidation import FlowInvalidation
+from sluice.policy.flow_tables import FlowTables
+from sluice.policy.record import PolicyRecord
+from sluice.reconciler import Reconciler
+from sluice.state.invalidation import starting_anew
+from sluice.state.spd import Commit, ListState, SpdTable
+
+CLOSED_LIST = ListEntity(0, 0)
+"""A list without an epoch: its packets drop."""
+
+Entry = tuple[Kind, Key, Value]
+
+
+def entities_of(lists: Iterable[ListState]) -> list[tuple[Kind, int, ListEntity]]:
+    """Returns the switch's entities of lists."""
+    return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.counts)) for one in lists]
+
+
+class CommitWriter:
+    """Writes commits of `table`. `atomic`: the target takes a write of several lists between two
+    packets."""
+
+    def __init__(
+        self,
+        table: SpdTable,
+        record: PolicyRecord,
+        reconciler: Reconciler,
+        flows: FlowTables,
+        invalidation: FlowInvalidation,
+        *,
+        codec: FlowCodec,
+        atomic: bool,
+    ) -> None:
+        self._table = table
+        self._record = record
+        self._reconciler = reconciler
+        self._flows = flows
+        self._invalidation = invalidation
+        self._codec = codec
+        self._atomic = atomic
+        self._unacknowledged: dict[int, ListState] = {}
+        """New lists of a write that the switch has not acknowledged yet."""
+        self.searched: Counter[tuple[int, int]] = Counter()
+        """Packets that the CPU searched, by list id and the id of the rule that they met."""
+        self.counters: Counter[str] = Counter()
+
+    def list_by_id(self, list_id: int) -> ListState | None:
+        """Returns the list that a packet was punted for.
+
+        A new list serves packets from when the switch has taken the write that binds interfaces to
+        it, and the first of them may come before the acknowledgement does.
+        """
+        return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
+
+    async def apply(
+        self,
+        session: Session,
+        commit: Commit,
+        bindings: Iterable[Entry] = (),
+        *,
+        together: bool = False,
+    ) -> None:
+        """Saves a commit, writes it and puts it into force. SpdStoreError, P4RuntimeError.
+
+        `bindings` change in the same write. `together`: no packet meets some of the lists in their
+        old and some in their new state; a target that is not atomic drops all packets meanwhile.
+        """
+        entries = [*entities_of(commit.lists), *bindings]
+        if not entries:
+            return
+        lists = self._table.lists
+        anew = starting_anew(commit, {one.list_id: one.counts.epoch for one in lists.values()})
+        async with self._flows.held(anew):
+            await self._invalidation.empty(anew)
+            self._record.save(commit)
+            await self._reset_counters(session, commit)
+            new = [one for one in commit.lists if one.list_id not in lists]
+            self._unacknowledged = {one.list_id: one for one in new}
+            try:
+                await self._write(session, entries, together=together)
+                self._put_into_force(commit)
+            finally:
+                self._unacknowledged = {}
+
+    async def _reset_counters(self, session: Session, commit: Commit) -> None:
+        """Resets the counters of rule numbers that other rules had before. It precedes the write,
+        since packets may meet the new rules before the acknowledgement."""
+        fresh = set(commit.rule_ids.fresh)
+        for state in commit.lists:
+            for rule_id in fresh:
+                self.searched.pop((state.list_id, rule_id), None)
+        updates = [
+            one
+            for state in commit.lists
+            for one in self._codec.reset_rules(state.direction, fresh & set(state.rule_ids))
+        ]
+        if updates and any(status.code for status in await session.write(updates)):
+            self.counters["rule counters not reset: the target refused"] += 1
+
+    async def _write(self, session: Session, entries: Sequence[Entry], *, together: bool) -> None:
+        if self._atomic:
+            await self._reconciler.commit(session, entries, atomic=True)
+            return
+        held = self._reconciler.installed.by_kind
+        in_force = [(kind, key) for kind, key, _ in entries if key in held[kind]]
+        closed = [(kind, key, CLOSED_LIST) for kind, key in in_force if len(in_force) > 1]
+        for entry in [*(closed if together else ()), *entries]:
+            await self._reconciler.commit(session, [entry], atomic=False)
+
+    def _put_into_force(self, commit: Commit) -> None:
+        self._table.apply(commit)
+        for state in commit.lists:
+            self._flows.retire(state.list_id, state.counts.epoch)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record that a restart resumes with: rules, numbers, flow caches that an operator turned on or
+off, and the bundle that each number stands for.
+
+It is saved before the switch receives a change, and again after a change that failed. Depends on
+spdstore and state.spd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from sluice.policy.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
+from sluice.state.spd import Commit, SpdRecord, SpdTable
+
+log = logging.getLogger(__name__)
+
+DISK_RETRY = 10.0
+"""Seconds after which a record that could not be written is tried again."""
+
+NO_CHANGE = Commit(())
+
+
+class PolicyRecord:
+    """`is_changing` tells whether a change is under way, which will save the record itself."""
+
+    def __init__(
+        self,
+        store: SpdStore,
+        table: SpdTable,
+        loaded: SpdRecord,
+        is_changing: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._is_changing = is_changing
+        self.path = store.path
+        self.caches: dict[str, bool] = dict(loaded.caches)
+        """Flow caches that an operator turned on or off, by SPD; the others are as configured."""
+        self.bundle_names: dict[int, str] = loaded.bundles
+        """The bundle that each number stands for in the switch, as far as it is known."""
+
+    def save(self, commit: Commit = NO_CHANGE) -> None:
+        """Saves the state that follows a commit. Raises SpdStoreError."""
+        self._store.save(self._after(commit))
+
+    def save_again(self) -> None:
+        """Saves the state in force after a failed change, so that a restart does not make the
+        change. A full disk is tried again every `DISK_RETRY` seconds."""
+        try:
+            self.save()
+        except SpdStoreError as error:
+            log.error("policy: a change failed: %s; %s", error, self.outlook())
+            if not self._is_current():
+                asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
+
+    def outlook(self) -> str:
+        """Says which rules a restart would resume with."""
+        return after_a_restart(self._store.on_disk, self._after(NO_CHANGE))
+
+    def _after(self, commit: Commit) -> SpdRecord:
+        record = self._table.record_with(commit)
+        return record._replace(caches=dict(self.caches), bundles=self.bundle_names)
+
+    def _is_current(self) -> bool:
+        return holds(self._store.on_disk, self._after(NO_CHANGE))
+
+    def _retry(self) -> None:
+        if self._is_changing():
+            asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
+        elif not self._is_current():
+            self.save_again()
