@@ -12,7 +12,13 @@ import pytest
 from sluice_testkit.pages import blocks
 
 from sluice.config import load_config
-from sluice.kernel_mirror import ACQUIRE_INTERVAL, ACQUIRES_PER_SECOND, GATHERING, REPORTING
+from sluice.kernel_mirror import (
+    ACQUIRE_INTERVAL,
+    ACQUIRES_PER_SECOND,
+    GATHERING,
+    REPORTING,
+    TAKEOVER,
+)
 from sluice.model import parse_address
 from sluice.policy.config import DEFAULT_PATH_MTU
 from sluice.sa_model import MAX_REPLAY_WINDOW
@@ -55,6 +61,7 @@ def test_names_of_rules_and_bundles() -> None:
         f"once in {ACQUIRE_INTERVAL:.0f} s for a bundle",
         f"at most {ACQUIRES_PER_SECOND:.0f} a second",
         f"reported to the kernel every {REPORTING:.0f} s",
+        f"deletes its predecessor, or after {TAKEOVER:.0f} s",
         f"replay window up to {MAX_REPLAY_WINDOW:,}",
         f"its `path_mtu`, {DEFAULT_PATH_MTU:,} bytes unless given",
     ],

@@ -35,7 +35,7 @@ from sluice.state.kernel_sas import MirroredState, MirroredStates, Numbers, mirr
 from sluice.state.sa_table import BundleSpec, SaId, SaReport, identity
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import selectors
-from sluice.xfrm_model import ANY_PORT, KernelSelector, PortMatch, Usage
+from sluice.xfrm_model import ANY_PORT, KernelSelector, PortMatch, StateKey, Usage
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ RETRY = 1.0
 """Seconds after which policies that could not be brought into force are tried again."""
 REPORTING = 2.0
 """Seconds between two reports of what SAs have carried."""
+TAKEOVER = 2.0
+"""Seconds after which an outbound SA takes over from one that the kernel still has. It does so at
+once where the kernel deletes that one."""
 ACQUIRE_INTERVAL = 3.0
 """Seconds between two acquires for a bundle."""
 ACQUIRES_PER_SECOND = 100.0
@@ -93,6 +96,8 @@ class KernelMirror:
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
         """The bundles, as `Associations` wants them."""
+        self._since: dict[StateKey, float] = {}
+        """When each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, Age]] = {}
 
     def _translate(self) -> MirroredRules:
@@ -146,6 +151,7 @@ class KernelMirror:
                 await self._bring_into_force(policy, rules)
             self.rules = rules  # a rekey may change the SPI that a policy names, and no rule
             self.look_at_states(policy)
+            self._look_at_takeovers()
             self._done = heard
             self._progress.set()
 
@@ -191,6 +197,7 @@ class KernelMirror:
             self.rules.policies,
             frozenset(self._own(self._place.vrf)),
             Numbers(known, self._place.vrf),
+            fresh=self._fresh_states(),
         )
         present = {identity(one.association) for one in self._states.states}
         self._reported = {key: said for key, said in self._reported.items() if key in present}
@@ -199,6 +206,20 @@ class KernelMirror:
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
         )
         self.on_states()
+
+    def _fresh_states(self) -> dict[StateKey, float]:
+        """Returns the states that the kernel has had for less than `TAKEOVER`, with the times at
+        which they were first seen."""
+        now = self._clock()
+        self._since = {key: self._since.get(key, now) for key in self.kernel.states}
+        return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
+
+    def _look_at_takeovers(self) -> None:
+        """Has states looked at again when the first of the fresh ones may take over."""
+        fresh = self._fresh_states()
+        if fresh:
+            remaining = min(fresh.values()) + TAKEOVER - self._clock()
+            asyncio.get_running_loop().call_later(remaining, self._changed.set)
 
     @property
     def states(self) -> tuple[MirroredState, ...]:

@@ -232,7 +232,8 @@ class SecurityAssociation:
     """An SA that is wanted. `engine`: the only engine that may serve it, None for its bundle's.
 
     `name` says what it is for, and its successor takes it over: with the SPI it identifies the SA.
-    `is_retiring`: its successor serves, and it stays for what is still under way. `fragmentation`
+    `is_retiring`: its successor serves, and it stays for what is still under way. `is_coming`: its
+    peer may not have it yet, so that its predecessor serves while there is one. `fragmentation`
     is the router's part of an outbound SA, of which its engine knows nothing.
     """
 
@@ -242,6 +243,7 @@ class SecurityAssociation:
     keys: KeySource = field(compare=False, repr=False)
     engine: int | None = None
     is_retiring: bool = False
+    is_coming: bool = False
     fragmentation: Fragmentation = Fragmentation.BEFORE
 
     @property

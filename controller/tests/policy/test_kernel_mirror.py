@@ -23,7 +23,7 @@ from policy_world import (
     PolicyWorld,
     tcp,
 )
-from sluice import associations, ike_order
+from sluice import associations, ike_order, kernel_mirror
 from sluice.api.server import BadRequestError
 from sluice.entities import BundleInVrf, Kind, Spi
 from sluice.kernel_mirror import KernelMirror, Place
@@ -598,6 +598,40 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
         world.engine.let_go()
         await world.until(lambda: serving() != first)
         assert None not in seen
+
+    with_engine(story)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
+    with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    """Libreswan as responder of a rekey: when the old SA is deleted, or after a while."""
+    monkeypatch.setattr(kernel_mirror, "TAKEOVER", 1000.0 if is_deleted else 1.0)
+    kernel.policies = {one.key: one for one in (protect(OUT, 1), protect(FWD, 2))}
+    kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
+    newer = next_outbound(0x1001)
+
+    async def story(world: EngineWorld) -> None:
+        def serving() -> object:
+            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+
+        await world.began()
+        await world.until(serving)
+        first = serving()
+        kernel.states = {one.key: one for one in (OUTBOUND_STATE, newer)}
+        kernel.has(*kernel.policies.values())
+        while sorted([one["state"] for one in await world.ask("show", what="sas")]) != [
+            "in use",
+            "standby",
+        ]:
+            await asyncio.sleep(0.01)
+        assert serving() == first
+        if is_deleted:
+            kernel.states = {newer.key: newer}
+            kernel.has(*kernel.policies.values())
+        await world.until(lambda: serving() != first)
+        assert serving() is not None
 
     with_engine(story)
 

@@ -58,9 +58,11 @@ def mirrored(
     *states: KernelState,
     bundles: tuple[KernelBundle, ...] = (BUNDLE,),
     policies: dict[str, tuple[KernelPolicy, ...]] | None = None,
+    fresh: tuple[KernelState, ...] = (),
 ) -> MirroredStates:
     numbers = Numbers({one.name: 40 + at for at, one in enumerate(bundles)}, 3)
-    return mirror_states(states, bundles, policies or {}, {HERE}, numbers)
+    keys = {one.key for one in fresh}
+    return mirror_states(states, bundles, policies or {}, {HERE}, numbers, fresh=keys)
 
 
 def test_a_pair_of_states_is_an_sa_each_way() -> None:
@@ -135,6 +137,24 @@ def test_of_a_bundles_outbound_states_the_newest_serves() -> None:
         found = mirrored(*order, IN)
         retiring = {one.state.key.spi: one.association.is_retiring for one in found.states}
         assert retiring == {0x1000: True, 0x1001: False, 0x2000: False}
+
+
+def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
+    """Libreswan as responder of a rekey: it has the next SA before its answer leaves."""
+    newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
+
+    def roles(*fresh: KernelState, **rest: Any) -> list[tuple[int, bool, bool]]:
+        found = [one.association for one in mirrored(OUT, newer, fresh=fresh, **rest).states]
+        return [(one.settings.spi, one.is_retiring, one.is_coming) for one in found]
+
+    waiting = [(0x1000, False, False), (0x1001, False, True)]
+    taken_over = [(0x1000, True, False), (0x1001, False, False)]
+    assert roles(newer) == waiting
+    assert roles(OUT, newer) == waiting
+    assert roles() == taken_over
+    assert roles(newer, policies=naming(0x1001)) == taken_over, "the daemon says which serves"
+    (alone,) = mirrored(newer, fresh=(newer,)).states
+    assert not alone.association.is_coming
 
 
 def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:

@@ -178,6 +178,19 @@ def test_a_rekey_is_made_before_the_break() -> None:
     assert len(world.held[1]) == 2
 
 
+def test_a_coming_sa_serves_only_where_nothing_else_does() -> None:
+    world = World()
+    coming = replace(sa("to", 0x101), is_coming=True)
+    world.table.want([OUT, coming])
+    world.up(1)
+    world.settle()
+    assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
+    world.table.want([replace(OUT, is_retiring=True), replace(coming, is_coming=False)])
+    assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
+    world.table.want([coming])
+    assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
+
+
 def test_a_retiring_inbound_sa_waits_for_the_peer() -> None:
     world = World()
     new = sa("from", 0x201)

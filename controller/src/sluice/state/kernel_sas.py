@@ -3,9 +3,11 @@
 
 A state belongs to the bundle whose template matches its addresses, mode and reqid (a template
 without a reqid matches any). Of a bundle's outbound states the newest serves, or the one whose SPI
-its policies name, as in the kernel. Older ones stay for packets in flight: rekeying is
-make-before-break. A state that cannot be mirrored is left out and named as a problem: its SPI is
-unknown inbound, and a bundle without an outbound SA drops.
+its policies name, as in the kernel. Older ones stay for packets in flight: rekeying is make-before-
+break. Where no SPI is named, a newer state that is `fresh` lets its predecessor serve: a daemon
+that answers a rekey installs it before the peer can know of it (Libreswan does). A state that
+cannot be mirrored is left out and named as a problem: its SPI is unknown inbound, and a bundle
+without an outbound SA drops.
 
 Invariant: a state with which the kernel itself has sent is never mirrored. Two senders would use
 the same sequence numbers, and so nonces, of a key twice. Pure; depends on sa_model and xfrm_model.
@@ -14,6 +16,7 @@ the same sequence numbers, and so nonces, of a key twice. Pure; depends on sa_mo
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from sluice.model import Address
@@ -40,6 +43,7 @@ from sluice.xfrm_model import (
     Key,
     Limits,
     Mode,
+    StateKey,
 )
 
 UDP_ENCAP_ESPINUDP = 2
@@ -104,6 +108,8 @@ def mirror_states(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     own: Container[Address],
     numbers: Numbers,
+    *,
+    fresh: Container[StateKey] = frozenset(),
 ) -> MirroredStates:
     """Translates all states of a kernel, given what `mirror_rules` made of its policies.
 
@@ -132,7 +138,7 @@ def mirror_states(
         association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
         found.append(MirroredState(state, bundle.name, association))
     found = list(_named(found, policies, problems))
-    return MirroredStates(tuple(_retired(found)), tuple(problems))
+    return MirroredStates(tuple(_in_turn(found, policies, fresh)), tuple(problems))
 
 
 def _named(
@@ -159,16 +165,24 @@ def _named(
             yield one
 
 
-def _retired(found: list[MirroredState]) -> Iterable[MirroredState]:
-    """Marks all outbound SAs of a bundle as retiring, except the last, which serves."""
-    last = {one.bundle: one for one in found if one.association.is_outbound}
-    for one in found:
-        sa = one.association
-        if sa.is_outbound and last[one.bundle] is not one:
-            retiring = SecurityAssociation(
-                sa.name, sa.settings, sa.origin, sa.keys, sa.engine, is_retiring=True
-            )
-            yield one._replace(association=retiring)
+def _in_turn(
+    found: list[MirroredState],
+    policies: Mapping[str, tuple[KernelPolicy, ...]],
+    fresh: Container[StateKey],
+) -> Iterable[MirroredState]:
+    """Marks the outbound SAs of a bundle that are older than the one that serves as retiring, and
+    those that are newer as coming."""
+    serving: dict[str, int] = {}
+    for at, one in enumerate(found):
+        if one.association.is_outbound:
+            may_serve = one.state.key not in fresh or named_spi(policies.get(one.bundle, ()))
+            if may_serve or one.bundle not in serving:
+                serving[one.bundle] = at
+    for at, one in enumerate(found):
+        if one.association.is_outbound and at != serving[one.bundle]:
+            is_older = at < serving[one.bundle]
+            sa = replace(one.association, is_retiring=is_older, is_coming=not is_older)
+            yield one._replace(association=sa)
         else:
             yield one
 

@@ -8,8 +8,8 @@ protect:
 
 - Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine
   only `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
-- Of a bundle's outbound SAs, those whose successor is not held yet serve first, then those on the
-  engine that the bundle prefers, then the newest.
+- Of a bundle's outbound SAs, those whose successor is not held yet serve first, then those that
+  the peer may be taken to have, then those on the engine that the bundle prefers, then the newest.
 - Nonces: a key that has encrypted on one engine returns to that engine only. Where that engine is
   gone, its SA waits and reports that a rekey is needed.
 - An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
@@ -365,10 +365,11 @@ class SaTable:
         able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]
         return max(able, key=lambda one: self._rank(bundle, one), default=None)
 
-    def _rank(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, int, int]:
+    def _rank(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, bool, int, int]:
         place = bundle.engines.index(one.engine) if one.engine in bundle.engines else 0
         successor = self._successor(one.sa) if one.sa.is_retiring else None
-        return successor is None or successor.held is None, -place, one.order
+        is_last = successor is None or successor.held is None
+        return is_last, not one.sa.is_coming, -place, one.order
 
     def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
         """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
