@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only writer to the switch: makes what is installed equal to what is desired.
+"""Makes what the switch holds equal to what is desired, except flows, which `policy.flow_tables`
+writes. `policy.commit` resets counters, and the auditor deletes what no module knows.
 
 Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop, member, group,
 route, ...), waiting for the acknowledgement of one kind before the next begins, and then deletes in
