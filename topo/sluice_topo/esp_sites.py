@@ -71,14 +71,23 @@ class Sites:
 
     def configured(self, router: str, sas: list[dict[str, Any]]) -> dict[str, Any]:
         """A router's configuration with its engine, its SAs, and the SPD that names them."""
+        file = str(self.router(router).files / PROTECTED)
+        return self._with_engine(router, {"name": SPD, "file": file}) | {
+            "bundles": [{"name": BUNDLES[router], "id": 1, "spd": SPD}],
+            "security_associations": sas,
+        }
+
+    def mirrored(self, router: str) -> dict[str, Any]:
+        """A router's configuration with its engine, and the SPD that its kernel's policies are."""
+        return self._with_engine(router, {"name": SPD, "source": "kernel"})
+
+    def _with_engine(self, router: str, spd: dict[str, Any]) -> dict[str, Any]:
         config = dict(self.router(router).controller.config)
         admin = str(self.engines[router].admin)
         config["engines"] = [
             {"id": 1, "port": ENGINE_PORT, "device": f"port{ENGINE_PORT}", "admin": admin}
         ]
-        config["bundles"] = [{"name": BUNDLES[router], "id": 1, "spd": SPD}]
-        config["spds"] = [{"name": SPD, "file": str(self.router(router).files / PROTECTED)}]
-        config["security_associations"] = sas
+        config["spds"] = [spd]
         config["interfaces"] = [
             interface | {"spd": "none" if interface["name"] == UNGUARDED_INTERFACE else SPD}
             for interface in config["interfaces"]
@@ -91,6 +100,21 @@ class Sites:
         controller.config = controller.config | {"security_associations": sas}
         text = yaml.safe_dump(controller.config, sort_keys=False)
         controller.config_path.write_text(text, encoding="utf-8")
+
+    def sending(self, router: str) -> set[int]:
+        """The SPIs by which a router sends now."""
+        return {
+            spi
+            for spi, sa in self.sas(router).items()
+            if sa["direction"] == "outbound" and sa["state"] == "in use"
+        }
+
+    def restart(self, router: str, config: dict[str, Any]) -> None:
+        """Restarts a router's controller with another configuration."""
+        controller = self.router(router).controller
+        controller.stop()
+        controller.config = config
+        controller.start()
 
     def sas(self, router: str) -> dict[int, dict[str, Any]]:
         """A router's SAs as it shows them, by SPI."""

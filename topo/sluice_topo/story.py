@@ -2,7 +2,7 @@
 """The demo's story, run on any built two-site network: each step checks its statements.
 
 A failed step raises, and only measurements of this run are reported. Routing
-first; policy follows in `policy_story`, ESP in `esp_story`.
+first; policy follows in `policy_story`, ESP in `ike_story` or `esp_story`.
 """
 
 import time
@@ -10,7 +10,7 @@ from functools import partial
 
 from sluice_testkit.process import CommandFailed
 from sluice_testkit.wait import Stopwatch, wait_until
-from sluice_topo import esp_sites, esp_story, policy_story, probes
+from sluice_topo import esp_sites, esp_story, ike_story, policy_story, probes
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 from sluice_topo.teller import Teller, expect
@@ -41,7 +41,8 @@ def tell(
     a_link_fails_and_comes_back(network, teller)
     policy_story.tell(network, teller)
     if sites is not None:
-        esp_story.tell(sites, teller)
+        protection = ike_story if ike_story.can_be_told(sites) else esp_story
+        protection.tell(sites, teller)
     the_kernel_stood_by(network, teller)
 
 

@@ -56,7 +56,8 @@ class Libreswan:
         (self._home / "ipsec.conf").write_text(connections, encoding="utf-8")
         (self._home / "ipsec.secrets").write_text(secrets, encoding="utf-8")
         script = START.format(root=_unpacked(), helpers=HELPERS, home=self._home)
-        argv = self._namespace.argv(["env", self._libraries, "sh", "-ec", script])
+        command = ["unshare", "--mount", "env", self._libraries, "sh", "-ec", script]
+        argv = self._namespace.argv(command)
         self.process = self._supervisor.start(self._label, argv)
         wait_until(self._listens, 30, f"{self._label} to answer")
 
