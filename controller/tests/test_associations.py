@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAs carried out: engines that refuse, fall silent and return; what is on disk, and when.
+"""Associations: engines that refuse, stop answering and return; the record on disk, and its order.
 
-Engines are played; what they are told is what `sources.esp_engine` would send.
+Engines are fakes; they receive the calls that `sources.esp_engine` would send.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ security_associations:
 
 
 class PlayedEngine:
-    """An engine in memory; `silent` and `refuses` have it misbehave."""
+    """An engine in memory; `silent` and `refuses` make it misbehave."""
 
     def __init__(self) -> None:
         self.held: dict[object, HeldSa] = {}
@@ -83,7 +83,7 @@ class PlayedEngine:
 
 
 class PlayedSwitch:
-    """A reconciler whose switch takes everything in at once."""
+    """A reconciler whose switch applies everything at once."""
 
     def __init__(self) -> None:
         self.compared = True
@@ -121,7 +121,7 @@ class World:
         return load_config(path)
 
     def make(self, config: Any = None) -> None:
-        """A controller starts."""
+        """Starts a controller."""
         config = config or self.config()
         clock = asyncio.get_running_loop().time
         engines = {1: self.engine}
@@ -354,7 +354,7 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
 def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
     play: Callable[[Body], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else two engines could be given it at once, and count from 1 both."""
+    """Otherwise two engines could have the key at the same time, both counting from 1."""
 
     async def body(world: World) -> None:
         text = (

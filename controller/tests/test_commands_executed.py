@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in a block of a page is executed by a test, or is one of those listed here.
+"""Every command in a block of a page is executed by a test, or is listed here as an exception.
 
-Tests declare what they execute by `@pytest.mark.executes(PAGE, START...)`; the fixture `shown`
-(sluice_testkit) gives them the page's own text and fails where they leave a command of it. Here the
-declarations are read from the tests' sources. A command `make TARGET` alone is executed where
-`make test`, or one of the tests of what is installed, depends on that target.
+Tests declare the commands that they execute by `@pytest.mark.executes(PAGE, START...)`. The fixture
+`shown` (sluice_testkit) passes them the page's own text, and fails if they omit one of its
+commands. This module reads the declarations from the tests' sources. A command that is only `make
+TARGET` counts as executed if `make test`, or a test of the installation, depends on that target.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ NOT_EXECUTED = {
     ("switch/crates/fuzz/README.md", "make fuzz"): FUZZ,
     ("switch/crates/fuzz/README.md", "sluice-fuzz replay"): FUZZ,
 }
-"""(page, beginning of a command): why no test executes it."""
+"""Why no test executes a command, by (page, beginning of the command)."""
 
 
 @cache
 def declared() -> dict[tuple[str, str], list[str]]:
-    """(page, beginning) -> the tests whose marks declare it."""
+    """Returns the tests that declare a command, by (page, beginning of the command)."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in (path for folder in TESTS for path in (ROOT / folder).rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -94,12 +94,12 @@ def _words(argument: ast.expr, constants: dict[str, object]) -> list[str]:
 
 @cache
 def made_by_suites() -> frozenset[str]:
-    """The targets of make that the suites depend on, and those that are nothing but such."""
+    """Returns the make targets that the suites depend on, and targets that only group these."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     rules: dict[str, list[str]] = {}
     whole = set()
     for target, needs, recipe in re.findall(r"^([a-z0-9-]+):(?!=)(.*)\n(\t?)", text, re.MULTILINE):
-        chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)  # of images, as it is by default
+        chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)  # the images' default
         rules[target] = [*needs.split("##")[0].split(), *chosen]
         if rules[target] and not recipe:
             whole.add(target)
@@ -116,7 +116,7 @@ def made_by_suites() -> frozenset[str]:
 
 
 def made(command: Command) -> bool:
-    """Whether a suite executes a command of make, which names a target and nothing else."""
+    """Whether the command is `make TARGET` only, and a suite makes this target."""
     words = command.words.split()
     return len(words) == 2 and words[0] == "make" and words[1] in made_by_suites()
 
@@ -151,7 +151,7 @@ def test_what_is_declared_or_listed_is_still_on_its_page(entry: tuple[str, str])
 
 
 def test_every_block_names_its_language() -> None:
-    """A command cannot hide in a block without one."""
+    """So no command can escape the check in a block without a language."""
     for page in pages():
         for block in blocks(page):
             assert block.language in LANGUAGES, f"{page}:{block.line}: {block.language!r}"

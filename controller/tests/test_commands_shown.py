@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands and options that the pages show are those that the programs have.
+"""The programs have all commands and options that the pages show.
 
-Commands in blocks are executed (test_commands_executed.py). Here every command and option of
-`sluice` and `sluice-switch` that a page names, within sentences too, is held against the parsers of
-the programs.
+Commands in blocks are executed (test_commands_executed.py). Here the parsers of `sluice` and
+`sluice-switch` check every command and option that a page names, also within sentences.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^\s*|\$ |exec \S+ |[;&<]\(?\s*)(sluice(?:-switch)?) ([^|;&#()`<>]*)")
 OPTION = re.compile(r"(--?[a-zA-Z0-9][a-zA-Z0-9-]*)")
 OTHERS = {
-    # Of BMv2, which the switch refuses or ignores; of docker; of cargo's benchmarks.
+    # Options of BMv2, which the switch refuses or ignores; of docker; of cargo's benchmarks.
     *("--thrift-port", "--load-modules", "--debugger", "--restore-state", "--packet-in"),
     *("--dp-grpc-server-addr", "--disable-swap", "--nanolog", "--notifications-addr"),
     *("--debugger-addr", "--dump-packet-data", "--log-flush", "--privileged", "--bench"),
@@ -37,7 +36,7 @@ OTHERS = {
 
 
 def spans(page: Path) -> Iterator[str]:
-    """Every line of the page's blocks, and whatever else it has in backquotes."""
+    """Yields every line of the page's blocks, and all other text in backquotes."""
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.findall(text):
         yield from block.replace("\\\n", " ").splitlines()
@@ -45,7 +44,7 @@ def spans(page: Path) -> Iterator[str]:
 
 
 def shown(program: str) -> list[tuple[str, list[str]]]:
-    """Where a command is shown, and its words."""
+    """Returns each use of a program in the pages: the page's name and the command's words."""
     found = []
     for page in PAGES:
         for span in spans(page):
@@ -56,7 +55,7 @@ def shown(program: str) -> list[tuple[str, list[str]]]:
 
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the words name, and what follows it."""
+    """Returns the command that the words name, and the words after it."""
     command: click.Command = cli
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
@@ -79,14 +78,14 @@ def test_commands_of_sluice_are_there_with_their_options() -> None:
 
 @cache
 def help_of(*words: str) -> str:
-    """What sluice-switch says of itself."""
+    """Returns the help text of sluice-switch."""
     program = [str(where.sluice_switch()), *words, "--help"]
     return subprocess.run(program, check=True, capture_output=True, text=True).stdout
 
 
 @cache
 def help_of_esp(*words: str) -> str:
-    """What sluice-esp says of itself."""
+    """Returns the help text of sluice-esp."""
     program = [str(where.sluice_esp()), *words, "--help"]
     return subprocess.run(program, check=True, capture_output=True, text=True).stdout
 
@@ -97,7 +96,7 @@ def options_in(text: str) -> set[str]:
 
 @cache
 def commands_in(*words: str) -> frozenset[str]:
-    """The commands that a help text lists."""
+    """Returns the commands that a help text lists."""
     _, _, listed = help_of(*words).partition("Commands:\n")
     listed = listed.partition("\n\n")[0]
     return frozenset(re.findall(r"^  ([a-z-]+)", listed, re.MULTILINE))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration is taken whole or refused whole, with every problem in one error."""
+"""A configuration is accepted or refused as a whole, with every problem in one error."""
 
 from __future__ import annotations
 

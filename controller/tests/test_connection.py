@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a switch is asked for that does not answer."""
+"""Back-off of connection attempts to a switch that does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_switch_that_never_answered_is_asked_for_less_and_less_often() -> None
 
 
 def test_a_switch_that_restarts_is_asked_for_at_the_first_pace() -> None:
-    """Its neighbours wait for the controller as long as the controller waits between attempts."""
+    """The switch's neighbours have to wait as long as the pause between two attempts."""
     backoff = Backoff()
     for n in range(12):
         backoff.failed(float(n))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop as a whole, with fake sources and a fake switch: the walks of docs/ARCHITECTURE.md."""
+"""The whole loop with fake sources and a fake switch: the paths of docs/ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ limits: {held_seconds: 0.3}
 
 
 class FakeInput:
-    """A source: events put in are polled out."""
+    """A fake source: `poll` returns the events that `put` added."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -108,10 +108,10 @@ class FakeDump:
     def __init__(self) -> None:
         self.routes: dict[RouteKey, Route] = {}
         self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = self._in_question
-        """How they are given: the controller keeps what it gets."""
+        """How `poll` returns the routes: the controller takes ownership of the dictionary."""
         self.running = False
         self.asked = 0
-        """How often."""
+        """Number of dumps."""
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -135,7 +135,7 @@ class FakeDump:
 class World:
     make_client: type[FakeClient] = FakeClient
     quiet = 60.0
-    """Seconds without an event after which the routing daemon's replay counts as over."""
+    """Seconds of silence after which the routing daemon's replay counts as complete."""
     fast_path: FastPathInput | None = None
     xfrm: Mapping[str, XfrmInput] = {}
     engines: Mapping[int, EngineInput] = {}
@@ -180,7 +180,7 @@ class World:
         return self.clients[-1]
 
     def close(self) -> None:
-        """Give back what the fakes hold open, once nothing runs any more."""
+        """Closes the descriptors of the fakes, once nothing runs any more."""
         descriptors = [one.fileno() for one in (self.routes, self.kernel, self.host)]
         descriptors += [self.dump.fileno(), *(client.fileno() for client in self.clients)]
         for descriptor in descriptors:
@@ -399,7 +399,7 @@ def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
 def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It used to be a loop of ValueErrors, one each turn."""
+    """Regression: this was an endless loop of ValueErrors, one per turn."""
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
     caplog.set_level(logging.INFO)
@@ -502,7 +502,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
 
 
 async def quiet_passes(controller: Controller) -> None:
-    """Waits until the time of quiet has passed a few times, or the replay counts as over."""
+    """Waits until the quiet time has passed a few times, or the replay counts as complete."""
     async with asyncio.timeout(5):
         rounds = controller._timers.slices + 10
         while controller._timers.slices < rounds and not controller.settled:
@@ -512,7 +512,7 @@ async def quiet_passes(controller: Controller) -> None:
 def test_a_replay_that_waits_to_be_read_is_not_over(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full table is not read while the switch's is compared: for longer than zebra is quiet."""
+    """A full table stays unread while the switch's is compared: for longer than the quiet time."""
     switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
     named = route(kept, gateway("10.0.1.9", 1))
 
@@ -548,7 +548,7 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
 def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replay has no end mark: a controller that has just started takes no silence for it."""
+    """A replay has no end mark: after its start a controller does not take silence for the end."""
     switch = FakeSwitch(CODEC)
     early, late, gone = (
         route(text, gateway("10.0.1.9", 1)) for text in ("20.0.0.0/8", "21.0.0.0/8", "22.0.0.0/8")
@@ -598,7 +598,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
 
 
 def after_a_restart_of_the_daemon(world: World) -> None:
-    """2,000 routes of an earlier session; the kernel has half of them."""
+    """Sets up 2,000 routes of an earlier session; the kernel has half of them."""
     routes = [
         route(f"{20 + n // 256}.{n % 256}.0.0/16", gateway("10.0.1.9", 1)) for n in range(2000)
     ]
@@ -630,14 +630,14 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
 
 
 def daemon_of(controller: Controller) -> Daemon:
-    """The routing daemon of the default VRF."""
+    """Returns the routing daemon of the default VRF."""
     return controller.daemons._daemons[0]
 
 
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel's routes are older than what they would be compared with."""
+    """The dumped kernel routes are older than the routes of the new session."""
     monkeypatch.setattr(World, "quiet", 0.3)
 
     async def story(world: World) -> None:

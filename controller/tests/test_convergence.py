@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the history, the switch ends up with what the final facts alone would give.
+"""The final state of the switch depends on the final facts only, not on the history of events.
 
 Random events go through Fib, reconciler and the strict fake switch, which now and then refuses an
-update or loses its session. At the end: nothing was ever left dangling, what is installed is what
-is desired, and that is what a fresh Fib makes of the final facts.
+update or loses its session. At the end:
+  - no reference was ever dangling;
+  - the installed entities equal the desired ones;
+  - a fresh Fib computes the same entities from the final facts.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 class Facts:
-    """The last word on everything that was ever said."""
+    """The last event about each object."""
 
     def __init__(self) -> None:
         self.last: dict[object, Event] = {}
@@ -124,7 +126,7 @@ class Facts:
                 pass
 
     def replay(self) -> list[Event]:
-        """Links first, as the kernel's dump has it; then anything in any order."""
+        """Returns the links first, as in the kernel's dump; then the rest in random order."""
         found = list(self.last.values())
         links = [event for event in found if isinstance(event, LinkChanged)]
         rest = [event for event in found if not isinstance(event, LinkChanged)]
@@ -133,8 +135,11 @@ class Facts:
 
 
 def from_scratch(facts: Facts, bench: Bench) -> dict[object, object]:
-    """What the facts alone give. That a neighbour failed and did not answer since is one of them,
-    whatever the kernel said of it last."""
+    """Returns the entities that the facts alone give.
+
+    A neighbour that failed and has not answered since counts as failed, whatever the kernel's last
+    event about it.
+    """
     fresh = Desired()
     fresh.apply(*(link(spec.l3_if) for spec in SPECS))
     for event in facts.replay():
@@ -173,7 +178,7 @@ def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random
         bench.now += 100
 
         def synced_in_time() -> bool:
-            bench.now += 0.01  # what waits for something else is tried again after a while
+            bench.now += 0.01  # waiting updates are retried after a while
             return bench.reconciler.synced
 
         await bench.settle(until=synced_in_time)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When what no routing daemon has named is nobody's: none of them is overtaken by another."""
+"""Left-over routes are released only after all routing daemons have replayed theirs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RED = 1
 
 
 class Switch:
-    """A switch in which nothing was left."""
+    """A switch without left-over routes."""
 
     comparisons = 1
 
@@ -32,13 +32,13 @@ class Switch:
 
 
 class Dump:
-    """A kernel that is not asked."""
+    """A route dump that is never started."""
 
     running = False
 
 
 class Two:
-    """The default VRF's daemon, and red's."""
+    """Two daemons: the default VRF's and that of VRF red."""
 
     def __init__(self) -> None:
         fib = Fib([], {254: 0, 100: RED}, namespaces={100: RED})
@@ -57,7 +57,7 @@ class Two:
         return self.daemons.settle(now)
 
     def compare(self, now: float) -> list[Daemon]:
-        """Begins what is due and ends it; returns whose routes were compared."""
+        """Runs the comparisons that are due. Returns the daemons whose routes were compared."""
         self.daemons.compare_due(now)
         under_way = [each for each in (self.home, self.red) if each.comparison.running]
         for daemon in under_way:

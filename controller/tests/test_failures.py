@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refused updates come due again: at their times, a bounded number in one go."""
+"""Refused updates become due again: by their back-off, a bounded number per call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_success_lets_those_that_wait_try_and_no_others() -> None:
     assert failures.next_retry == clock.now
     assert failures.due() == [(Kind.ROUTE, 1)]
     assert failures.due() == []
-    failures.record(Kind.ROUTE, 1, WAITING, "still not")  # its old time is no reason to try
+    failures.record(Kind.ROUTE, 1, WAITING, "still not")  # its old retry time does not count
     clock.now += FIRST_RETRY * 1.5
     assert failures.due() == [(Kind.ROUTE, 2)]
     clock.now += FIRST_RETRY

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native fast path passes what the controller's loop would pass, as it would, and nothing else.
+"""The native fast path passes only frames that the controller's loop would pass, in the same way.
 
-Random frames go through the loop's decision and through the native one: the same verdict, or the
+Random frames go through the loop's decision and the native one. Both give the same verdict, or the
 native one leaves the frame to Python.
 """
 
@@ -54,7 +54,7 @@ WORKING, RESTING = 21, 22
 
 
 class KeepingTaps(FakeTaps):
-    """TAPs that keep what the host gets."""
+    """TAPs that record the frames delivered to the host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class KeepingTaps(FakeTaps):
 
 
 class Probes:
-    """Stands for `NeighborProbe`, whose ports the kernel chooses."""
+    """Replaces `NeighborProbe`, whose ports the kernel chooses."""
 
     def is_probe(self, ifindex: int, frame: bytes) -> bool:
         udp = 34 if frame[12:14] == b"\x08\x00" else 54
@@ -85,7 +85,7 @@ class Probes:
 
 
 class BothWays:
-    """A controller whose host interfaces are real but for the kernel, and its fast path."""
+    """A controller with its fast path; its host interfaces are real except for the kernel."""
 
     def __init__(self, text: Path) -> None:
         self.taps = KeepingTaps()
@@ -120,14 +120,15 @@ class BothWays:
         return len(batch)
 
     def sends(self, l3_if: int, frame: bytes) -> list[tuple[bytes, Metadata]]:
-        """What the loop makes of a frame of the host's."""
+        """Returns the packet-outs that the loop makes of a frame from the host."""
         self.sent.clear()
         self.taps.to_read = [(TAP[l3_if], frame)]
         self.controller._drain_host()
         return list(self.sent)
 
     def gives(self, packet: PuntedPacket) -> list[tuple[int, bytes]]:
-        """What the host gets of a punted packet, if that is all that becomes of it."""
+        """Returns the frames delivered to the host for a punted packet; a packet-out as well would
+        fail the test."""
         self.taps.given.clear()
         outcome = Outcome()
         self.controller.punts.handle(packet, 0.0, outcome)
@@ -142,7 +143,7 @@ def macvlan(ifindex: int, *, held_down: bool = False) -> LinkChanged:
 
 @pytest.fixture
 def router(tmp_path: Path) -> Callable[[Callable[[BothWays], None]], None]:
-    """Runs a test of a router with SPDs within an event loop."""
+    """Runs a test of a router with SPDs in an event loop."""
     path = tmp_path / "r1.yaml"
     path.write_text(filled(CONFIG.replace("port: 2, ", "port: 2, vrf: red, "), tmp_path) + VRFS)
 
@@ -185,7 +186,7 @@ ARP, LLDP = link_frame(0x0806), link_frame(0x88CC)
 
 
 def passing_of(l3_if: int) -> list[bytes]:
-    """What has to pass natively."""
+    """Returns frames that have to pass natively."""
     four, six = OWN[l3_if]
     to_four, to_six = PEER
     return [
@@ -232,7 +233,7 @@ ASKED = [
     link_frame(0x8847),
     packets.ethernet(packets.ipv4("10.0.1.1", "10.0.1.9", BFD), 7),
 ]
-"""What only Python may decide about."""
+"""Frames that the fast path has to leave to Python."""
 VIRTUAL = of_host(1, packets.ipv4("10.0.1.250", "224.0.0.18", bytes(20), 112), VMAC)
 SERVICE = [
     of_host(2, packets.ipv4("10.0.2.1", "10.0.2.9", udp(*ports)))
@@ -344,7 +345,7 @@ def test_the_host_gets_nothing_that_the_loop_would_not_give(router: Router) -> N
 
 
 def test_ports_of_a_vrf_are_those_that_the_loop_lets_pass(router: Router) -> None:
-    """Every pair of ports that stands next to a limit."""
+    """Tests all pairs of ports at or next to a limit."""
     limits = {0, 65535, 49151, 49152, 53, 500, 520, 521, 646, 3784, 3785, 4500, 4784}
     ports = sorted({p + d for p in limits for d in (-1, 0, 1)} & set(range(65536)))
 
@@ -389,7 +390,7 @@ def test_interfaces_are_told_once_a_change() -> None:
     assert len(told) == 2
 
 
-# --- what the controller makes of it -------------------------------------------------------------
+# --- the controller with a fast path -------------------------------------------------------------
 
 
 class FakeFastPath:
@@ -463,7 +464,7 @@ def play(folder: Path, story: Callable[[FastWorld], Awaitable[None]]) -> None:
 def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     tmp_path: Path, bundle: int
 ) -> None:
-    """Although nothing else is known: just after a start an unknown packet's error is dropped."""
+    """Just after a start, an error about an unknown packet would be dropped."""
 
     async def story(world: FastWorld) -> None:
         await world.began()

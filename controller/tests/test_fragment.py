@@ -41,7 +41,7 @@ def sample(
 
 
 def reassemble(fragments: list[bytes]) -> bytes:
-    """RFC 791's reassembly, for fragments of one packet; fails where a byte is missing."""
+    """Reassembles the fragments of one packet (RFC 791); fails if a byte is missing."""
     headers = [parse_ipv4(fragment) for fragment in fragments]
     payload = b""
     for header, fragment in sorted(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FRR's configuration, for the sessions that policy has to let through."""
+"""Reads the sessions that policy has to let through from FRR's configuration."""
 
 from __future__ import annotations
 

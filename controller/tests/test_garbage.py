@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No collection looks at more than a bounded number of objects, whatever a table's size."""
+"""Every collection traverses a bounded number of objects, whatever the table's size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def garbage() -> Iterator[Garbage]:
 
 
 def seen() -> int:
-    """Objects that a full collection would look at."""
+    """Returns the number of objects that a full collection would traverse."""
     return len(gc.get_objects())
 
 
@@ -44,7 +44,7 @@ def test_a_growing_table_is_frozen_as_it_comes(garbage: Garbage) -> None:
 
 
 def test_a_table_that_is_replaced_is_as_well(garbage: Garbage) -> None:
-    """As many objects are freed as made: the collector's own count does not tell."""
+    """As many objects are freed as allocated, so the collector's own count stays near zero."""
     most, table = 0, [[prefix(n)] for n in range(200_000)]
     for n in range(200_000):
         table[n] = [prefix(n + 1)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors: what they say (RFC 792, 1191, 1812, 4443), about what none is sent, and how many."""
+"""ICMP errors: their content (RFC 792, 1191, 1812, 4443), the cases without one, and their rate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refusal(frame: bytes, kind: ErrorKind = ErrorKind.TTL_EXCEEDED, **known: obj
     return error_for(frame, kind, source, **known)  # type: ignore[arg-type]
 
 
-# --- what an error says --------------------------------------------------------------------------
+# --- content of an error -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_echo_and_its_reply_are_answered() -> None:
         answer_v6(ethernet(ipv6(HOST_V6, FAR_V6, bytes([kind]) + bytes(7), wire.ICMPV6)))
 
 
-# --- about what none is sent ---------------------------------------------------------------------
+# --- cases without an error ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [3, 4, 5, 11, 12])
@@ -189,7 +189,7 @@ def test_any_frame_is_answered_or_refused(frame: bytes, kind: ErrorKind, mtu: in
     assert isinstance(answer, Refusal) or len(answer) <= 1280
 
 
-# --- how many ------------------------------------------------------------------------------------
+# --- rate ----------------------------------------------------------------------------------------
 
 A, B = parse_address("192.0.2.1"), parse_address("192.0.2.2")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference counts: what keeps a next hop in the switch while a route uses it."""
+"""Reference counts, which keep a next hop in the switch while a route uses it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in the journal: fields, and lines where there is no journal."""
+"""Journal records with fields, and lines of text where there is no journal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this installation is: version, commit, and the pipeline that it gives to switches.
+"""Version information: version, commit, and the pipeline for switches.
 
-A wheel says its commit in `BUILT_FROM`; a checkout asks git. Depends on nothing else of Sluice,
-and starts fast: `sluice --version` needs neither protobuf nor finsy.
+A wheel has its commit in `BUILT_FROM`; a checkout runs git. Depends on nothing else of Sluice, and
+starts fast: `sluice --version` needs neither protobuf nor finsy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BUILT_FROM = "built_from.txt"
 """File in the package that holds the commit; packaging/wheel writes it."""
 DEVICE_CONFIG_FILE = "router.json"
 SHOWN = 12
-"""Characters of a digest or commit that are shown, as `sluice-switch --version` does."""
+"""Characters shown of a digest or commit, as in `sluice-switch --version`."""
 
 
 def default_pipeline() -> Path:
-    """The directory in an installed package, else the checkout's."""
+    """Returns the pipeline directory of an installed package, else the checkout's."""
     installed = PACKAGE / "pipeline"
     if installed.is_dir():
         return installed
@@ -30,7 +30,8 @@ def default_pipeline() -> Path:
 
 
 def version() -> str:
-    """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`, in which what is not known says so."""
+    """Returns `0.1.0 (commit COMMIT, pipeline DIGEST)`. An unknown commit is `unknown`, a missing
+    pipeline `absent`."""
     return f"{__version__} (commit {_commit()}, pipeline {_pipeline()})"
 
 

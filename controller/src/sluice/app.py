@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's process: its configuration, privileges, signals and API; `service` is its life.
+"""The daemon's process: configuration, privileges, signals and API. `service` runs the router.
 
-`run(config_path)` returns an exit code; what goes wrong at start is said in one sentence on
-standard error. On SIGTERM or SIGINT the daemon leaves; what it installed stays in the switch and
-goes on forwarding. On SIGHUP it reloads its configuration.
+`run(config_path)` returns an exit code, and prints an error at start as one sentence on standard
+error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and goes on forwarding. On
+SIGHUP the daemon reloads its configuration.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ OK, FAILED = 0, 1
 
 
 def run(config_path: Path, *, configured_policy: bool = False) -> int:
-    """Runs the daemon until a signal; the process's exit code.
+    """Runs the daemon until a signal. Returns the process's exit code.
 
-    With `configured_policy`, SPDs start as the configuration has them and not as last committed.
+    With `configured_policy`, SPDs start from the configuration, not from the last commit.
     """
     journal.start()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # one that comes too early has nothing to reload
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: nothing to reload yet
     try:
         read = load_config(config_path)
         journal.name_router(read.router)

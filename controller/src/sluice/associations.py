@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The security associations of a running router: told to engines, then to the switch.
+"""The security associations of a running router: installed in engines, then in the switch.
 
-What is wanted comes from the configuration, from commands (`sa_store`) and from the kernel. The
-plan is `state.sa_table`'s; here it is carried out: a task for each engine asks what it holds, does
-what the plan says, and asks again every `POLL` seconds, or when something has changed. An answer
-comes first, the record on disk (`sa_uses`) second, the switch last. So whatever ends in between,
-the next look finds a state that drops or protects.
+Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
+`state.sa_table` makes the plan; this module carries it out. A task for each engine reads the
+engine's SAs, executes the plan, and repeats this every `POLL` seconds and at each change.
 
-An engine that does not answer is down: the switch drops what names it, as NO_ENGINE.
+Order: the engine's answer first, the record on disk (`sa_uses`) second, the switch last. So an
+interruption at any point leaves a state in which packets are dropped or protected.
+
+An engine that does not answer is down: the switch drops packets for it, as NO_ENGINE.
 Depends on state.sa_table, state.path_mtus, sa_store, sa_uses and the reconciler; engines come as
 `EngineInput`.
 """
@@ -59,29 +60,30 @@ from sluice.state.sa_table import (
 log = logging.getLogger(__name__)
 
 POLL = 1.0
-"""Seconds between two looks at what an engine holds, at least; and ten times what one takes."""
+"""Minimum seconds between two polls of an engine; the pause is also at least ten times the duration
+of a poll."""
 RECONNECT = 0.5
-"""Seconds after which an engine that does not answer is asked again."""
+"""Seconds between attempts to reach an engine that does not answer."""
 FIRST_LOOK = 2.0
-"""Seconds that a start waits for the engines, so that it need not close what they hold."""
+"""Seconds that a start waits for the engines, so that it need not close the SAs they hold."""
 SETTLE = 5.0
-"""Seconds that a command waits for what it changes to be in force."""
+"""Seconds that a command waits for its change to take effect."""
 OVERLAP = 1.0
-"""Seconds that an outbound SA which the kernel has deleted may serve until its successor does."""
+"""Seconds that an outbound SA may serve after the kernel deleted it, until its successor serves."""
 SHOWN = 3
-"""SAs that problems name for each kind of trouble."""
+"""SAs that `problems` names for each kind of trouble."""
 
 
 class AssociationError(Exception):
-    """A command about SAs that cannot be carried out, and why; nothing has changed."""
+    """Why a command about SAs cannot be carried out; nothing has changed."""
 
 
 class Associations:
-    """All SAs. `engines` are those that can be told, by number; `path_mtus` knows the ways to
+    """All SAs. `engines` are the manageable engines, by number; `path_mtus` gives the path MTUs to
     their peers.
 
-    `on_changed` is given what the switch shall hold otherwise than before, `on_engine` whether an
-    engine answers. Raises SaStoreError.
+    `on_changed` receives the changes of the desired switch state, `on_engine` whether an engine
+    answers. Raises SaStoreError.
     """
 
     def __init__(
@@ -118,9 +120,9 @@ class Associations:
         self._stored = self._still_valid(self._store.load(log.warning))
         self._kernel: tuple[SecurityAssociation, ...] = ()
         self._leaving: dict[SaId, SecurityAssociation] = {}
-        """Outbound SAs that the kernel has no more and that serve until their successors do."""
+        """Outbound SAs deleted by the kernel that serve until their successors do."""
         self._unsettled: dict[SaId, SecurityAssociation] = {}
-        """SAs of the kernel's that nobody knows to be in force yet."""
+        """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
         self._pokes = {engine: asyncio.Event() for engine in engines}
         self._looked = {engine: asyncio.Event() for engine in engines}
@@ -128,11 +130,11 @@ class Associations:
         self._told: dict[Kind, dict[Key, Value]] = {}
         self._warned: set[str] = set()
         self._refusals: dict[str, str] = {}
-        """Why an SA could not be given to its engine, by its name, as it was logged."""
+        """The last logged reason why an engine refused an SA, by the SA's name."""
         self.unreachable: dict[int, str] = {}
-        """Why an engine does not answer, by its number."""
+        """Why an engine does not answer, by engine number."""
         self.disk_problem: str | None = None
-        """Why the last record could not be written; SAs wait for it."""
+        """Why the last record could not be written; SAs wait until it can."""
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[Changes], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
@@ -141,7 +143,7 @@ class Associations:
     # -- life
 
     async def first_look(self) -> None:
-        """Waits until each engine has said what it holds, or does not answer; not for long."""
+        """Waits until each engine reports its SAs or fails to answer; at most `FIRST_LOOK`."""
         waiting = [asyncio.create_task(one.wait()) for one in self._looked.values()]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
@@ -165,7 +167,7 @@ class Associations:
             self._uses.close()
 
     async def _keep(self) -> None:
-        """Takes notice of what time alone changes."""
+        """Handles changes that time alone causes, every `POLL` seconds."""
         while True:
             await asyncio.sleep(POLL)
             if self._review_path_mtus():
@@ -175,7 +177,7 @@ class Associations:
                 retired = [
                     one
                     for one in self.table.retired(self._clock())
-                    if one.origin is not Origin.KERNEL  # those go when the kernel says so
+                    if one.origin is not Origin.KERNEL  # the kernel deletes its own
                 ]
                 if retired:
                     async with self._lock:
@@ -252,8 +254,8 @@ class Associations:
                     break
 
     async def _look(self, number: int, engine: EngineInput) -> None:
-        """Learns what an engine holds. What it has of ours and we have no record of goes on record
-        first: the switch may come to use it."""
+        """Reads the SAs that an engine holds. Wanted SAs without a record are recorded first, since
+        the switch may come to use them."""
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
         unknown = [
@@ -282,7 +284,7 @@ class Associations:
             await asyncio.to_thread(self._uses.give, number, keys, self._wall_clock())
 
     async def _obey(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
-        """Has an engine do what the plan says."""
+        """Executes the plan's commands in an engine."""
         taken: list[tuple[SecurityAssociation, int]] = []
         try:
             for command in commands:
@@ -294,7 +296,7 @@ class Associations:
             await self._take_in(number, taken)
 
     async def _take_in(self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]) -> None:
-        """An engine has SAs: on record, then in the plan."""
+        """Takes in SAs that an engine has accepted: first on record, then in the plan."""
         try:
             await self._record(number, [(one.settings, sa) for one, sa in taken])
             for one, sa in taken:
@@ -306,7 +308,7 @@ class Associations:
         self._changed()
 
     async def _add(self, engine: EngineInput, command: Add) -> int | None:
-        """Returns the SA's number in the engine, None where it was refused."""
+        """Installs an SA. Returns its number in the engine, None if it was refused."""
         sa, settings = command.sa, command.sa.settings
         number = self._uses.number() if sa.is_outbound else settings.spi
         try:
@@ -321,7 +323,7 @@ class Associations:
             finally:
                 keys.erase()
         except (KeyUnavailableError, EngineRefusalError) as error:
-            if self._refusals.get(_name(sa)) != str(error):  # it is tried again and again
+            if self._refusals.get(_name(sa)) != str(error):  # logged once, not per retry
                 self._refusals[_name(sa)] = str(error)
                 log.warning("SA %s is not installed: %s", _name(sa), error)
             self.counters["SAs refused"] += 1
@@ -335,24 +337,24 @@ class Associations:
     async def _delete(self, number: int, engine: EngineInput, held: HeldSa) -> None:
         try:
             await engine.delete(held.settings, held.number)
-        except EngineRefusalError as error:  # somebody else was faster
+        except EngineRefusalError as error:  # already deleted by another client
             log.info("engine %d, SPI %#x: %s", number, held.settings.spi, error)
         self.counters["SAs taken from engines"] += 1
         self.table.deleted(number, held)
 
     def _installed(self) -> Mapping[Kind, Mapping[Key, Value]] | None:
-        """What the switch holds, None while that is not known."""
+        """Returns the installed entities; None while they are not known."""
         known = self._reconciler.compared
         return self._reconciler.installed.by_kind if known else None
 
     # -- the switch
 
     def entities(self) -> Mapping[Kind, Mapping[Key, Value]]:
-        """What the switch shall hold of SAs, now."""
+        """Returns the SA entities desired in the switch now."""
         return self._told
 
     def _changed(self) -> None:
-        """Tells what follows: to the switch what differs, to the engines that there is news."""
+        """Sends the switch the differences, and wakes the engine tasks."""
         desired = self.table.desired()
         reassembly = desired[Kind.REASSEMBLY_ENGINE]
         for vrf in self._by_hand & reassembly.keys():
@@ -373,7 +375,7 @@ class Associations:
         self._progress.set()
 
     def progressed(self) -> None:
-        """The switch has taken something in."""
+        """Called when the switch has applied updates."""
         self._progress.set()
 
     # -- path MTUs
@@ -385,7 +387,7 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu).mtu
 
     def path_mtu_of(self, sa: SecurityAssociation) -> PathMtu | None:
-        """The path MTU that the packets of an outbound SA are held to; None where they are
+        """Returns the path MTU enforced for packets of an outbound SA; None where they are
         fragmented after encryption."""
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None or sa.fragmentation is Fragmentation.AFTER:
@@ -393,19 +395,20 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu)
 
     def links_changed(self) -> None:
-        """Takes notice of links, whose MTUs bound those of paths."""
+        """Handles link changes: link MTUs bound path MTUs."""
         self._review_path_mtus()
         self._changed()
 
     def _review_path_mtus(self) -> bool:
-        """Looks at the routes to peers, and at the age of what errors told."""
+        """Reviews the routes to peers and the age of MTUs learned from ICMP errors. Returns whether
+        anything has changed."""
         found = (_peer(sa.settings) for sa in self.table.wanted)
         peers = {one for one in found if one is not None}
         return self._path_mtus.review(peers, self._clock())
 
     def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
-        """An authentic error tells that the path of an outbound SA takes this many bytes. Returns
-        whether that counts."""
+        """Takes the MTU, in bytes, of an outbound SA's path from an authentic ICMP error. Returns
+        whether it counts: it lowers the path MTU, or confirms an earlier error."""
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None:
             return False
@@ -419,8 +422,8 @@ class Associations:
     # -- what is wanted
 
     def configured_anew(self, configured: Sequence[SecurityAssociation]) -> None:
-        """Takes the SAs of a configuration that was read again. One that has another SPI than
-        before is a successor: what it succeeds retires. Raises SaStoreError."""
+        """Takes the SAs of a reloaded configuration. An SA whose SPI and key have changed is a
+        successor: its predecessor retires. Raises SaStoreError."""
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
         unchanged = {one.name: one for one in self._configured}
         self._configured = tuple(configured)
@@ -440,7 +443,7 @@ class Associations:
     def kernel_says(
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
-        """Takes the kernel's SAs, all of them, and the bundles that are the kernel's."""
+        """Takes all SAs and bundles of the kernel; they replace the earlier ones."""
         known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
@@ -452,8 +455,8 @@ class Associations:
     def _leave(
         self, gone: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
-        """Keeps outbound SAs that the kernel has no more while engines take in their successors: a
-        daemon may delete an SA in the same moment in which it makes the next one."""
+        """Keeps outbound SAs that the kernel has deleted while engines install their successors: a
+        daemon may delete an SA at the moment in which it creates the next one."""
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
             key: replace(sa, is_retiring=True)
@@ -471,7 +474,7 @@ class Associations:
         self._want()
 
     async def kernel_settled(self) -> None:
-        """Waits until it is decided how the kernel's new SAs stand, or `SETTLE` is over."""
+        """Waits until the state of the kernel's new SAs is decided, at most `SETTLE` seconds."""
         waiting = dict(self._unsettled)
         if waiting:
             await self._settled(list(waiting.values()))
@@ -479,8 +482,12 @@ class Associations:
                 self._unsettled.pop(key, None)
 
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
-        """Those whose configuration still says what it said when they took its place, and those
-        of commands that have nothing which the configuration has given to another SA since."""
+        """Returns the stored SAs that still apply, and warns of conflicting ones.
+
+        A replacement of a configured SA applies while that configuration is unchanged. An SA of a
+        command applies while no configured SA has its name. Neither applies once the configuration
+        has given its key or inbound SPI to another SA.
+        """
         said = {one.name: self._store.document(one) for one in self._configured}
         taken = Taken.by(self._configured)
         found = []
@@ -523,7 +530,7 @@ class Associations:
         self._changed()
 
     def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
-        """What has retired is wanted no more. Raises SaStoreError."""
+        """Removes retired or deleted SAs from the stored ones. Raises SaStoreError."""
         gone = {identity(sa) for sa in sas}
         configured = {one.name: one for one in self._configured}
         self._stored = [one for one in self._stored if identity(one.sa) not in gone]
@@ -539,12 +546,12 @@ class Associations:
     # -- commands
 
     def taken(self) -> Taken:
-        """What new SAs must not have, since others have it."""
+        """Returns the names, keys and SPIs in use, which new SAs must not have."""
         return Taken.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Adds SAs of a command. Returns how they stand, once they are in force or wait for an
-        engine. Raises AssociationError and SaStoreError; then there is none of them."""
+        """Adds SAs of a command. Returns their reports once they are in force or wait for an
+        engine. Raises AssociationError and SaStoreError; then none of them is added."""
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
                 raise AssociationError(
@@ -554,8 +561,8 @@ class Associations:
             return await self._try([*self._stored, *added], sas)
 
     async def rekey(self, name: str, spi: int, key_file: KeyFiles) -> list[SaReport]:
-        """Gives an SA a successor of another SPI and key, made before the break. Raises
-        AssociationError and SaStoreError; then the SA goes on as before."""
+        """Replaces an SA by a successor of another SPI and key (make-before-break). Raises
+        AssociationError and SaStoreError; then the SA stays as it was."""
         async with self._lock:
             old = self.serving(name)
             new = self._successor(old, spi, key_file)
@@ -567,7 +574,8 @@ class Associations:
             return await self._try(others + pair, [new])
 
     def serving(self, name: str) -> SecurityAssociation:
-        """The SA of a name that is not retiring. Raises AssociationError."""
+        """Returns the SA of a name that is not retiring. Raises AssociationError where there is
+        none, or where it is the kernel's."""
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:
             known = ", ".join(sorted({one.name for one in self._wanted()})) or "none"
@@ -598,7 +606,7 @@ class Associations:
         return replace(old, settings=settings, keys=keys)
 
     async def delete(self, name: str, spi: int | None = None) -> list[SecurityAssociation]:
-        """Deletes the SAs of a name, or the one of this SPI. Returns them. Raises
+        """Deletes the SAs of a name, or only the one with this SPI. Returns the deleted SAs. Raises
         AssociationError and SaStoreError."""
         async with self._lock:
             found = [
@@ -623,7 +631,8 @@ class Associations:
     async def _try(
         self, stored: list[StoredSa], new: Sequence[SecurityAssociation]
     ) -> list[SaReport]:
-        """Wants these; where an engine refuses one of `new`, what was before."""
+        """Applies `stored`. Rolls back and raises AssociationError if an engine refuses one of
+        `new`."""
         before = self._stored
         self._store.save(stored)
         self._stored = stored
@@ -638,7 +647,7 @@ class Associations:
         return reports
 
     async def _settled(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Returns how SAs stand once that is decided, or the time is over."""
+        """Returns the reports of SAs once all are decided, or after `SETTLE` seconds."""
         names = {identity(sa) for sa in sas}
         try:
             async with asyncio.timeout(SETTLE):
@@ -704,13 +713,13 @@ class Associations:
             return state, f"SA {name}: {state}: {one.why}{advice}"
         if one.state is SaState.WAITING and one.engine not in self.unreachable:
             return state, f"SA {name}: {one.why}"
-        if _is_soft(one) and not is_kernels:  # whose daemon is told
+        if _is_soft(one) and not is_kernels:  # the kernel's IKE daemon is notified instead
             return "soft limit", f"SA {name} has reached a soft limit: rekey it (sluice sa rekey)"
         return None
 
 
 def _peer(settings: SaSettings) -> Peer | None:
-    """Where an outbound SA leads."""
+    """Returns the peer of an outbound SA; None for an inbound one."""
     return None if settings.remote is None else Peer(settings.vrf, settings.remote)
 
 
@@ -723,7 +732,7 @@ def _is_soft(one: SaReport) -> bool:
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
-    """Whether both can stand side by side: another SPI and key for the same traffic."""
+    """Whether both can coexist: the same traffic with another SPI and another key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
     return same and one.spi != other.spi and one.fingerprint != other.fingerprint

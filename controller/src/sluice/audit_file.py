@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appends lines to a file that may be rotated, and that may fail without stopping anybody.
+"""Appends lines to a file that may be rotated; a write error never stops the caller.
 
-The file is opened anew when its name stands for another file, so that `logrotate` needs no signal.
-A line is in the file whole or not at all. A line that cannot be written is counted; the program's
-own log says so once, until lines can be written again. No symbolic link is followed.
+The file is reopened when its path names another file, so that `logrotate` needs no signal. A line
+is written whole or not at all. Lines that cannot be written are counted; the program's own log
+reports this once, until writing works again. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW |
 
 
 class AuditFile:
-    """`append` never raises; `lost` counts the lines that it could not write."""
+    """An append-only file. `append` never raises; `lost` counts lines that it could not write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = 0
         self._descriptor: int | None = None
         self._lost_since = 0
-        """Lines lost since the file could be written last; 0 while it can be."""
+        """Lines lost since the last successful write; 0 while writing works."""
 
     def append(self, line: str) -> bool:
-        """Whether the line is in the file."""
+        """Appends a line. Returns whether it was written."""
         try:
             self._write(self._current(), line.encode() + b"\n")
         except OSError as error:
@@ -48,13 +48,13 @@ class AuditFile:
         return True
 
     def close(self) -> None:
-        """The next line opens the file again."""
+        """Closes the file; the next `append` opens it again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _current(self) -> int:
-        """The descriptor of the file that has the name now."""
+        """Returns a descriptor of the file that the path names now."""
         if self._descriptor is not None and not self._is_current(self._descriptor):
             self.close()
         if self._descriptor is None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: events that RFC 4301 wants to be auditable, one JSON object a line.
+"""The audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
 
-Packets that policy refused (an unknown SPI, clear text that must come protected, a forged shim, a
-discard by a rule that says `audit: true`), and every change of policy with who asked for it. Each
-kind of event has a token bucket. Events that it holds back are counted, and the next event of the
-kind says how many. Nothing here raises, neither for bytes from the wire nor for a full disk.
+Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
+discard by a rule with `audit: true`), and each change of policy with its requester. Each kind of
+event has a token bucket. Suppressed events are counted, and the next event of their kind carries
+the count. Nothing here raises, neither for bytes from the wire nor for a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -33,7 +33,7 @@ DROPS = {
     "FORGED_SHIM": "forged shim",
     "SHIM_INVALID": "invalid shim",
 }
-"""The events of the pipeline's drop reasons; every other reason is OTHER_DROP."""
+"""Event names by the pipeline's drop reason; every other reason is OTHER_DROP."""
 OTHER_DROP = "packet dropped"
 DISCARDED = "discarded"
 REPAIRED = "switch repaired"
@@ -41,7 +41,7 @@ POLICY_CHANGED = "policy changed"
 
 
 class Asker(NamedTuple):
-    """The process at the other end of an API connection, as the kernel names it."""
+    """The client process of an API connection, as the kernel reports it."""
 
     uid: int
     pid: int
@@ -59,9 +59,9 @@ class ListChange(NamedTuple):
 
 
 class AuditLog:
-    """The log of one router. `wall` gives seconds since the epoch for the lines' times.
+    """The log of one router. `wall` returns seconds since the epoch, for the lines' times.
 
-    `lists` finds a list by its number, for events of packets that carry only that.
+    `lists` finds a list by its number: packet metadata has only the number.
     """
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
@@ -79,7 +79,7 @@ class AuditLog:
         self._audited: dict[int, tuple[ListState, frozenset[int]]] = {}
 
     def set_rate(self, rate: int) -> None:
-        """Takes so many events of each kind a second from now on."""
+        """Sets the limit of each kind of event, in events a second."""
         self._rate = rate
         for bucket in self._buckets.values():
             bucket.rate = rate
@@ -87,7 +87,7 @@ class AuditLog:
     # -- events
 
     def packet_dropped(self, reason_name: str, packet: PuntedPacket, now: float) -> None:
-        """The pipeline dropped a packet by this reason and says so."""
+        """Logs a packet that the pipeline dropped for this reason."""
         event = DROPS.get(reason_name, OTHER_DROP)
         if self._may_write(event, now):
             state = self.lists(packet.list_id or packet.inbound_list_id)
@@ -95,10 +95,10 @@ class AuditLog:
             self._write(event, fields | self._packet_fields(packet))
 
     def discarded(self, packet: PuntedPacket, state: ListState, rule_id: int, now: float) -> None:
-        """The controller discarded a packet by a rule of this list.
+        """Logs a packet that the controller discarded by a rule of this list.
 
-        Of the flow's later packets, which the flow cache discards, nothing is heard here. Rules
-        without `audit` write nothing.
+        The flow cache discards the flow's later packets, which are not logged. Rules without
+        `audit` write nothing.
         """
         if rule_id in self._audited_ids(state) and self._may_write(DISCARDED, now):
             fields = self._list_fields(state, rule_id)
@@ -107,7 +107,7 @@ class AuditLog:
     def policy_changed(
         self, change: str, spds: Iterable[str], lists: Iterable[ListChange], now: float
     ) -> None:
-        """These SPDs changed, and (where rules or numbers did) these lists of theirs."""
+        """Logs a change of SPDs, with their lists whose rules or numbers have changed."""
         if self._may_write(POLICY_CHANGED, now):
             asker = ASKED_BY.get()
             self._write(
@@ -121,7 +121,7 @@ class AuditLog:
             )
 
     def repaired(self, what: str, found: str, put: str, now: float) -> None:
-        """Somebody else wrote to the switch; the auditor put it right."""
+        """Logs the auditor's repair of an entry that another client wrote to the switch."""
         if self._may_write(REPAIRED, now):
             self._write(REPAIRED, {"what": what, "found": found, "put": put})
 
@@ -148,7 +148,7 @@ class AuditLog:
         return fields
 
     def _audited_ids(self, state: ListState) -> frozenset[int]:
-        """The numbers of a list's rules that say `audit`."""
+        """Returns the numbers of a list's rules with `audit`, cached per list."""
         known = self._audited.get(state.list_id)
         if known is None or known[0] is not state:
             numbered = zip(state.rules, state.rule_ids, strict=True)
@@ -181,7 +181,8 @@ class AuditLog:
 
 
 class _Bucket:
-    """`rate` events a second, as many at once; `suppressed` were held back since the last one."""
+    """A token bucket of `rate` events a second, with the same burst. `suppressed` counts the events
+    refused since the last one written."""
 
     def __init__(self, rate: int, now: float) -> None:
         self.suppressed = 0

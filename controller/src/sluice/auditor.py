@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what the switch holds with what it should, all the time, and repairs what differs.
+"""Continuously compares the switch with the desired state, and repairs differences.
 
-Whoever may write to the switch may also write what the controller never asked for. So a session
-reads everything back, part by part and at a bounded rate: policy and interfaces with the flows
-again and again, since a wrong one lets packets pass; routes, which may be many, apart from them.
-What is not as it was written is read once more on its own, to be sure that no update was under way,
-then repaired, counted and said in the log. Flows that a session began with are searched once in the
-rules, since nobody remembers who wrote them. Between somebody's write and its repair packets may
-have passed; how long that is at most, the report's `seconds` tell.
+Any P4Runtime client with write access may write entries that the controller did not request. So a
+session reads everything back, in parts and at a bounded rate:
+  - policy, interfaces and flows in frequent rounds, since a wrong one lets packets pass;
+  - routes, which may be many, in rounds of their own.
 
-Repairs are the reconciler's and the flow tables' own writes. A list that was changed gets new
-numbers by a commit. A switch that was given another pipeline is taken over anew.
+An entry that differs is read once more on its own, to rule out an update under way. Then it is
+repaired, counted and logged. Flows found at the start of a session are evaluated once against the
+rules, since no record says who wrote them. Packets may pass between a foreign write and its repair;
+the report's `seconds` bound that time.
+
+The reconciler and the flow tables write the repairs. A list that was changed gets new numbers by a
+commit. A switch that was given another pipeline is taken over anew.
 
 Depends on policy, reconciler, flow_tables and p4.
 """
@@ -39,39 +41,39 @@ from sluice.state.flow_cache import FlowVerdict
 log = logging.getLogger(__name__)
 
 SLICE = 64
-"""Entries compared before the loop is let go."""
+"""Entries compared before yielding to the event loop."""
 AGAIN = 64
-"""Entries read once more in one request."""
+"""Entries per request when differing entries are read once more."""
 ROUTE_SHARE = 4
-"""Of so many entries compared in a second, one is a route's."""
+"""Routes are read at one ROUTE_SHARE-th of `rate`."""
 ROUTE_ROUNDS_APART = 12
-"""How many times as long as between the rounds of policy it is between those of routes."""
+"""Interval between route rounds, in policy-round intervals."""
 LOGGED_PER_ROUND = 10
-"""Repairs that a round names in the log; the others are counted."""
+"""Repairs logged in full per round; the log counts the rest."""
 
 T = TypeVar("T")
 
 
 class Audited(Protocol):
-    """What is needed of a `Session`."""
+    """The part of `Session` used here."""
 
     closed: asyncio.Future[P4RuntimeError]
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Statuses by update, or [] when all were applied."""
+        """Returns statuses by update, or [] when all were applied."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Entities in parts."""
+        """Yields entities in parts."""
 
     async def pipeline_cookie(self) -> int | None:
-        """What names the switch's pipeline."""
+        """Returns the cookie of the switch's pipeline."""
 
     def close(self) -> None:
         """Ends the session."""
 
 
 class Codecs(NamedTuple):
-    """What the switch's entities mean."""
+    """Codecs of the switch's entities, flows and settings."""
 
     entities: Codec
     flows: FlowCodec
@@ -79,9 +81,11 @@ class Codecs(NamedTuple):
 
 
 class Auditor:
-    """The audit of one router. `routes` walks all prefixes, `rate` is in entries a second,
-    `interval` in seconds from the beginning of one round to the next; a round that takes longer is
-    followed at once."""
+    """The audit of one router.
+
+    `routes` walks all prefixes. `rate` is in entries a second, `interval` in seconds from the start
+    of one round to the start of the next. After a round that takes longer, the next starts at once.
+    """
 
     def __init__(
         self,
@@ -104,7 +108,7 @@ class Auditor:
         self.reports = {"policy": Report(), "routes": Report()}
         self.on_repaired: Callable[[Repair], None] = lambda _: None
         self.measured: Callable[[str, Awaitable[None]], Awaitable[None]] = lambda _, work: work
-        """Times what is awaited, under a name."""
+        """Awaits the work and measures its time, under a name."""
 
     async def run(self, session: Audited) -> None:
         """Audits until cancelled. Raises P4RuntimeError when the session ends."""
@@ -153,7 +157,7 @@ class Auditor:
             except P4RuntimeError as error:
                 if session.closed.done():
                     raise
-                report.problem = str(error)  # a target that cannot be asked for all of it
+                report.problem = str(error)  # a target that does not support this read
             else:
                 now = self._clock()
                 report.completed(audited.census.compared, now - began, now)
@@ -162,7 +166,7 @@ class Auditor:
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: Audited) -> None:
-        """Somebody else's pipeline would hold nothing of ours: the session begins anew."""
+        """Restarts the session when the pipeline was replaced: the new one has no entry of ours."""
         try:
             ours = found = await session.pipeline_cookie()
             while found == ours:
@@ -199,7 +203,7 @@ class Auditor:
     async def _audit_entities(
         self, session: Audited, requests: list[p4r.Entity], audited: _Round, rate: int
     ) -> None:
-        """What `requests` bring, and what of the same kinds they do not."""
+        """Audits the entities that `requests` return, and those of the same kinds missing there."""
         decode = self._codecs.entities.decode
         for request in requests:
             async for part in self._read(session, request, rate):
@@ -219,17 +223,17 @@ class Auditor:
                     await asyncio.sleep(0)
 
     def _keys(self, kind: Kind) -> Iterator[Sequence[Key]]:
-        """What the switch is thought to hold of a kind, in slices.
+        """Yields the keys of a kind that the switch is believed to hold, in slices.
 
-        Of routes only what is wanted, in its order: a list of all that are held would take too
-        long to make, and one that lacks and is not wanted is as it should be.
+        Of routes only the desired ones, in their order: listing all installed routes would take too
+        long, and a missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
         if kind is not Kind.ROUTE:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            for some in _slices(slots, SLICE):  # empty ones too: each is a turn for the loop
+            for some in _slices(slots, SLICE):  # empty too: the caller yields after each
                 yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: Audited, audited: _Round) -> None:
@@ -249,8 +253,8 @@ class Auditor:
                 await asyncio.sleep(0)
 
     def _verify(self, found: Mapping[FlowSlot, FlowVerdict], audited: _Round) -> None:
-        """Flows that the session began with, against the rules: somebody may have written them
-        while nobody watched."""
+        """Checks flows found at session start against the rules: another client may have written
+        them while no controller was connected."""
         flows = self._policy.flows
         for slot in found.keys() & flows.unverified:
             if not flows.verify(slot, self._policy.verdict_of(slot)):
@@ -258,7 +262,7 @@ class Auditor:
                 self._repaired(audited, what, slot, found[slot], None)
 
     async def _audit_settings(self, session: Audited, request: p4r.Entity, audited: _Round) -> None:
-        """Not every target can be asked for all of them: what cannot be read cannot be repaired."""
+        """Audits settings. Not every target supports reading all: an unreadable one is skipped."""
         settings, reconciler = self._codecs.settings, self._reconciler
         before = {kind: dict(reconciler.installed.by_kind[kind]) for kind in MODIFY_ONLY}
         quiet = {
@@ -288,7 +292,7 @@ class Auditor:
     async def _read(
         self, session: Audited, request: p4r.Entity, rate: int
     ) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Entities in slices, no faster than so many a second."""
+        """Yields entities in slices, at most `rate` a second."""
         async for part in session.read([request]):
             for piece in _slices(part, SLICE):
                 yield piece
@@ -299,7 +303,7 @@ class Auditor:
     async def _look_again(
         self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
     ) -> None:
-        """Keys of one kind that were not as thought: repaired unless an update was under way."""
+        """Reads differing keys of one kind once more; repairs those without an update under way."""
         for some in _slices(keys, AGAIN):
             look = partial(self._repair_entities, session, kind, some, audited)
             if kind in COMMITTED:
@@ -348,7 +352,7 @@ class Auditor:
                     self._repaired(audited, what, slot, verdict, flows.recorded(slot))
 
     async def _read_exactly(self, session: Audited, requests: list[p4r.Entity]) -> list[p4r.Entity]:
-        """These entities, without those that the switch does not hold."""
+        """Reads these entities; omits those that the switch does not hold."""
         try:
             parts = [part async for part in session.read(requests)] if requests else []
         except P4RuntimeError:
@@ -356,7 +360,7 @@ class Auditor:
                 raise
             if len(requests) == 1:
                 return []
-            # Some targets refuse the whole request for one entry that is not there.
+            # Some targets refuse the whole request because of one missing entry.
             half = len(requests) // 2
             first = await self._read_exactly(session, requests[:half])
             return first + await self._read_exactly(session, requests[half:])
@@ -377,7 +381,7 @@ class Auditor:
 
 
 class _Round:
-    """One round under way."""
+    """The state of one round."""
 
     def __init__(self, report: Report) -> None:
         self.report = report

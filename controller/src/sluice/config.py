@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The router's configuration: one YAML file, validated whole.
 
-`load_config(path)` returns a `Config` or raises `ConfigError`, which lists *every* problem found,
-each with file, line, where in the document, what is wrong and what to do. Nothing is applied from
-a file with a problem. Depends on model, on the modules that read parts of it (connection_config,
-vrf_config, limits_config, policy_config), and on `yamlreader` for reading with line numbers.
+`load_config(path)` returns a `Config` or raises `ConfigError`. The error lists *every* problem:
+file, line, position in the document, the fault, and the remedy. Nothing is applied from a file with
+a problem. Depends on model, on the modules that read parts of the file (connection_config,
+vrf_config, limits_config, policy_config), and on `yamlreader`, which keeps line numbers.
 
-The schema is `RouterKeys` and the sections that it leads to; docs/reference/configuration.md is
-made from it (`config_reference`), and docs/how-to/configure.md shows a commented example.
+The schema is `RouterKeys` and the sections below it. `config_reference` generates
+docs/reference/configuration.md from it; docs/how-to/configure.md shows a commented example.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ __all__ = [
     "load_config",
 ]
 
-MAX_INTERFACES = 1024  # what the pipeline has room for, engines among them
+MAX_INTERFACES = 1024  # the pipeline's capacity, engines included
 RUN_DIRECTORY = "/run/sluice"
 STATE_DIRECTORY = "/var/lib/sluice"
 
@@ -96,9 +96,9 @@ STATE_DIRECTORY = "/var/lib/sluice"
 class InterfaceConfig:
     """A layer-3 interface: a switch port, or one VLAN of it, and the TAP of the same `name`.
 
-    `l3_if` is its number in the pipeline (position in the file, from 1). `device` is the port's
-    own network device where this host can see it; the TAP's carrier follows that device's. `spd` is
-    the SPD that guards it, None for `none`.
+    `l3_if` is the interface's number in the pipeline (position in the file, from 1). `device` is
+    the port's own network device, if this host can see it; the TAP's carrier follows the device's.
+    `spd` is the SPD that guards the interface, None for `none`.
     """
 
     name: str
@@ -114,7 +114,7 @@ class InterfaceConfig:
 
     @property
     def spec(self) -> InterfaceSpec:
-        """What the state machines need to know of it."""
+        """The part that the state machines use."""
         return InterfaceSpec(
             name=self.name,
             l3_if=self.l3_if,
@@ -130,7 +130,7 @@ class InterfaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """The audit log, and how many events of each kind it takes a second."""
+    """The audit log's file, and its limit for each kind of event, in events a second."""
 
     file: Path
     rate: int
@@ -153,10 +153,10 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ike: IkeConfig = field(default_factory=IkeConfig)
     metrics_listen: SwitchAddress | None = None
-    """Where metrics are served to Prometheus; None: nowhere."""
+    """Address that serves metrics to Prometheus; None: metrics are not served."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
-        """By number: the other VRFs by whose interfaces a VRF's routes may lead."""
+        """Returns, by VRF number, the other VRFs whose interfaces a VRF's next hops may use."""
         ids = {vrf.name: vrf.id for vrf in self.vrfs}
         return {vrf.id: frozenset(ids[name] for name in vrf.next_hop_vrfs) for vrf in self.vrfs}
 
@@ -173,7 +173,7 @@ def _unicast_mac(value: object) -> Mac:
 
 
 class ApiKeys(Section, title="api"):
-    """Where `sluice` asks."""
+    """The API socket."""
 
     socket = optional(
         scalars.path,
@@ -258,11 +258,11 @@ class RouterKeys(Section, title="router"):
 
 
 def load_config(path: str | Path) -> Config:
-    """Read and validate the file. Raises ConfigError naming every problem."""
+    """Reads and validates the file. Raises ConfigError naming every problem."""
     reader = Reader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
-    if config is None:  # finish() has raised already: a problem was recorded for each None
+    if config is None:  # unreachable: each None has a recorded problem, so finish() raised
         raise ConfigError([f"{path}: empty configuration"])
     return config
 
@@ -306,7 +306,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
 
 
 def _check_kernel_spds(root: Mapping, config: Config) -> None:
-    """An SPD that is mirrored has one VRF, and that VRF's kernel for itself."""
+    """Checks that a mirrored SPD has exactly one VRF, and mirrors that VRF's kernel alone."""
     owners: dict[str, str] = {}
     for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
         if not spd.is_mirrored:
@@ -355,7 +355,7 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
 def _check_vrf_devices(
     root: Mapping, vrfs: Iterable[VrfConfig], interfaces: Iterable[InterfaceConfig]
 ) -> None:
-    """A VRF device needs a name of its own among the network devices."""
+    """Checks that no other network device has the name of a VRF device."""
     taken = {"lo": "loopback"}
     for interface in interfaces:
         taken[interface.name] = f"interface {interface.name!r}"
@@ -392,7 +392,7 @@ def _read_interface(
 
 
 class _Uniqueness:
-    """What two interfaces must not share."""
+    """Checks values that two interfaces must not share: names, port and VLAN, MAC, subnets."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema's vocabulary: keys of the configuration file, grouped in sections.
+"""Building blocks of the schema: keys of the configuration file, grouped in sections.
 
     class EngineKeys(Section, title="engines"):
         id = required(scalars.integer(1, 255), "The engine's number.")
         device = optional(scalars.interface_name, "The port's own device.")
 
-A key is declared once, beside the code that reads it. Readers take it by `yamlreader.Mapping`;
-`config_reference` writes the tables of docs/reference/configuration.md from it. `meaning` is
-Markdown, and its first sentence is what an error says of a key that is missing. Depends on scalars.
+A key is declared once, beside the code that reads it with `yamlreader.Mapping`. `config_reference`
+generates the tables of docs/reference/configuration.md from the keys. `meaning` is Markdown; the
+error for a missing key quotes its first sentence. Depends on scalars.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Key:
-    """A key: its name, the values that it takes, its default and its meaning, as text."""
+    """A key: its name, and as text its possible values, its default and its meaning."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Key:
 
     @property
     def missing(self) -> str:
-        """The first sentence of its meaning, as the end of a sentence."""
+        """The first sentence of `meaning`, in a form that ends another sentence."""
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", self.meaning)
         first = re.split(r"[.;](?: |$)", plain)[0]
         return first if first[:2].isupper() else first[:1].lower() + first[1:]
@@ -53,7 +53,7 @@ class ScalarKey(Key, Generic[T]):
 
 
 class DefaultKey(ScalarKey[T]):
-    """A key whose default is the same in every file."""
+    """A key with a fixed default."""
 
     def __init__(self, kind: Scalar[T], default: T, meaning: str) -> None:
         super().__init__(kind, meaning, shown(default))
@@ -61,7 +61,7 @@ class DefaultKey(ScalarKey[T]):
 
 
 class ListKey(Key, Generic[T]):
-    """A key with a list of values, each through `convert`."""
+    """A key with a list of values; `convert` reads each."""
 
     def __init__(self, kind: Scalar[T], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
@@ -77,7 +77,7 @@ class PartKey(Key):
 
 
 class Section:
-    """A mapping's keys: the attributes of a subclass. `title` is its heading in the reference."""
+    """Keys of a mapping, as attributes of a subclass. `title` is the heading in the reference."""
 
     title: ClassVar[str]
 
@@ -86,12 +86,12 @@ class Section:
 
     @classmethod
     def all_keys(cls) -> Iterator[Key]:
-        """The keys in the order of their declaration."""
+        """Returns the keys in the order of their declaration."""
         return (value for value in vars(cls).values() if isinstance(value, Key))
 
     @classmethod
     def tree(cls) -> Iterator[type[Section]]:
-        """This section and all below it."""
+        """Yields this section and all below it."""
         yield cls
         for key in cls.all_keys():
             if isinstance(key, PartKey):
@@ -102,38 +102,38 @@ REQUIRED = "required"
 
 
 def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T]:
-    """A key that a file must have, or must have `when`."""
+    """Returns a key that a file must have; `when` may state a condition, as text."""
     return ScalarKey(kind, meaning, when)
 
 
 def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
-    """A key whose default is nothing, or follows from the rest of the file."""
+    """Returns a key without a default, or with one that follows from the rest of the file."""
     return ScalarKey(kind, meaning, default)
 
 
 def defaulted(kind: Scalar[T], default: T, meaning: str) -> DefaultKey[T]:
-    """A key with a default."""
+    """Returns a key with a default."""
     return DefaultKey(kind, default, meaning)
 
 
 def list_of(kind: Scalar[T], values: str, meaning: str, default: object = "none") -> ListKey[T]:
-    """A key with a list; `values` names its elements."""
+    """Returns a key with a list; `values` names its elements."""
     text = default if isinstance(default, str) else shown(default)
     return ListKey(kind, f"list of {values}", meaning, text)
 
 
 def section_of(keys: type[Section], meaning: str, default: str = "") -> PartKey:
-    """A key with a section."""
+    """Returns a key with a section."""
     return PartKey(keys, "section", meaning, default)
 
 
 def sections_of(keys: type[Section], meaning: str, default: str = "none") -> PartKey:
-    """A key with a list of sections."""
+    """Returns a key with a list of sections."""
     return PartKey(keys, "list", meaning, default)
 
 
 def shown(value: object) -> str:
-    """A default in the words of the reference."""
+    """Returns a default as the reference shows it."""
     match value:
         case bool():
             return f"`{str(value).lower()}`"

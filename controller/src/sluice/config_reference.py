@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of the configuration reference from the schema.
 
-A page holds its own prose, and a line `<!-- keys: SECTION -->` above each table, where SECTION is a
-section's title; `<!-- default punt rates -->` stands above the table of these. `make reference`
-renews the tables of the pages in the repository, `make docs` and a test refuse pages whose tables
-are not the schema's. Depends on config, config_keys and spdfile.
+A page has its own prose, and above each table a line `<!-- keys: SECTION -->`, where SECTION is a
+section's title. `<!-- default punt rates -->` marks the table of punt rates. `make reference`
+updates the tables of the pages in the repository; `make docs` and a test reject pages with stale
+tables. Depends on config, config_keys and spdfile.
 
     python -m sluice.config_reference [--check] ROOT
 """
@@ -29,14 +29,14 @@ RATES = re.compile(r"^(<!-- default punt rates -->\n)\n*(?:\|.*\n)*", re.MULTILI
 
 
 def schema() -> dict[str, type[Section]]:
-    """Every section of the files that operators write, by its title."""
+    """Returns every section of the operators' files, by title."""
     return {part.title: part for root in (RouterKeys, SpdFileKeys) for part in root.tree()}
 
 
 def rendered(root: Path) -> dict[str, str]:
-    """The text of each page under `root` with its tables made from the schema.
+    """Returns the text of each page under `root`, with its tables generated from the schema.
 
-    Raises LookupError where a section has no table or two, or a table no section.
+    Raises LookupError if a section has no table or two, or if a table has no section.
     """
     texts = {page: (root / page).read_text(encoding="utf-8") for page in PAGES}
     places: dict[str, str] = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to the switch, kept: session after session, each taken up where the last broke.
+"""Maintains the connection to the switch: one session after another, each resuming the last.
 
-One session: become primary, give the switch its pipeline if it runs another, read back what it
-holds and close what means something else by now, compare, then write until the session ends. What
-is in the switch goes on forwarding all the while. Depends on p4runtime and reconciler.
+One session: become primary, install the pipeline if the switch runs another, read the entities
+back, close those whose meaning has changed, compare, then write until the session ends. The switch
+goes on forwarding throughout. Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations
@@ -33,29 +33,30 @@ from sluice.state.takeover import Closing, Entities
 log = logging.getLogger(__name__)
 
 SHOWN = 8
-"""Entities that a line of the log names at most."""
+"""Maximum number of entities named in one log line."""
 
 
 class StandIns(Protocol):
     """Processes that carry the host's packets for a controller that was killed."""
 
     def end_stand_ins(self) -> None:
-        """Ends those of controllers before this one. Raises OSError where one does not end."""
+        """Ends the stand-ins of earlier controllers. Raises OSError if one does not end."""
 
     def set_passing(self, primary: ElectionId | None) -> None:
-        """Takes notice of whether packets pass, and so of whether one may stand in for this
-        controller: with which election id it is primary; None: none pass."""
+        """Sets the election id under which this controller is primary and packets pass, so that a
+        stand-in may take over later; None: no packets pass."""
 
 
 class SwitchConnection:
-    """One switch. When what it holds has been read, `closing` says what of it is to be closed
-    before anything is written; then `on_read` is called, before the rest is compared.
-    `session_tasks` runs beside the reconciler for as long as a session does; `measured` times what
-    is awaited.
+    """The connection to one switch.
 
-    Packets name interfaces by number, in the sense of who sent them: they go neither way before
-    the switch and the configuration mean the same by all numbers that it still holds.
-    Before a primary does anything, those who carry packets for the controller before are ended."""
+    After the read-back, `closing` returns the entities to close before anything else is written.
+    Then `on_read` is called, before the comparison. `session_tasks` runs beside the reconciler
+    during a session; `measured` times the awaited work.
+
+    Invariant: packets pass only while the switch and the configuration agree on the meaning of all
+    interface numbers in the switch, since packets name interfaces by number.
+    Order: a new primary first ends the stand-ins of earlier controllers."""
 
     def __init__(
         self,
@@ -86,32 +87,32 @@ class SwitchConnection:
 
     @property
     def session(self) -> Session | None:
-        """The session, also while it may not write."""
+        """The current session, even if it may not write."""
         return self._primacy.session
 
     @property
     def last_error(self) -> str | None:
-        """Why there was no session last, or why it ended; None while one goes well."""
+        """Why the last session failed or ended; None while one works."""
         return self._primacy.last_error
 
     @property
     def primary(self) -> Session | None:
-        """The session, while it may write."""
+        """The current session, if it may write."""
         session = self.session
         return session if session is not None and session.is_primary else None
 
     @property
     def arbitration(self) -> str:
-        """Who is primary, for people."""
+        """The state of the primary election, as text for people."""
         return "not connected" if self.session is None else self.session.arbitration
 
     def packet_out(self, batch: list[tuple[bytes, Metadata]]) -> int:
-        """Sends packets; returns how many the switch's bounded queue took."""
+        """Sends packets. Returns the number that the bounded queue to the switch accepted."""
         return 0 if self.session is None else self.session.packet_out(batch)
 
     async def run(self) -> None:
-        """Keeps a session until cancelled. Raises DisplacedError where another controller has
-        taken this one's turn for good."""
+        """Runs sessions, with a back-off between them, until cancelled. Raises DisplacedError when
+        another controller has replaced this one for good."""
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
         while True:
@@ -127,7 +128,7 @@ class SwitchConnection:
             await asyncio.sleep(delay)
 
     async def _one_session(self) -> None:
-        """From connection to end. Raises P4RuntimeError when it did not come to writing."""
+        """Runs one session. Raises P4RuntimeError if it fails before the write phase."""
         session = await self._primacy.win(self._on_packets)
         try:
             self._end_stand_ins()
@@ -165,8 +166,11 @@ class SwitchConnection:
             self._stand_ins.set_passing(primary)
 
     def _close(self, session: Session, installed: Entities) -> Closing:
-        """What is to be closed. Where that is nothing, packets need not wait for the routes; else
-        those that the switch punted before are gone by the time that the routes are read."""
+        """Returns the entities to close. If there are none, packets pass at once.
+
+        Else packets wait until the routes are read. By then the packets that the switch punted
+        before the closing are gone.
+        """
         closed = self._closing(installed)
         if not closed:
             self._let_pass(session)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `switch`, `fpm`, `ike` and `metrics`: where the switch is, where metrics
-are served, and which peers and local users may connect.
+"""Configuration sections `switch`, `fpm`, `ike` and `metrics`: addresses of the switch and of the
+metrics, and the peers and local users that may connect.
 
-Peers that cannot be checked are refused here: P4Runtime over a network without mutual TLS, FPM
-from another host. Depends on yamlreader, config_keys and scalars.
+Refuses peers that cannot be authenticated: P4Runtime over a network without mutual TLS, FPM from
+another host. Depends on yamlreader, config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this host can be at the other end; of names, localhost."""
+        """Whether only processes of this host can connect; the only such name is localhost."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -55,7 +55,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A Unix socket; its permissions say who may connect."""
+    """A Unix socket; its permissions decide who may connect."""
 
     path: Path
 
@@ -68,10 +68,10 @@ SwitchAddress: TypeAlias = HostPort | UnixAddress
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Files (PEM) by which controller and switch know each other.
+    """Files (PEM) by which controller and switch authenticate each other.
 
-    `ca` signed the switch's certificate, which must be for `server_name` (None: for the address's
-    host); `certificate` and `key` are the controller's.
+    `ca` signed the switch's certificate, which must be for `server_name` (None: the address's
+    host). `certificate` and `key` are the controller's.
     """
 
     ca: Path
@@ -93,7 +93,7 @@ class SwitchConfig:
 
     @property
     def transport(self) -> str:
-        """How the switch is reached, for people."""
+        """The transport to the switch, as text for people."""
         if isinstance(self.address, UnixAddress):
             return "unix socket"
         return "TCP" if self.tls is None else "mutual TLS"
@@ -101,8 +101,8 @@ class SwitchConfig:
 
 @dataclass(frozen=True, slots=True)
 class FpmConfig:
-    """Where zebra's dplane_fpm_nl connects to, as which user (names or numbers), and when its
-    replay counts as finished."""
+    """The address that zebra's dplane_fpm_nl connects to, the users (names or numbers) that may
+    connect, and the seconds of silence after which zebra's replay counts as complete."""
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
     users: tuple[str, ...] = ("frr", "root")
@@ -111,13 +111,13 @@ class FpmConfig:
 
 @dataclass(frozen=True, slots=True)
 class IkeConfig:
-    """Which local users (names or numbers) may send from IKE's ports, which policy bypasses."""
+    """Local users (names or numbers) that may send from IKE's ports, which policy bypasses."""
 
     users: tuple[str, ...] = ("root",)
 
 
 def default_address(router: str, target: str) -> SwitchAddress:
-    """A Unix socket beside the API's; BMv2 knows TCP only."""
+    """Returns a Unix socket next to the API's, or a TCP address for BMv2, which has TCP only."""
     if target == BMV2:
         return HostPort("127.0.0.1", 9559)
     return UnixAddress(RUN_DIRECTORY / f"{router}{P4RUNTIME_SOCKET_END}")
@@ -222,7 +222,7 @@ _FPM = FpmConfig()
 
 
 class FpmKeys(Section, title="fpm"):
-    """Where zebra connects."""
+    """Keys of the FPM server that zebra connects to."""
 
     listen = defaulted(
         _fpm_listen,
@@ -239,7 +239,7 @@ class FpmKeys(Section, title="fpm"):
 
 
 class IkeKeys(Section, title="ike"):
-    """Who may send as IKE."""
+    """The users that may send IKE packets."""
 
     users = list_of(
         _user,
@@ -251,7 +251,7 @@ class IkeKeys(Section, title="ike"):
 
 
 class MetricsKeys(Section, title="metrics"):
-    """Where Prometheus asks."""
+    """The metrics server for Prometheus."""
 
     listen = optional(
         _metrics_listen,
@@ -264,7 +264,7 @@ class MetricsKeys(Section, title="metrics"):
 
 
 def read_switch(section: Mapping, router: str, directory: Path) -> SwitchConfig:
-    """The section `switch`; its files are relative to `directory`."""
+    """Reads the section `switch`; its files are relative to `directory`."""
     target = section.defaulted(SwitchKeys.target)
     switch = SwitchConfig(
         address=section.optional(SwitchKeys.address, default_address(router, target)),
@@ -309,7 +309,7 @@ def _check_transport(section: Mapping, switch: SwitchConfig) -> None:
 
 
 def read_fpm(section: Mapping) -> FpmConfig:
-    """The section `fpm`."""
+    """Reads the section `fpm`."""
     fpm = FpmConfig(
         listen=section.defaulted(FpmKeys.listen),
         users=_read_users(
@@ -323,14 +323,14 @@ def read_fpm(section: Mapping) -> FpmConfig:
 
 
 def read_metrics(section: Mapping) -> SwitchAddress | None:
-    """The section `metrics`: where they are served; None: nowhere."""
+    """Reads the section `metrics`: the address that serves them; None: they are not served."""
     listen = section.optional(MetricsKeys.listen, None)
     section.close()
     return listen
 
 
 def read_ike(section: Mapping) -> IkeConfig:
-    """The section `ike`."""
+    """Reads the section `ike`."""
     users = _read_users(section, IkeKeys.users, "nobody could run IKE; name its user, like [root]")
     section.close()
     return IkeConfig(users) if users else IkeConfig()

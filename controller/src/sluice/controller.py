@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: one event loop in which sources, state, reconciler and packets meet.
+"""The controller: one event loop that connects sources, state, reconciler and packets.
 
-Walks (docs/ARCHITECTURE.md):
+Paths of events and packets (docs/ARCHITECTURE.md):
   a route       routes inlet -> Fib.apply -> Reconciler.submit -> Reconciler.run -> switch
   a neighbour   kernel inlet -> Fib.apply -> next hop modified -> held packets re-injected
   a punt        session -> punt queue -> punts inlet -> PuntHandler -> host, packet-out, or held
   a host frame  host inlet -> packet-out (to a port, or of local origin)
-  BFD, BGP, ARP  pass in `native`, unless they need a decision (`fast_path`)
+  BFD, BGP, ARP  pass in native code, unless they need a decision (`fast_path`)
   a first packet  punts inlet -> FirstPackets.answer -> FlowTables.offer, then packet-out
-  a view        API -> its slices, one at each of its turns -> API
+  a view        API -> slices, one per turn -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
-Work comes in by inlets of the `scheduler`, in order of priority: timers, kernel (links, addresses,
-neighbours), punts, host frames, routes, routes that moved with what they share, the comparison with
-the kernel's routes, and last the views that are being made (`turns`). Each takes a bounded slice.
-Policy commits do not queue behind any of it: they are tasks of their own, and their writes go to
-the switch at once. Routes are not read while the reconciler is far behind, which FPM's TCP
-connection passes on to zebra.
+Work enters by inlets of the `scheduler`. In order of priority these are timers, kernel (links,
+addresses, neighbours), punts, host frames, routes, moved routes (those whose shared state has
+changed), the comparison with the kernel's routes, and views under way (`turns`). Each takes a
+bounded slice. Policy commits do not queue behind them: they are tasks of their own, and their
+writes go to the switch at once. Routes are not read while the reconciler is far behind; FPM's TCP
+connection passes this backpressure on to zebra.
 
-Until the switch has been read for the first time, no event is applied: which ids it uses is not
-known yet. A large table of routes is read beside the rest; until it is known, no route is taken in.
+No event is applied before the first read of the switch, since the ids in use there are not known
+yet. A large route table is read concurrently; no route is accepted until it is known.
 Depends on state, reconciler, punts; sources come as arguments (`Sources`).
 """
 
@@ -111,14 +111,14 @@ log = logging.getLogger(__name__)
 
 KERNEL_SLICE, PUNT_SLICE, HOST_SLICE, ROUTE_SLICE = 256, 64, 64, 256
 ROUTES_BEHIND, ROUTES_CAUGHT_UP = 16384, 4096
-"""Updates pending at which routes stop being read, and at which they are read again."""
+"""Pending updates at which reading routes stops, and at which it resumes."""
 NO_SA = "NO_SA"
 """The drop reason of packets whose bundle has no outbound SA."""
 ETHERTYPES_IP = (b"\x08\x00", b"\x86\xdd")
 
 ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemoved})
-"""Events by which this router's addresses may change; macvlan devices have theirs while they work.
-"""
+"""Events that may change this router's addresses. Addresses of a macvlan device count only while
+the device works (`LinkChanged.works`)."""
 KERNEL_KINDS = (
     Kind.AUDITED_DROP,
     Kind.EGRESS_INTERFACE,
@@ -131,10 +131,12 @@ ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Ki
 
 
 class Controller:
-    """One router. `connect` makes a P4Runtime client that asks with an election id; `on_ready` is
-    called once, when the switch is programmed with the interfaces (`Reconciler.forwards`).
-    `numbers` gave the configuration's interfaces theirs, `stalls` is told how long the loop was
-    busy. `primacy` has been won already; without it the controller waits for its turn by itself.
+    """One router.
+
+    `connect` makes a P4Runtime client with an election id. `on_ready` is called once, when the
+    switch is programmed with the interfaces (`Reconciler.forwards`). `numbers` holds the interface
+    numbers of the configuration, `stalls` records how long the loop was busy. `primacy` is already
+    won; without it the controller runs in the election itself.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class Controller:
             delivering=self._delivering,
         )
         self.on_routes: Callable[[int], None] = lambda _: None
-        """Is told how many events of the routing daemon were taken in."""
+        """Called with the number of routing events applied."""
         self.connection = SwitchConnection(
             config=config.switch,
             pipeline=pipeline,
@@ -240,7 +242,7 @@ class Controller:
             stand_ins=sources.fast_path,
         )
         self.pace = Pace()
-        """Of the routing daemon's events."""
+        """Rate of the routing daemon's events."""
         self.ready = False
         self._adopted = self._table_adopted = False
         self._released_kernel_kinds = self._released_routes = False
@@ -258,7 +260,7 @@ class Controller:
 
     @property
     def settled(self) -> bool:
-        """Whether the routing daemons have named all their routes."""
+        """Whether the routing daemons have replayed all their routes."""
         return self.daemons.settled
 
     def _make_policy(self) -> Policy:
@@ -320,7 +322,7 @@ class Controller:
         self.reconciler.on_table_read = self._table_read
 
     def _settings(self) -> Changes:
-        """What the configuration alone decides: punt meters, the hash seed, audited drops."""
+        """Returns what only the configuration sets: punt meters, hash seed, audited drops."""
         changes = Changes()
         for drop_reason in DROPS:
             changes.set(Kind.AUDITED_DROP, drop_reason, AUDITED)
@@ -333,7 +335,7 @@ class Controller:
         return changes
 
     def set_limits(self, config: Config) -> None:
-        """Takes the settings of another configuration (`reload.SETTINGS`), and nothing else."""
+        """Applies the settings of another configuration (`reload.SETTINGS`), and nothing else."""
         self.config, limits = (
             replace(
                 self.config,
@@ -365,8 +367,8 @@ class Controller:
     # -- life
 
     async def run(self) -> None:
-        """Runs until cancelled; what is in the switch stays there and goes on forwarding. Raises
-        DisplacedError where another controller has become primary."""
+        """Runs until cancelled; the switch keeps its entries and goes on forwarding. Raises
+        DisplacedError when another controller has become primary."""
         tasks = [
             asyncio.create_task(self.scheduler.run()),
             asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
@@ -386,7 +388,8 @@ class Controller:
                 self._timer.cancel()
 
     async def _serve_switch(self) -> None:
-        """What the engines hold is known before the switch is read: it need not be closed."""
+        """Serves the switch. Order: the engines' SAs are read first, so that these need not be
+        closed in the switch."""
         await self.associations.first_look()
         await self.connection.run()
 
@@ -394,7 +397,7 @@ class Controller:
         self.audit.repaired(repair.what, repair.found, repair.put, repair.at)
 
     async def _session_tasks(self, session: Session) -> None:
-        """What a session has beside the reconciler."""
+        """Runs the tasks of a session other than the reconciler."""
         serving = (
             self.policy.run(session),
             self.auditor.run(session),
@@ -415,7 +418,7 @@ class Controller:
         self._submit(self.engines.answers(engine, answers))
 
     def _associations_changed(self, changes: Changes) -> None:
-        """Of SAs, the switch shall hold something else. Before policy stands in it, that waits."""
+        """Submits changes of SA entities. Before policy is installed they wait."""
         for key, value in changes.of(Kind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
@@ -444,7 +447,7 @@ class Controller:
         return self.policy.closing(installed, moved)
 
     async def _adopt(self) -> None:
-        """After the first read-back: ids keep their meaning, and events may come in."""
+        """Adopts next-hop and group ids after the first read-back, and enables kernel events."""
         if self._numbers is not None:
             self._numbers.settled()
         if self._adopted:
@@ -465,7 +468,7 @@ class Controller:
         self.scheduler.enable(self._kernel, True)
 
     async def _table_read(self) -> None:
-        """After the first read-back of all routes: those that the daemon names are compared."""
+        """Enables the routing daemons after the first read-back of all routes."""
         if self._table_adopted:
             return
         self._table_adopted = True
@@ -495,7 +498,7 @@ class Controller:
         self.audit.policy_changed(change, spds, lists, self._clock())
 
     def _progress(self) -> None:
-        """The reconciler got on."""
+        """Called when the reconciler or the policy has made progress."""
         self.associations.progressed()
         pending = self.reconciler.pending
         if not self.daemons.enabled and self._table_adopted and pending <= ROUTES_CAUGHT_UP:
@@ -556,7 +559,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
-        self._drain_told()  # an error that is among them comes after what it is about
+        self._drain_told()  # first the packets that host errors may quote
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
@@ -569,7 +572,7 @@ class Controller:
             if carrier.bundle == IN_CLEAR:
                 vrf = self.fib.interfaces.vrf_of(l3_if)
                 metadata = self.packets.local_origin(l3_if, vrf)
-            else:  # routed: the host's interface would lead around the bundle
+            else:  # routed: by the host's interface it would bypass the bundle
                 metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
             if self.mirrors and is_ike(frame[ETHERNET_HEADER:]):
                 self.ike_order.submit(frame, metadata)
@@ -579,7 +582,7 @@ class Controller:
         return bool(frames)
 
     def _drain_told(self) -> bool:
-        """Packets that the host has got without this loop."""
+        """Records packets that the fast path has delivered to the host."""
         if self.sources.fast_path is not None:
             for packet in self.sources.fast_path.told():
                 self._delivering(packet)
@@ -606,7 +609,7 @@ class Controller:
         return True
 
     def _drain_moved(self) -> bool:
-        """Routes that moved with what they share, a slice of them."""
+        """Updates one slice of the moved routes, whose shared state has changed."""
         self._submit(self.fib.proceed())
         self.on_routes(ROUTE_SLICE)
         return self.fib.unfinished
@@ -624,8 +627,8 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Once the daemons have named all routes, and the kernel knows of no other that the switch
-        holds, what is left is nobody's."""
+        """Releases left-over routes for deletion: once the daemons have replayed all routes, and
+        the kernel holds none of the others in the switch."""
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
             self._released_routes = True
@@ -644,7 +647,7 @@ class Controller:
         return False
 
     def _set_timer(self) -> None:
-        """Wakes the timers' inlet when the next thing is due."""
+        """Sets the timer that wakes the timers' inlet at the next deadline."""
         fragments_due = self.first_packets.fragments.next_deadline
         routes_due = self.daemons.next_due(self._clock())
         dues = (self.held.next_deadline, self.resolution.next_due, routes_due, fragments_due)
@@ -663,12 +666,12 @@ class Controller:
         self.scheduler.serve(self._punts)
 
     def _delivering(self, packet: PuntedPacket) -> None:
-        """The host is given an IP packet."""
+        """Called when an IP packet is delivered to the host."""
         self.host_errors.delivered(packet)
         self.path_mtu_errors.delivered(packet)
 
     def _packet_dropped(self, reason: str, packet: PuntedPacket, now: float) -> None:
-        """The pipeline has dropped a packet and given a copy of it."""
+        """Handles the copy of a packet that the pipeline has dropped."""
         if reason != NO_SA:
             self.audit.packet_dropped(reason, packet, now)
         else:
@@ -689,7 +692,7 @@ class Controller:
         self.resolution.ask(outcome.resolve)
 
     def _when_ready(self, path: Path) -> None:
-        """The neighbour is known: its packets go on once the switch knows it too."""
+        """Releases the packets of a resolved neighbour once the switch has its next hop."""
         identifier = self.fib.nexthops.id_of(path)
         if identifier is not None:
             self.reconciler.when_installed(Kind.NEXTHOP, identifier, lambda: self._release(path))
@@ -701,6 +704,6 @@ class Controller:
 
 
 def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:
-    """Rate and burst of the errors of all, and of those to one host."""
+    """Returns rate and burst of all ICMP errors, then rate and burst of those to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemons: one at home, and one for each VRF that has a network namespace for itself.
+"""The routing daemons: one in namespace HOME, and one for each VRF with its own network namespace.
 
-Each has a session, a replay and a comparison with its kernel's routes of its own. Depends on
-inputs, left_routes, scheduler and route_comparison.
+Each daemon has its own session, replay and comparison with its kernel's routes. Depends on inputs,
+left_routes, scheduler and route_comparison.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sluice.scheduler import Inlet, Scheduler
 from sluice.state.fib import Fib
 
 WAITED_FOR = 30.0
-"""Seconds after one daemon's routes are complete in which another is still waited for: then the
-kernel is asked in its place. zebra tries to connect every 3 s."""
+"""Seconds to wait for the other daemons after the first one's routes are complete. Then the kernel
+stands in for a daemon without a session. zebra tries to connect every 3 s."""
 
 
 class Daemon:
@@ -34,13 +34,14 @@ class Daemon:
         left = LeftRoutes(switch, fib, feed.namespace)
         self.comparison = RouteComparison(fib, feed.gate, feed.dump, left, feed.namespace)
         self.has_spoken = False
-        """Whether it has had a session."""
+        """Whether the daemon has had a session."""
         self.settled = False
-        """Whether it has named all its routes since the start, or has not come."""
+        """Whether the daemon has replayed all its routes since the start, or did not connect in
+        time."""
 
 
 class RoutingDaemons:
-    """All of them."""
+    """All routing daemons."""
 
     def __init__(self, feeds: Iterable[RouteFeed], fib: Fib, switch: SwitchRoutes) -> None:
         self._daemons = [Daemon(feed, fib, switch) for feed in feeds]
@@ -48,7 +49,7 @@ class RoutingDaemons:
         self._waits_until: float | None = None
         self.enabled = True
         self.settled = False
-        """Whether all have named their routes, or did not come."""
+        """Whether all daemons have replayed their routes, or did not connect in time."""
 
     def add_inlets(
         self,
@@ -56,7 +57,7 @@ class RoutingDaemons:
         drain: Callable[[Daemon], bool],
         compare: Callable[[Daemon], bool],
     ) -> None:
-        """Adds two inlets for each: of its routes, and of the comparison with its kernel's."""
+        """Adds two inlets for each daemon: its routes, and their comparison with its kernel's."""
         self._scheduler = scheduler
         for daemon in self._daemons:
             feed = daemon.feed
@@ -69,27 +70,27 @@ class RoutingDaemons:
             scheduler.add(daemon.comparing)
 
     def enable(self, enabled: bool) -> None:
-        """Has routes read, or wait where they are."""
+        """Starts or stops reading routes; unread ones wait in their sockets."""
         self.enabled = enabled
         if self._scheduler is not None:
             for daemon in self._daemons:
                 self._scheduler.enable(daemon.routes, enabled)
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Tells the source of routes in the link's namespace."""
+        """Passes a link change to the route source of the link's namespace."""
         namespace = namespace_of(event.ifindex)
         for daemon in self._daemons:
             if daemon.feed.namespace == namespace:
                 daemon.feed.routes.link_changed(event)
 
     def named_all(self, daemon: Daemon, now: float) -> None:
-        """A daemon's routes are complete."""
+        """Records that a daemon's routes are complete."""
         daemon.settled = True
         if self._waits_until is None:
             self._waits_until = now + WAITED_FOR
 
     def settle(self, now: float) -> bool:
-        """Whether all have named their routes, for the first time."""
+        """Sets `settled` once all daemons are. Returns whether this call set it."""
         if self.settled or not all(one.settled for one in self._daemons):
             return False
         self.settled = True
@@ -97,12 +98,12 @@ class RoutingDaemons:
 
     @property
     def kept(self) -> int:
-        """Routes of the switch's that none of them has named and that a kernel holds: they stay."""
+        """Number of routes in the switch that a kernel holds and no daemon has replayed: kept."""
         return sum(one.comparison.kept for one in self._daemons)
 
     def compare_due(self, now: float) -> None:
-        """Begins the comparisons that are due. A VRF may have no daemon: of one that has not come
-        for `WAITED_FOR` the kernel alone says what is kept."""
+        """Begins the comparisons that are due. A VRF may have no daemon: without a session for
+        `WAITED_FOR` seconds, the kernel alone decides which routes are kept."""
         waited = self._waits_until is not None and now >= self._waits_until
         for daemon in self._daemons:
             if waited and not daemon.settled and not daemon.has_spoken:
@@ -113,7 +114,7 @@ class RoutingDaemons:
                 self._scheduler.wake(daemon.comparing)
 
     def next_due(self, now: float) -> float | None:
-        """When `compare_due` or `settle` has something to do."""
+        """Returns the time of the next call of `compare_due` and `settle`; None: none is due."""
         dues = [daemon.comparison.due for daemon in self._daemons]
         if not self.settled and self._waits_until is not None and now < self._waits_until:
             dues.append(self._waits_until)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are replaced whole: after a crash there is the old one or the new one."""
+"""Replaces files atomically: after a crash there is either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FILE_MODE = 0o600
 def replace_json(
     path: Path, document: Any, *, replacing: Callable[[], None] = lambda: None
 ) -> None:
-    """Puts a JSON document in a file's place, for its owner only; survives a crash on return.
+    """Replaces a file by a JSON document with mode 0600; durable on return.
 
-    `replacing` is called once the new file is written, before it takes the old one's place: from
-    then on a restart finds the one or the other. Raises OSError; before that the old file stays.
+    `replacing` is called after the new file is written and before it replaces the old one: from
+    then on a restart may find either. Raises OSError; before `replacing` the old file stays.
     """
     beside = path.with_suffix(".new")
     try:
@@ -37,6 +37,6 @@ def replace_json(
         finally:
             os.close(directory)
     except OSError:
-        with suppress(OSError):  # room for the next try
+        with suppress(OSError):  # frees space for the next attempt
             beside.unlink(missing_ok=True)
         raise

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch shall hold, said without P4 names: the language between state, reconciler and p4.
+"""Entities of the switch without P4 names: the data types shared by state, reconciler and p4.
 
 An entity is (kind, key, value). `state` computes the desired ones, `reconciler` compares them with
-the installed ones, `p4` spells them as P4Runtime entities. `Kind` is in dependency order: an entity
-refers only to entities of smaller kinds (`references`), so installing in ascending and deleting in
-descending order never leaves a dangling reference.
+the installed ones, `p4` encodes them as P4Runtime entities. `Kind` is in dependency order: an
+entity refers only to entities of smaller kinds (`references`), so installing in ascending and
+deleting in descending order never leaves a dangling reference.
 
 Depends on model only. All keys and values are hashable tuples; a `Target` is shared by all routes
 that use it.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Kind(IntEnum):
     """The kinds of entity, in the order in which they are installed."""
 
-    PUNT_METER = 0  # reason name -> PuntLimit; always there, only modified
+    PUNT_METER = 0  # reason name -> PuntLimit; always present, only modified
     HASH_SEED = 1  # HASH_SEED_KEY -> HashSeed; likewise
     AUDITED_DROP = 2  # drop reason's name -> AUDITED
     ENGINE = 3  # engine id -> EnginePort, or ENGINE_DOWN
@@ -51,17 +51,17 @@ class Kind(IntEnum):
 
 
 MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
-"""Kinds whose entities the pipeline always has: they are set, never inserted or deleted."""
+"""Kinds whose entities always exist in the pipeline: modified, never inserted or deleted."""
 COMMITTED = frozenset({Kind.INBOUND_LIST, Kind.OUTBOUND_LIST})
-"""Kinds that are written by policy commits (`Reconciler.commit`) and never corrected unasked: what
-they say has to be on disk before the switch hears of it."""
+"""Kinds written by policy commits (`Reconciler.commit`); the reconciler never corrects them on its
+own. Order: their state must be on disk before it is written to the switch."""
 OPENING = frozenset({Kind.EGRESS_INTERFACE, Kind.ROUTER_MAC, Kind.L3_INTERFACE})
-"""Kinds by which packets come in or leave at all, whatever policy then says of them."""
+"""Kinds without which no packet enters or leaves, whatever the policy."""
 DROPS_WITHOUT = OPENING | {
     *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE, Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
     *(Kind.BUNDLE_BINDING, Kind.INBOUND_SA, Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
 }
-"""Kinds whose packets drop where the entity lacks, so that deleting one lets nothing pass."""
+"""Kinds whose packets are dropped where the entity is missing: deleting one lets no packet pass."""
 
 
 class RouteSlot(NamedTuple):
@@ -86,7 +86,7 @@ class Attachment(NamedTuple):
 
 
 class Role(IntEnum):
-    """What is behind a port; the numbers are the pipeline's."""
+    """The kind of device behind a port; the numbers are the pipeline's."""
 
     ROUTER = 0
     ENGINE = 1
@@ -108,7 +108,7 @@ class RouterMac(NamedTuple):
 
 
 class Egress(NamedTuple):
-    """How frames leave by an interface."""
+    """How an interface sends frames."""
 
     port: int
     vlan: int
@@ -119,7 +119,7 @@ class Egress(NamedTuple):
 class Nexthop(NamedTuple):
     """A next hop. `address` None: the packet's own destination is the neighbour (glean).
 
-    `mac` known: frames go there. Unknown: packets are punted so that it is resolved.
+    `mac` known: the frames' destination. Unknown: packets are punted so that it is resolved.
     `up` False (link down): packets are dropped, and `mac` is None.
     """
 
@@ -130,8 +130,8 @@ class Nexthop(NamedTuple):
 
 
 MAX_GROUP_WEIGHT = 64 * 256
-"""Largest sum of a next-hop group's weights where the pipeline sets no lower limit: 64 of the
-largest weights that FRR has."""
+"""Largest sum of a next-hop group's weights, unless the pipeline sets a lower limit: 64 members of
+FRR's largest weight, 256."""
 
 
 class Group(NamedTuple):
@@ -141,7 +141,7 @@ class Group(NamedTuple):
 
 
 class TargetKind(IntEnum):
-    """What a route does with its packets."""
+    """The action of a route."""
 
     NEXTHOP = 0
     GROUP = 1
@@ -165,7 +165,7 @@ class PuntLimit(NamedTuple):
 
 
 class HashSeed(NamedTuple):
-    """What makes this router's choice of group members differ from its neighbours' choice."""
+    """The ECMP hash seed: makes this router choose group members otherwise than its neighbours."""
 
     seed: int
 
@@ -177,20 +177,20 @@ class EnginePort(NamedTuple):
 
 
 class ReassemblyEngine(NamedTuple):
-    """The engine that puts fragments of ESP together, for all SAs of a VRF."""
+    """The engine that reassembles ESP fragments, for all SAs of a VRF."""
 
     engine: int
 
 
 class BundleInVrf(NamedTuple):
-    """A bundle; it serves packets of its own VRF only."""
+    """A bundle, which serves packets of its own VRF only."""
 
     vrf: int
     bundle: int
 
 
 class EspSource(NamedTuple):
-    """The outer source address of what a bundle's SA encrypts."""
+    """The outer source address of packets encrypted by a bundle's SA."""
 
     vrf: int
     bundle: int
@@ -198,7 +198,7 @@ class EspSource(NamedTuple):
 
 
 class Encrypt(NamedTuple):
-    """The SA that protects what a bundle sends; lengths in bytes of IP packet."""
+    """The outbound SA of a bundle. `path_mtu` and `overhead` are in bytes of IP packet."""
 
     engine: int
     sa: int
@@ -207,14 +207,14 @@ class Encrypt(NamedTuple):
 
 
 class Spi(NamedTuple):
-    """What names an SA to this router in a packet."""
+    """The SPI by which a packet names an inbound SA of this router."""
 
     vrf: int
     spi: int
 
 
 class Decrypt(NamedTuple):
-    """The SA that an SPI stands for, and the bundle that it belongs to."""
+    """The SA of an SPI, and the bundle that this SA belongs to."""
 
     bundle: int
     engine: int
@@ -222,20 +222,20 @@ class Decrypt(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """What is current in a list of an SPD; 0 never is."""
+    """The current epoch and generation of a list of an SPD; neither is ever 0."""
 
     epoch: int
     generation: int
 
 
 class Binding(NamedTuple):
-    """The list that is asked; 0 says aloud that none is (NO_POLICY)."""
+    """The list that is looked up; 0 states explicitly that there is none (NO_POLICY)."""
 
     list_id: int
 
 
 class Flag(NamedTuple):
-    """The value of an entity whose presence says everything."""
+    """The value of an entity that carries no information but its presence."""
 
     name: str
 
@@ -249,11 +249,11 @@ OF_BUNDLE = Flag("of bundle")
 ENGINE_DOWN = Flag("engine down")
 ADMIT = Flag("admit")
 UNKNOWN = Flag("unknown")
-"""Something is installed under this key that is not of the controller's making."""
+"""An entry is installed under this key that the controller did not write."""
 
 NO_POLICY = Binding(0)
 RETIRED = Nexthop(0, None, None, up=False)
-"""A next hop of an earlier configuration: it drops, means no interface, and keeps its number."""
+"""A next hop of an earlier configuration: drops, refers to no interface, and keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 
@@ -286,7 +286,7 @@ _NONE: tuple[Reference, ...] = ()
 
 
 def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
-    """The entities that must be installed before this one and outlive it."""
+    """Returns the entities that must be installed before this one and deleted after it."""
     if kind is Kind.ROUTE:
         if isinstance(value, Target):
             if value.kind is TargetKind.NEXTHOP:
@@ -329,8 +329,8 @@ def _policy_references(kind: Kind, key: Key, value: Value) -> tuple[Reference, .
 class Changes:
     """Entities to set (value) or to remove (None), by kind; the last change of a key counts.
 
-    `blocks` are routes that changed before those in `by_kind`, in order. `resolve` are the
-    neighbours (l3_if, address) whose MAC address is wanted now.
+    `blocks` are route changes that precede those in `by_kind`, in order. `resolve` are the
+    neighbours (l3_if, address) to resolve now.
     """
 
     __slots__ = ("blocks", "by_kind", "resolve")
@@ -344,19 +344,19 @@ class Changes:
         return bool(self.by_kind or self.blocks)
 
     def add_block(self, block: RouteBlock) -> None:
-        """Record changes of many routes at a time."""
+        """Adds changes of many routes at once."""
         before = self.by_kind.pop(Kind.ROUTE, None)
         if before:
             self.blocks.append(before)
         self.blocks.append(block)
 
     def of(self, kind: Kind) -> dict[Key, Value | None]:
-        """The changes of one kind; to be written to directly where speed counts."""
+        """Returns the changes of one kind; callers may write to the dictionary, for speed."""
         changes = self.by_kind.get(kind)
         if changes is None:
             changes = self.by_kind[kind] = {}
         return changes
 
     def set(self, kind: Kind, key: Key, value: Value | None) -> None:
-        """Record one change."""
+        """Adds one change."""
         self.of(kind)[key] = value

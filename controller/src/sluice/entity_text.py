@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the switch in words, for people who read logs. Pure."""
+"""Formats switch entries as text for logs. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAC_SIZE = 6
 
 
 def text_of(value: object) -> str:
-    """Returns a key or a value of the switch's tables as people write its parts."""
+    """Returns the text of a key or value of a switch table, with its parts in usual notation."""
     if value is None:
         return "nothing"
     if isinstance(value, FlowSlot):

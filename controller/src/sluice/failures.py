@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The updates that the switch refused, or that wait for another entity: named, and tried again.
+"""Failed updates: refused by the switch, or waiting for another entity; with their retries.
 
-Each is retried after 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds. A success lets those
-that wait try again at once. What only shows that the switch is not as it was thought to be is tried
-again at once, the first time. Pure but for the clock it is given. Depends on entities.
+Each is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds. When a
+failed update succeeds, waiting ones are retried at once. ALREADY_EXISTS and NOT_FOUND only show
+that the switch differs from the recorded state: their first retry is immediate. Pure but for the
+clock. Depends on entities.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from sluice.entities import Key, Kind
 from sluice.p4runtime.session import ALREADY_EXISTS, NOT_FOUND, code_name
 
 FIRST_RETRY, LAST_RETRY = 0.1, 30.0
-"""Seconds between attempts: the first, and the longest."""
+"""Seconds of back-off: the first delay, and the longest."""
 NEVER = float("inf")
 WAITING = -1
-"""The code of a failure that is no answer of the switch: a reference is not installed."""
+"""Code of a failure that did not come from the switch: a reference is not installed."""
 
 DUE_AT_ONCE = 2000
-"""Failures that are looked at in one go."""
+"""Failures examined in one call of `due`."""
 
 Subject = tuple[Kind, Key]
 
 
 class Failure(NamedTuple):
-    """What became of the last attempt. `retry_at` is NEVER while the next one is queued."""
+    """The result of the last attempt. `retry_at` is NEVER while the next attempt is queued."""
 
     code: int
     message: str
@@ -44,46 +45,46 @@ class Failure(NamedTuple):
 class Failures:
     """All entities whose last update failed.
 
-    There may be as many as routes, so nothing here looks at all of them in one go.
+    There may be as many as routes, so no method examines all of them in one call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[Subject, Failure] = {}
         self._of_kind: Counter[Kind] = Counter()
-        # By time. Of a subject only the item counts whose time is in `_queued`, its earliest; when
-        # that has come, the failure itself says whether it is due or how much later.
+        # Ordered by time. Only a subject's earliest item, whose time is in `_queued`, counts. When
+        # it is popped, the failure's `retry_at` decides whether it is due or is enqueued again.
         self._queue: list[tuple[float, int, Subject]] = []
         self._queued: dict[Subject, float] = {}
         self._pushed = 0
         self._waiting: dict[Subject, None] = {}
         self._released: deque[dict[Subject, None]] = deque()
-        """Those that waited when something was installed: to be tried at once."""
+        """Subjects that waited when an entity was installed: due at once."""
 
     def __len__(self) -> int:
         return len(self._failures)
 
     def items(self) -> Iterator[tuple[Subject, Failure]]:
-        """All failures."""
+        """Returns all failures."""
         return iter(self._failures.items())
 
     def get(self, kind: Kind, key: Key) -> Failure | None:
-        """An entity's failure, if its last update failed."""
+        """Returns an entity's failure, or None if its last update did not fail."""
         return self._failures.get((kind, key))
 
     def of_kind(self, kind: Kind) -> int:
-        """How many entities of a kind have failed."""
+        """Returns the number of failed entities of a kind."""
         return self._of_kind[kind]
 
     @property
     def next_retry(self) -> float:
-        """When `due` has something to give, or NEVER."""
+        """Time of the next call of `due`, or NEVER."""
         if self._released:
             return self._clock()
         return self._queue[0][0] if self._queue else NEVER
 
     def record(self, kind: Kind, key: Key, code: int, message: str) -> None:
-        """An update failed; it becomes due again."""
+        """Records a failed update and schedules its retry."""
         subject = (kind, key)
         before = self._failures.get(subject)
         self._of_kind[kind] += before is None
@@ -106,7 +107,8 @@ class Failures:
             heappush(self._queue, (at, self._pushed, subject))
 
     def due(self, limit: int = DUE_AT_ONCE) -> list[Subject]:
-        """What is to be tried again by now, each once; `limit` at most, the rest the next time."""
+        """Returns the subjects to retry now, each once. Examines at most `limit` failures; the rest
+        follow in the next call."""
         due: list[Subject] = []
         looked_at, now = 0, self._clock()
         while self._released and looked_at < limit:
@@ -140,12 +142,12 @@ class Failures:
             due.append(subject)
 
     def forget(self, kind: Kind, key: Key) -> None:
-        """Nobody wants it any more, or it is as wanted."""
+        """Forgets a failure: the entity is no longer desired, or is as desired."""
         if self._failures:
             self._drop((kind, key))
 
     def succeeded(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """These updates were applied; if one had failed, what waits may try again at once."""
+        """Records applied updates. If one of them had failed before, waiting ones become due."""
         if not self._failures:
             return
         recovered = [self._drop((kind, key)) for key in keys]
@@ -159,13 +161,13 @@ class Failures:
         return failure
 
     def retry_waiting(self) -> None:
-        """Something that others may have waited for is installed."""
+        """Makes waiting failures due: an entity that they may refer to is installed."""
         if self._waiting:
             self._released.append(self._waiting)
             self._waiting = {}
 
     def clear(self) -> None:
-        """Nothing is known any more."""
+        """Forgets all failures."""
         self._failures.clear()
         self._of_kind.clear()
         self._queue.clear()

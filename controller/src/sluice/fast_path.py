@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the native fast path: what passes between host and switch without Python.
+"""The tables of the native fast path, which passes packets between host and switch without Python.
 
-BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no decision that is made anew for each
-packet. `sluice._native.FastPath` passes them in threads of its own by what is written here; all
-else comes up to Python as before. A frame that the fast path passes is one that
-`sources.host.HostInterfaces` and `punts.PuntHandler` would have passed in the same way
-(tests/test_fast_path.py holds the two against each other); it refuses nothing.
+BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no per-packet decision.
+`sluice._native.FastPath` passes them in its own threads by the tables written here; all other
+packets go to Python. Invariant: `sources.host.HostInterfaces` and `punts.PuntHandler` would pass
+each fast-path frame in the same way (tests/test_fast_path.py compares the two). The fast path
+refuses nothing.
 
-Left to Python: ICMP errors and what may hide one, fragments, options and extension headers, sources
-of several VRFs or of none, probes of neighbours.
+Left to Python: ICMP errors and packets that may hide one, fragments, options and extension headers,
+source addresses of several VRFs or of none, neighbour probes.
 
-While packets pass, the same tables are left to the stand-in (`sources.handover`), at each change.
+While packets pass, each change also hands the tables to the stand-in (`sources.handover`).
 
 Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
 """
@@ -54,8 +54,8 @@ ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
 NEIGHBOR_DISCOVERY = frozenset((ICMPV6, kind) for kind in range(133, 137))
 LAST_PORT = 65535
 TOLD = 2048
-"""Packets that the host got and Python has not heard of, at most half of them for one reason; with
-more, they come up to Python."""
+"""Limit of packets delivered to the host and not yet read by `told`, at most half of them for one
+punt reason. Beyond it, packets go to Python."""
 
 PortRange = tuple[int, int]
 Keys = tuple[bytes, bytes, bytes]
@@ -73,11 +73,13 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 
 
 class FastPath:
-    """The fast path with its tables. `remembers`: IP packets that the host gets are to be told,
-    since it may answer with an error that has to leave as they came (`host_errors`).
-    `withholds_ike`: IKE packets are Python's, since they have to leave in order with the kernel's
-    SAs (`ike_order`). `handover`:
-    where the tables are left to a stand-in at the TAPs `names`."""
+    """The fast path with its tables.
+
+    `remembers`: `told` returns IP packets delivered to the host, since the host may answer with an
+    error that has to leave as they came (`host_errors`). `withholds_ike`: IKE packets go to Python,
+    since they have to leave in order with the kernel's SAs (`ike_order`). `handover` takes the
+    tables for a stand-in at the TAPs `names`.
+    """
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class FastPath:
         self._primary: tuple[int, int] | None = None
 
     def publish(self, passing: Passing) -> None:
-        """Replaces what is known of the host's interfaces."""
+        """Replaces the tables of the host's interfaces."""
         taps, sources = self._interfaces = (
             [
                 (
@@ -137,19 +139,21 @@ class FastPath:
     # --- the stand-in ----------------------------------------------------------------------------
 
     def connects(self, switch: SwitchConfig, keys: Keys | None) -> None:
-        """Takes notice of how the switch is reached from now on."""
+        """Sets how a stand-in reaches the switch from now on."""
         server_name = None if switch.tls is None else switch.tls.server_name
         self._switch = (str(switch.address), switch.device_id, keys, server_name)
         self._has_roles = switch.target != BMV2
 
     def end_stand_ins(self) -> None:
-        """Ends whoever stands in for a controller before this one. Raises OSError."""
+        """Ends the stand-in for an earlier controller. Raises OSError."""
         end_stand_ins(self._names)
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Takes notice of whether packets pass between switch and host: with this election id the
-        controller is primary, and the switch means by all numbers what the tables mean. None: it is
-        not so."""
+        """Hands the tables to the stand-in, or withdraws them.
+
+        An election id: the controller is primary with it, and all numbers in the switch mean the
+        same as in the tables. None: the controller is not primary, or numbers differ in meaning.
+        """
         self._primary = primary
         self._hand_over()
 
@@ -161,10 +165,10 @@ class FastPath:
             return
         packets = self._packets
         taps, sources = self._interfaces
-        # The keeper that stands in is at home; TAPs elsewhere have the same indexes there.
+        # The stand-in runs in namespace HOME. TAPs of other namespaces may have the same ifindex.
         at_home = [tap for tap in taps if namespace_of(tap[0]) == HOME]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
-        # Nobody asks a stand-in as what a packet came: it lets no ICMP error of the host's leave.
+        # A stand-in need not remember packets: it lets no ICMP error of the host leave.
         self._handover.give(
             {
                 "switch": self._switch,
@@ -180,19 +184,19 @@ class FastPath:
         )
 
     def fileno(self) -> int:
-        """Readable while `told` has something to give."""
+        """Returns a descriptor that is readable while `told` has packets to return."""
         return self.native.fileno()
 
     def told(self) -> list[PuntedPacket]:
-        """All IP packets that the host has got by the fast path and that were not told before."""
+        """Returns IP packets that the fast path has delivered to the host since the last call."""
         return [PuntedPacket(frame, *metadata) for frame, metadata in self.native.told(TOLD)]
 
     def handled(self) -> dict[int, int]:
-        """Packets given to the host, by punt reason."""
+        """Returns the number of packets delivered to the host, by punt reason."""
         return self.native.by_reason()
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """What passed here, by the group of counters that it belongs to, and all of it."""
+        """Returns the fast path's own counters, and its share of other counter groups."""
         passed = self.native.stats()
         sent, dropped = passed["from_host"], passed["from_host_dropped"]
         return {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 fragmentation, as a router does it (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), and that
-of IPv6, as a source does it (RFC 8200 section 4.5).
+"""IPv4 fragmentation by a router (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), and IPv6
+fragmentation by a source (RFC 8200 section 4.5).
 
-Pure; depends on wire.packet. The TTL stays as it is: the pipeline decrements it when the fragments
+Pure; depends on wire.packet. The TTL is unchanged: the pipeline decrements it when the fragments
 are re-injected.
 """
 
@@ -35,11 +35,11 @@ FRAGMENT_HEADER = Struct("!BBHI")
 
 
 def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
-    """The fragments of `packet`, each of at most `mtu` bytes; `packet` itself if it fits.
+    """Returns the fragments of `packet`, each of at most `mtu` bytes; `packet` itself if it fits.
 
-    A fragment may be fragmented further. Options stay in the first fragment; later ones carry those
-    with the copied bit. Raises WireError for a packet that is malformed, forbids fragmentation
-    (`dont_fragment`), or an MTU below 68 (`mtu_too_small`).
+    `packet` may itself be a fragment. The first fragment keeps all options; later ones have those
+    with the copied bit. Raises WireError for a packet that is malformed or forbids fragmentation
+    (`dont_fragment`), and for an MTU below 68 (`mtu_too_small`).
     """
     header = parse_ipv4(packet)
     if header.total_length <= mtu:
@@ -73,11 +73,11 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
 
 
 def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list[bytes]:
-    """The fragments of an ESP packet over IPv6, or of ESP in UDP, that this router is the source
-    of; each of at most `mtu` bytes; `packet` itself if it fits.
+    """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6, each of at
+    most `mtu` bytes; `packet` itself if it fits.
 
-    `identification` is the datagram's, 32 bits that nobody foresees (RFC 7739). Raises WireError
-    for a packet that is malformed or has extension headers (`not_esp`), or an MTU below 1,280
+    `identification` is the datagram's, 32 unpredictable bits (RFC 7739). Raises WireError for a
+    packet that is malformed or has extension headers (`not_esp`), and for an MTU below 1,280
     (`mtu_too_small`).
     """
     header = parse_ipv6(packet)
@@ -99,7 +99,8 @@ def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list
 
 
 def copied_options(options: bytes) -> bytes:
-    """The options with the copied bit, in order, padded with End of Options to a multiple of 4."""
+    """Returns the options with the copied bit, in order, padded with End of Options to a multiple
+    of 4 bytes. Raises WireError (`ipv4_option_length`)."""
     kept = bytearray()
     start = 0
     while start < len(options) and options[start] != OPTION_END:

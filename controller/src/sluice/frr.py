@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FRR is told to speak, as far as policy has to let it through: BGP and OSPF.
+"""Parses FRR's configuration for BGP and OSPF sessions that policy has to let through.
 
-Reads FRR's configuration as its files or `vtysh -c 'show running-config'` have it, and only for
-what `sluice spd check` warns about; what it does not know it passes over, since FRR is the judge of
-the rest. Pure; depends on model.
+Reads the text of FRR's files or of `vtysh -c 'show running-config'`, only for the warnings of
+`sluice spd check`. Unknown lines are skipped: FRR itself validates them. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ BGP_PORT = 179
 class BgpPeer:
     """A neighbour by `address`, or (unnumbered) by `interface`. `where` is file and line.
 
-    `port` is the one that the peer listens on.
+    `port` is the peer's listening port.
     """
 
     where: str
@@ -31,31 +30,32 @@ class BgpPeer:
 
 @dataclass(slots=True)
 class Routing:
-    """The sessions that are configured, in one VRF or another."""
+    """The configured sessions of all VRFs."""
 
     peers: list[BgpPeer] = field(default_factory=list)
     ospf_networks: list[tuple[str, Prefix]] = field(default_factory=list)
     ospf_interfaces: dict[str, str] = field(default_factory=dict)
     ospf6_interfaces: dict[str, str] = field(default_factory=dict)
-    """Where each is configured: file and line; networks and interfaces with an area."""
+    """OSPF networks and interfaces with an area; each with file and line of its configuration."""
     bgp_sources: dict[Address, Address] = field(default_factory=dict)
-    """The address that a peer is spoken to from, where one is configured."""
+    """The configured source address (`update-source`) of a session, by peer."""
     bgp_ports: dict[str, int] = field(default_factory=dict)
     bgp_shut: set[str] = field(default_factory=set)
     bgp_groups: dict[str, str] = field(default_factory=dict)
-    """By the name that a neighbour or a peer group has in the configuration."""
+    """Ports, shutdowns and groups, by name of the neighbour or peer group in the configuration."""
     ospf_passive: dict[str, bool] = field(default_factory=dict)
     ospf_passive_default: bool = False
     ospf6_passive: set[str] = field(default_factory=set)
 
     @property
     def has_sessions(self) -> bool:
-        """Whether anything was found that speaks to a neighbour."""
+        """Whether any BGP or OSPF session was found."""
         ospf = (self.ospf_networks, self.ospf_interfaces, self.ospf6_interfaces)
         return bool(self.peers) or any(ospf)
 
     def speaking_peers(self) -> list[BgpPeer]:
-        """The neighbours that are not shut down, themselves or their group, with their ports."""
+        """Returns the neighbours not shut down by their own or their group's configuration, with
+        their ports."""
         speaking = []
         for peer in self.peers:
             name = peer.interface or (format_address(peer.address) if peer.address else "")
@@ -66,12 +66,12 @@ class Routing:
         return speaking
 
     def is_ospf_passive(self, interface: str) -> bool:
-        """Whether OSPF announces the interface's networks and speaks to nobody there."""
+        """Whether the interface is passive: announced by OSPF, but without OSPF neighbours."""
         return self.ospf_passive.get(interface, self.ospf_passive_default)
 
 
 def read_frr(text: str, name: str, routing: Routing) -> None:
-    """Adds what FRR's configuration `text` says; `name` is what to call the file."""
+    """Adds the sessions of FRR's configuration `text` to `routing`; `name` is the file's name."""
     section: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -105,13 +105,13 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
             routing.peers.append(BgpPeer(where, None, name))
         return
     if address is None:
-        return  # a peer group, or more about an unnumbered neighbour
+        return  # a peer group, or another setting of an unnumbered neighbour
     if what in ("remote-as", "peer-group"):
         if all(peer.address != address for peer in routing.peers):
             routing.peers.append(BgpPeer(where, address, None))
     elif what == "update-source" and more:
         source = _address(more[0])
-        if source is not None:  # else an interface, whose addresses are tried anyway
+        if source is not None:  # else an interface: its addresses are tried anyway
             routing.bgp_sources[address] = source
 
 
@@ -123,7 +123,7 @@ def _address(text: str) -> Address | None:
 
 
 def _bgp_settings(name: str, words: list[str], routing: Routing) -> None:
-    """What a neighbour and a peer group may have alike, and a neighbour's group."""
+    """Reads the settings common to neighbours and peer groups, and a neighbour's group."""
     if words[0] == "shutdown":
         routing.bgp_shut.add(name)
     elif words[0] == "port" and words[1:] and words[1].isdecimal():
@@ -150,7 +150,7 @@ def _network(text: str, where: str, routing: Routing) -> None:
     try:
         routing.ospf_networks.append((where, Prefix.parse(text)))
     except ValueError:
-        return  # FRR says so itself
+        return  # FRR reports the error itself
 
 
 def _interface(words: list[str], interface: str, where: str, routing: Routing) -> None:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's cycle collector, kept from walking a full table.
+"""Keeps Python's cycle collector from traversing a full route table.
 
-A collection stops everything for as long as it takes to look at all objects of its generation. Of a
-million routes that is more than a second, and routes are never garbage of that kind: reference
-counts free them. So what has survived is frozen, taken out of the collector's sight, before it
-becomes much. What is frozen while it is in use and becomes part of a cycle later, is lost: a few
-connections of the API in the middle of a table's arrival, not more.
+A collection stops the process while it traverses all objects of its generation. For a million
+routes that takes more than a second. Routes are never cyclic garbage: reference counts free them.
+So surviving objects are frozen (excluded from collection) before they become many. A frozen object
+that becomes part of a cycle later leaks: a few API connections during a table's arrival, no more.
 
-Order: `made` is needed beside the collector's own thresholds. These count objects made less objects
-freed, which stays near zero while routes are replaced, however many young objects there are.
+Order: `made` is needed in addition to the collector's thresholds. They count objects allocated
+minus objects freed, which stays near zero while routes are replaced, however many young objects
+exist.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import gc
 from typing import Any
 
 YOUNG = 5_000
-"""Objects made, less those freed, before the young ones are looked at."""
+"""Objects allocated minus freed that trigger a young collection."""
 GENERATIONS = 2, 10
-"""Such collections before the middle generation is looked at, and of those before all is."""
+"""Young collections per collection of the middle generation, and middle ones per full one."""
 ROUTES = 1024
-"""Routes taken in before the young and middle generations are looked at: some 8,000 objects."""
+"""Routes applied per collection of the young and middle generations: some 8,000 objects."""
 OLD = 20_000
-"""Objects that may have survived before they are frozen: about 4 ms of a full collection."""
+"""Surviving objects that trigger a freeze: about 4 ms of a full collection."""
 
 
 class Garbage:
-    """The process's collector, from `start` to `stop`."""
+    """Controls the process's collector from `start` to `stop`."""
 
     def __init__(self) -> None:
         self._made = 0
         self._before = gc.get_threshold()
 
     def start(self) -> None:
-        """Freezes what is there, and watches over what comes."""
+        """Freezes the existing objects, and starts to freeze later survivors."""
         self._before = gc.get_threshold()
         gc.collect()
         gc.freeze()
@@ -42,13 +42,13 @@ class Garbage:
         gc.callbacks.append(self._collected)
 
     def stop(self) -> None:
-        """Gives the collector back its thresholds and everything to look at."""
+        """Restores the collector's thresholds and unfreezes all objects."""
         gc.callbacks.remove(self._collected)
         gc.set_threshold(*self._before)
         gc.unfreeze()
 
     def made(self, routes: int) -> None:
-        """So many routes were taken in, new or in place of others."""
+        """Counts applied routes, new or replaced; collects after every `ROUTES` of them."""
         self._made += routes
         if self._made >= ROUTES:
             self._made = 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets held while their neighbour is resolved: few for each, a bounded number in all.
+"""Packets held while their neighbour is resolved, bounded per neighbour and in total.
 
-Pure: the caller brings the clock. A packet leaves by `release` (resolved), `fail` (the kernel gave
-up) or `expired` (no word in time), or was never taken in (`hold` says so and counts it).
+Pure: the caller passes the time. A packet leaves by `release` (resolved), `fail` (the kernel gave
+up) or `expired` (no answer in time). `hold` returns False for a packet that finds no room, and
+counts it.
 Depends on model and state.nexthops (for `Path`).
 """
 
@@ -23,7 +24,7 @@ class _Waiting:
 
 
 class HeldPackets:
-    """The packets that wait, by neighbour."""
+    """Held packets, by neighbour."""
 
     def __init__(self, per_neighbor: int, total: int, seconds: float) -> None:
         self.set_limits(per_neighbor, total, seconds)
@@ -32,7 +33,7 @@ class HeldPackets:
         self.counters: Counter[str] = Counter()
 
     def set_limits(self, per_neighbor: int, total: int, seconds: float) -> None:
-        """Bounds what is held from the next packet on."""
+        """Sets the bounds that apply from the next packet on."""
         self._per_neighbor = per_neighbor
         self._total = total
         self._seconds = seconds
@@ -44,7 +45,7 @@ class HeldPackets:
         return path in self._waiting
 
     def hold(self, path: Path, packet: PuntedPacket, now: float) -> bool:
-        """Takes a packet in, unless there is no room; the oldest of a neighbour stay."""
+        """Holds a packet. Returns False without room: a neighbour's oldest packets stay."""
         waiting = self._waiting.get(path)
         if waiting is not None and len(waiting.packets) >= self._per_neighbor:
             self.counters["dropped: too many for one neighbour"] += 1
@@ -60,20 +61,21 @@ class HeldPackets:
         return True
 
     def release(self, path: Path) -> list[PuntedPacket]:
-        """The neighbour is known: its packets, in their order."""
+        """Removes and returns the packets of a resolved neighbour, in their order."""
         packets = self._take(path)
         self.counters["released"] += len(packets)
         return packets
 
     def fail(self, path: Path) -> list[PuntedPacket]:
-        """The neighbour does not answer: its packets, whose senders are owed an error."""
+        """Removes and returns the packets of an unreachable neighbour; their senders are owed an
+        ICMP error."""
         packets = self._take(path)
         self.counters["failed"] += len(packets)
         return packets
 
     def expired(self, now: float) -> dict[Path, list[PuntedPacket]]:
-        """The neighbours of whom nothing was heard in time, each with its packets."""
-        # In the order of their deadlines, since each waits as long as any other.
+        """Removes and returns the packets past their deadline, by neighbour."""
+        # Insertion order is deadline order, since all neighbours have the same timeout.
         late: dict[Path, list[PuntedPacket]] = {}
         while self._waiting:
             path, waiting = next(iter(self._waiting.items()))
@@ -84,7 +86,7 @@ class HeldPackets:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expired` has something to give next."""
+        """The earliest deadline; None without held packets."""
         for waiting in self._waiting.values():
             return waiting.deadline
         return None

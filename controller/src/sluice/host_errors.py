@@ -2,15 +2,15 @@
 """ICMP errors that this router's host stack makes about packets that a bundle carried.
 
 They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
-section 6). How a packet came is told, in this order:
+section 6). The carrier of the quoted packet is determined in this order:
 
-1. by the packets delivered to the host last (`REMEMBERED`), with what brought each of them;
-2. not at all, for `LATEST_ERROR` seconds after one was forgotten for want of room, and after a
-   start: the error is dropped;
-3. by the inbound lists: what one of them wants protected came protected.
+1. from the packets last delivered to the host (`REMEMBERED`), recorded with their carriers;
+2. unknown, for `LATEST_ERROR` seconds after a start and after a record was evicted for lack of
+   room: the error is dropped;
+3. from the inbound lists: a packet that a list requires to be protected came protected.
 
-An error is dropped where two ways are possible, where the rules that a quoted fragment could meet
-disagree, and where the quote cannot be read.
+An error is dropped if several carriers are possible, if the rules that a quoted fragment may match
+disagree, or if the quote cannot be parsed.
 
 Depends on config, model, policy_model, state.spd and wire.selectors.
 """
@@ -29,30 +29,34 @@ from sluice.wire.errors import WireError
 from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 
 REMEMBERED = 16_384
-"""Packets delivered to the host last."""
+"""Maximum number of recorded packets delivered to the host."""
 LATEST_ERROR = 65.0
-"""Seconds: the kernel gives up a fragmented IPv6 packet after 60."""
+"""Seconds until the host's last error about a packet: the kernel gives up reassembly of an IPv6
+packet after 60."""
 IN_CLEAR = 0
-"""Stands for no bundle: the error is an ordinary packet of this router."""
+"""No bundle: the error is an ordinary packet of this router."""
 
 
 class Carrier(NamedTuple):
-    """What brought a packet here: a bundle of a VRF, or IN_CLEAR."""
+    """The carrier of a packet: a bundle of a VRF, or IN_CLEAR."""
 
     vrf: int
     bundle: int
 
 
 class _Delivered(NamedTuple):
-    """All that brought a packet here, and when it came last."""
+    """All carriers of a packet, and when it was last delivered."""
 
     carriers: frozenset[Carrier]
     time: float
 
 
 class HostErrors:
-    """`list_of(spd, direction)` finds a list, None where it has not started. `had_bundles`: an
-    earlier life of the controller may have delivered what bundles carried."""
+    """Finds the carrier for ICMP errors of the host.
+
+    `list_of(spd, direction)` finds a list, None if it has not started. `had_bundles`: an earlier
+    run of the controller may have delivered packets that bundles carried.
+    """
 
     def __init__(
         self,
@@ -67,19 +71,19 @@ class HostErrors:
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self._vrf_of = {bundle.id: vrfs[bundle.vrf] for bundle in config.policy.bundles}
         self._spds = sorted({bundle.spd for bundle in config.policy.bundles})
-        # What the host got before this start is as good as forgotten.
+        # Packets delivered before this start count as forgotten.
         self._forgetful_until = clock() + LATEST_ERROR if self._spds or had_bundles else clock()
         self._delivered: OrderedDict[bytes, _Delivered] = OrderedDict()
         self.counters: Counter[str] = Counter()
 
     def delivered(self, packet: PuntedPacket) -> None:
-        """Remembers how a packet came that the host gets now, and may answer with an error."""
+        """Records the carrier of a packet delivered to the host, which may answer with an error."""
         if not self._spds:
             return
         try:
             identity = packet_identity(packet.frame)
         except WireError:
-            return  # the host drops it, or its answer is about a packet that is not known
+            return  # the host drops it, or answers about a packet that is not recorded
         if identity is None:
             return
         before = self._delivered.pop(identity, None)
@@ -91,10 +95,10 @@ class HostErrors:
             self._forgetful_until = max(self._forgetful_until, oldest.time + LATEST_ERROR)
 
     def carrier_for(self, frame: bytes) -> Carrier | None:
-        """Returns what a frame of the host's must leave by: IN_CLEAR for all but errors about what
-        a bundle carried; None where the frame must not leave at all.
+        """Returns the carrier by which a frame of the host must leave; None: it must not leave.
 
-        The interface that the host chose does not matter: its routes know nothing of VRFs.
+        The carrier is IN_CLEAR for all frames but errors about packets that a bundle carried. The
+        interface chosen by the host does not matter: its routes know nothing of VRFs.
         """
         is_forgetful = self._clock() < self._forgetful_until
         if not (self._spds or is_forgetful) or not _may_be_icmp(frame):
@@ -116,7 +120,7 @@ class HostErrors:
         return carrier
 
     def _carriers(self, quoted: Quoted, is_forgetful: bool) -> frozenset[Carrier]:
-        """Returns what may have brought the quoted packet here; nothing: that is not known."""
+        """Returns the possible carriers of the quoted packet; empty: unknown."""
         if quoted.identity is not None:
             known = self._delivered.get(quoted.identity)
             if known is not None:
@@ -138,7 +142,7 @@ _CLEAR = Carrier(0, IN_CLEAR)
 
 
 def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:
-    """What the inbound list said of the packet that an error quotes."""
+    """Returns the inbound list's verdict on the packet that an error quotes."""
     packet = turned(quoted.selectors)
     if quoted.fragment_class is FragmentClass.LATER:
         return state.search_fragment(packet, None)
@@ -146,7 +150,7 @@ def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:
 
 
 def _may_be_icmp(frame: bytes) -> bool:
-    """Whether an untagged frame of the host's may be ICMP: IPv6 may hide it behind a chain."""
+    """Whether an untagged frame of the host may be ICMP; in IPv6, extension headers may hide it."""
     if frame[12:14] == b"\x08\x00":
         return frame[23:24] in (b"\x01", b"\x3a")
     return frame[12:14] == b"\x86\xdd" and frame[20:21] not in (b"\x06", b"\x11")

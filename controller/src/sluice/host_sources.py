@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens all that the controller takes its events from: TAPs, sockets of the kernel, FPM servers.
+"""Opens the controller's event sources: TAPs, netlink sockets, FPM servers.
 
-From here on the host has this router's interfaces and addresses, so it is done by a primary only
-(`service`). `probe` finds out beforehand what would fail. Depends on sources and `sluice._native`.
+Opening them gives the host this router's interfaces and addresses, so only a primary does it
+(`service`). `probe` checks beforehand whether opening would fail. Depends on sources and
+`sluice._native`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 def sentence(error: Exception) -> str:
-    """Returns what an error says, without the numbers that only programs need."""
+    """Returns an error's text without error numbers."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     text = re.sub(r" \(os error \d+\)", "", error.strerror)
@@ -57,13 +58,13 @@ def sentence(error: Exception) -> str:
 
 
 def about(what: str, error: OSError) -> OSError:
-    """Returns the same error, with what it is about said first."""
+    """Returns the error with `what` prefixed to its text."""
     text = f"{what}: {sentence(error)}"
     return OSError(text) if error.errno is None else OSError(error.errno, text)
 
 
 class Start:
-    """What takes more privileges than are kept."""
+    """Objects that need privileges which the daemon drops after its start."""
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
@@ -82,13 +83,13 @@ def open_sources(
     handover: Handover,
     stack: contextlib.AsyncExitStack,
 ) -> Sources:
-    """Opens everything; `stack` closes it. Raises OSError in a sentence."""
+    """Opens all sources; `stack` closes them. Raises OSError with a complete sentence."""
     namespaces = start.places.namespaces
     stacks = {HOME: _HostStack(config, lambda act: act(), stack)}
-    # Of the namespace at home first: the threads of `native` start there.
+    # Namespace HOME first: the threads of `native` start there.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
-    # They let go after the TAPs' queues are closed here.
+    # Order: the keepers close after the TAP queues here, since `stack` unwinds in reverse.
     keepers: dict[int, TapKeeper] = {}
     letting_go = stack.enter_context(contextlib.ExitStack())
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
@@ -118,7 +119,7 @@ def open_sources(
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise about(f"interface {interface.name}", error) from error
-        if place not in keepers:  # its interpreter starts while the other TAPs are made
+        if place not in keepers:  # its interpreter starts while other TAPs are made
             left = handover if place == HOME else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)
@@ -162,7 +163,8 @@ def open_sources(
 def _open_xfrm(
     config: Config, stacks: Mapping[int, _HostStack], stack: contextlib.AsyncExitStack
 ) -> dict[str, XfrmInput]:
-    """The IPsec databases that SPDs are mirrored from, read. Raises OSError in a sentence."""
+    """Opens and reads the IPsec databases that SPDs are mirrored from. Raises OSError with a
+    complete sentence."""
     found: dict[str, XfrmInput] = {}
     owners: dict[int, str] = {}
     for spd in config.policy.spds:
@@ -192,7 +194,7 @@ def _say_keeper_ended() -> None:
 
 
 class _HostStack:
-    """What there is of each network namespace. `inside` calls a function there."""
+    """The sources of one network namespace. `inside` calls a function in it."""
 
     def __init__(
         self,
@@ -203,14 +205,14 @@ class _HostStack:
         self.inside = inside
         self.devices = Devices()
         self.ike_ports: IkePorts | None = None
-        if config.policy.spds:  # before there is an interface that a packet could leave by
+        if config.policy.spds:  # before any interface exists that a packet could leave by
             self.ike_ports = inside(partial(IkePorts, config.ike.users))
             stack.callback(self.ike_ports.close)
         self.probe: NeighborProbe = inside(NeighborProbe)
         self.kernel: KernelMonitor = inside(partial(KernelMonitor, probe=self.probe))
 
     def guard(self, device: str) -> None:
-        """Without policy there is no rule that a packet could step around."""
+        """Installs the IKE port rule on a device. Does nothing without SPDs: no rule to bypass."""
         if self.ike_ports is not None:
             self.ike_ports.guard(device)
 
@@ -218,7 +220,7 @@ class _HostStack:
 def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
-    """What brings the routes of the routing daemon in a VRF's network namespace, or at home."""
+    """Opens the route feed of the routing daemon in a VRF's network namespace, or in HOME."""
     inside, listen, home = host_stack.inside, str(config.fpm.listen), vrf.place == HOME
     tables = None if home else {MAIN_TABLE: vrf.table}
     dump: KernelRouteDump = inside(partial(KernelRouteDump, tables))
@@ -246,9 +248,11 @@ def _make_feed(
 
 
 def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
-    """Raises OSError in a sentence where FPM's address is not to be had, at once and not when this
-    controller becomes primary; unless another controller has this host's interfaces, and so FPM's
-    address too, until it goes."""
+    """Checks at start, before this controller is primary, that FPM's address is available.
+
+    Raises OSError with a complete sentence. Skips the check while another controller holds this
+    host's interfaces, since that one also holds FPM's address until it ends.
+    """
     for one in config.interfaces:
         devices = Devices()
         try:
@@ -263,9 +267,10 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
 
 
 def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
-    """Raises OSError in a sentence where what `new` has beside `old` cannot be opened.
+    """Checks that the sources which `new` adds to `old` can be opened. Raises OSError with a
+    complete sentence.
 
-    TAPs that are not there are made, down and without addresses, and removed.
+    Missing TAPs are created, down and without addresses, and removed again.
     """
     if old.fpm.listen != new.fpm.listen:
         for vrf in new.vrfs:
@@ -283,9 +288,9 @@ def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) 
 def remove_taps(
     taps: Iterable[tuple[str, int]], namespaces: Mapping[int, NetworkNamespace]
 ) -> None:
-    """Removes TAPs, each named with the number of its network namespace, and their addresses.
+    """Removes TAPs and their addresses, each given by name and network namespace number.
 
-    Their keeper would keep them for a while, as it does over a restart.
+    Otherwise their keeper would hold them for a while, as over a restart.
     """
     for name, place in taps:
         try:

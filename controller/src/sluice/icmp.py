@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ICMP errors that a router owes (RFC 792, 1191, 1812; RFC 4443), and to whom it owes none.
+"""ICMP errors of a router (RFC 792, 1191, 1812; RFC 4443), and the cases in which none is sent.
 
-`error_for` decides and builds; `RateLimiter` bounds how many go out. Both are pure: the caller
-brings the packet, the clock and the address to answer from, sends what comes back, and counts the
-`Refusal`s by name. Depends on wire.packet.
+`error_for` decides and builds; `RateLimiter` bounds the rate. Both are pure: the caller passes the
+packet, the time and the source address, sends the result, and counts the `Refusal`s by name.
+Depends on wire.packet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sluice.wire.packet import (
 # type, code, checksum, rest of header
 ICMP_HEADER = Struct("!BBHI")
 
-# RFC 1812 section 4.3.2.3: as much of the packet as fits 576 bytes. RFC 4443 section 2.4 (c): 1280.
+# Bytes of the error, filled with the quoted packet: RFC 1812 section 4.3.2.3; RFC 4443 2.4 (c).
 IPV4_ERROR_LIMIT = 576
 IPV6_ERROR_LIMIT = 1280
 # RFC 1812 section 4.3.2.5: precedence internetwork control.
@@ -48,7 +48,7 @@ ICMPV6_REDIRECT = 137
 
 
 class ErrorKind(Enum):
-    """What went wrong; each is ((type, code) of ICMP, (type, code) of ICMPv6)."""
+    """Kinds of error; each is ((type, code) of ICMP, (type, code) of ICMPv6)."""
 
     NO_ROUTE = ((3, 0), (1, 0))
     ROUTE_UNREACHABLE = ((3, 1), (1, 0))
@@ -60,7 +60,7 @@ class ErrorKind(Enum):
 
 
 class Refusal(StrEnum):
-    """Why no error is owed, or none can be sent."""
+    """Reasons why no error is sent."""
 
     MALFORMED = "malformed"
     LINK_MULTICAST = "link_multicast"
@@ -80,9 +80,9 @@ def error_for(
     mtu: int = 0,
     broadcasts: Container[Address] = (),
 ) -> bytes | Refusal:
-    """The ICMP error, as an IP packet, about the IP packet in the Ethernet `frame`.
+    """Returns the ICMP error, as an IP packet, about the IP packet in the Ethernet `frame`.
 
-    `answer_from` is an address of this router of the packet's family. `mtu` is told by TOO_BIG.
+    `answer_from` is an address of this router of the packet's family. Only TOO_BIG carries `mtu`.
     `broadcasts` holds the directed broadcast addresses known to the router.
     """
     try:
@@ -97,7 +97,8 @@ def error_for(
 
 
 def _asks_for_path_mtu(kind: ErrorKind, packet: bytes) -> bool:
-    """RFC 4443 section 2.4 (e.3): Packet Too Big is sent about multicast as well."""
+    """Whether the error is an IPv6 Packet Too Big: it is sent about multicast as well (RFC 4443
+    section 2.4, e.3)."""
     return kind is ErrorKind.TOO_BIG and packet[0] >> 4 == 6
 
 
@@ -134,7 +135,7 @@ def _ipv4_error(
 
 
 def _ipv4_refusal(header: IPv4, packet: bytes, broadcasts: Container[Address]) -> Refusal | None:
-    """RFC 1812 section 4.3.2.7."""
+    """Returns why no error is sent about an IPv4 packet, or None (RFC 1812 section 4.3.2.7)."""
     if not is_valid_source(header.source) or header.source in broadcasts:
         return Refusal.SOURCE
     if is_multicast(header.destination):
@@ -145,7 +146,7 @@ def _ipv4_refusal(header: IPv4, packet: bytes, broadcasts: Container[Address]) -
         return Refusal.LATER_FRAGMENT
     if header.protocol == ICMP:
         message = packet[header.header_length :]
-        # Without its type it cannot be told from an error.
+        # A message without its type may be an error.
         if not message or message[0] in ICMPV4_ERRORS:
             return Refusal.ABOUT_AN_ERROR
     return None
@@ -173,7 +174,7 @@ def _ipv6_error(packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int) 
 
 
 def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | None:
-    """RFC 4443 section 2.4 (e)."""
+    """Returns why no error is sent about an IPv6 packet, or None (RFC 4443 section 2.4, e)."""
     if not is_valid_source(header.source):
         return Refusal.SOURCE
     if is_multicast(header.destination) and not _asks_for_path_mtu(kind, packet):
@@ -182,7 +183,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | Non
     if upper is None:
         return None
     if upper.protocol == ICMPV6:
-        # Of a later fragment the type is not to be seen, so it might be one.
+        # A later fragment does not show the type, so it may be an error.
         message = b"" if upper.fragment_offset else packet[upper.offset :]
         if not message or message[0] < 128 or message[0] == ICMPV6_REDIRECT:
             return Refusal.ABOUT_AN_ERROR
@@ -190,7 +191,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | Non
 
 
 def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
-    """The upper layer; None where the extension headers are cut off (a tiny first fragment)."""
+    """Returns the upper layer; None if extension headers are truncated (tiny first fragment)."""
     try:
         return ipv6_upper_layer(packet)
     except WireError:
@@ -201,7 +202,7 @@ def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
 
 
 class TokenBucket:
-    """`rate` tokens a second, at most `burst` saved; starts full."""
+    """A token bucket of `rate` tokens a second and at most `burst` tokens; starts full."""
 
     __slots__ = ("_burst", "_rate", "_tokens", "_when")
 
@@ -229,9 +230,9 @@ class TokenBucket:
 class RateLimiter:
     """Bounds the errors sent (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).
 
-    One bucket for all, and one for each host that is answered (an IPv6 /64 counts as one host), so
-    that one loud host does not use up the errors of the rest. At most `max_hosts` are remembered;
-    the longest known goes first.
+    Has one bucket for all errors and one per destination host (an IPv6 /64 counts as one host), so
+    that one busy host does not use up the errors of the rest. Keeps at most `max_hosts` buckets;
+    evicts the oldest.
     """
 
     def __init__(
@@ -241,14 +242,15 @@ class RateLimiter:
         self.set_rates(rate, burst, host_rate, host_burst)
 
     def set_rates(self, rate: float, burst: float, host_rate: float, host_burst: float) -> None:
-        """Begins anew with these rates."""
+        """Sets the rates, and resets all buckets."""
         self._rate, self._burst = rate, burst
         self._host_rate, self._host_burst = host_rate, host_burst
         self._all: TokenBucket | None = None
         self._hosts: dict[bytes, TokenBucket] = {}
 
     def refuse(self, destination: Address, now: float) -> Refusal | None:
-        """None if an error may go to `destination` now, which then counts as sent."""
+        """Returns None if an error may be sent to `destination` now, and counts it as sent; else
+        the reason."""
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)
         if not self._all.has_token(now):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IKE packets that leave only when the SAs that they tell the peer of are in force.
+"""Delays IKE packets until the SAs that they announce to the peer are in force.
 
-An IKE daemon gives the kernel an inbound SA and then answers the peer, which may send by that SA at
-once (RFC 7296, section 2.8). The engine learns of the SA from the kernel, so without this order the
-first packets could reach it too early and be dropped as UNKNOWN_SPI. The daemon's answer passes
-through here: it waits until what the kernel was given before it is in force, at most `PATIENCE`
-seconds, and IKE packets keep their order.
+An IKE daemon installs an inbound SA in the kernel and then answers the peer, which may send by that
+SA at once (RFC 7296, section 2.8). The engine gets the SA from the kernel later. Without a delay
+the first packets could reach the engine before the SA and be dropped as UNKNOWN_SPI. So the
+daemon's answer waits until all earlier kernel changes are in force, at most `PATIENCE` seconds. IKE
+packets keep their order.
 
 Depends on p4runtime.client (the type of metadata) alone.
 """
@@ -19,13 +19,13 @@ from collections.abc import Awaitable, Callable
 from sluice.p4runtime.client import Metadata
 
 PATIENCE = 1.0
-"""Seconds that a packet waits: less than IKE daemons wait before they send it again."""
+"""Maximum delay of a packet in seconds, below the retransmission timeout of IKE daemons."""
 LIMIT = 1024
-"""Packets that wait; more are dropped, and IKE sends them again."""
+"""Maximum number of waiting packets; more are dropped, and IKE retransmits them."""
 
 
 class IkeOrder:
-    """Sends IKE packets by `send`, after `caught_up` has come to its end."""
+    """Sends IKE packets by `send`, after `caught_up` has returned."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class IkeOrder:
         self.counters: Counter[str] = Counter()
 
     def submit(self, frame: bytes, metadata: Metadata) -> None:
-        """Takes a packet of the host's."""
+        """Enqueues a packet of the host."""
         if len(self._waiting) >= LIMIT:
             self.counters["dropped: too many IKE packets wait"] += 1
             return
@@ -51,7 +51,7 @@ class IkeOrder:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            number = len(self._waiting)  # those that come meanwhile may tell of later SAs
+            number = len(self._waiting)  # packets arriving meanwhile may announce later SAs
             try:
                 async with asyncio.timeout(PATIENCE):
                     await self._caught_up()

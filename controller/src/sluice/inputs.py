@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the controller needs of its sources: the interfaces that `sluice.sources` implements.
+"""Interfaces of the controller's event sources, implemented by `sluice.sources`.
 
-The controller does not import the sources; `app` puts the two together, and tests put fakes here.
+The controller does not import the sources: `app` passes them in, and tests pass fakes.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class RouteInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused or went wrong, by name."""
+        """Counts of refusals and errors, by name."""
 
     @property
     def problem(self) -> str | None:
-        """What the routing daemon does that makes routes be left out, as a sentence."""
+        """A sentence on what the routing daemon does that causes missing routes; None: nothing."""
 
     def fileno(self) -> int:
-        """Readable while there may be events."""
+        """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> Sequence[RoutesEvent]:
-        """About `limit` events, or a run of routes; none: nothing is left for now."""
+        """Returns about `limit` events, or a run of routes; empty when nothing is left for now."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Takes notice of a link: zebra's replay may have left out its legs of groups."""
+        """Receives a link change: zebra's replay may have omitted group members on this link."""
 
 
 class KernelInput(Protocol):
@@ -60,21 +60,21 @@ class KernelInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused or went wrong, by name."""
+        """Counts of refusals and errors, by name."""
 
     @property
     def synced(self) -> bool:
-        """Whether all that was there at start has been told."""
+        """Whether the initial dump has been delivered."""
 
     def fileno(self) -> int:
-        """Readable while there may be events."""
+        """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> list[KernelEvent]:
-        """About `limit` events; none: nothing is left for now."""
+        """Returns about `limit` events; empty when nothing is left for now."""
 
     def use_neighbor(self, ifindex: int, address: Address) -> None:
-        """Has the kernel resolve or confirm a neighbour; leaves permanent entries, and those of
-        other programs, alone."""
+        """Makes the kernel resolve or confirm a neighbour. Does not touch permanent entries or
+        entries of other programs."""
 
 
 class HostInput(Protocol):
@@ -82,19 +82,19 @@ class HostInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused or went wrong, by name."""
+        """Counts of refusals and errors, by name."""
 
     def fileno(self) -> int:
-        """Readable while there may be frames."""
+        """Returns a descriptor that is readable while there may be frames."""
 
     def poll(self, limit: int) -> list[HostFrame]:
-        """Frames that the host sent; none: nothing is left for now."""
+        """Returns frames that the host sent; empty when nothing is left for now."""
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
-        """Gives (l3_if, frame) pairs to the host."""
+        """Delivers (l3_if, frame) pairs to the host."""
 
     def apply(self, event: KernelEvent) -> None:
-        """Takes notice of links and addresses."""
+        """Receives changes of links and addresses."""
 
     @property
     def vrf_devices(self) -> Mapping[int, str | None]:
@@ -102,29 +102,29 @@ class HostInput(Protocol):
         where it shares the host's stack with the default VRF."""
 
     def publish(self) -> None:
-        """Tells the fast path what `apply` has changed."""
+        """Publishes the changes made by `apply` to the fast path."""
 
 
 class FastPathInput(Protocol):
-    """What passes between host and switch by itself (`fast_path.FastPath`)."""
+    """The packet path between host and switch that bypasses Python (`fast_path.FastPath`)."""
 
     def fileno(self) -> int:
-        """Readable while `told` has something to give."""
+        """Returns a descriptor that is readable while `told` has packets to return."""
 
     def told(self) -> list[PuntedPacket]:
-        """IP packets that the host got and may answer with an error."""
+        """Returns IP packets delivered to the host that it may answer with an ICMP error."""
 
     def handled(self) -> dict[int, int]:
-        """Packets given to the host, by punt reason."""
+        """Returns the number of packets delivered to the host, by punt reason."""
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """What passed, by the group of counters that it belongs to."""
+        """Returns the packet counts, by counter group and name."""
 
     def end_stand_ins(self) -> None:
-        """Ends whoever carries packets for a controller before this one. Raises OSError."""
+        """Ends the stand-in that carries packets for an earlier controller. Raises OSError."""
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Takes notice of whether packets pass: this controller's election id; None: none do."""
+        """Sets the election id under which packets pass between switch and host; None: none."""
 
 
 class PuntInput(Protocol):
@@ -132,23 +132,23 @@ class PuntInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused or went wrong, by name."""
+        """Counts of refusals and errors, by name."""
 
     @property
     def dropped(self) -> Mapping[int, int]:
-        """Packets for which there was no room, by punt reason."""
+        """Packets dropped because the queue was full, by punt reason."""
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Returns the number of queued packets."""
 
     def set_limit(self, limit: int) -> None:
         """Bounds the queue from the next packet on."""
 
     def offer(self, batch: Iterable[tuple[bytes, tuple[int, ...]]]) -> int:
-        """Takes in (frame, metadata) pairs as far as there is room."""
+        """Enqueues (frame, metadata) pairs while there is room."""
 
     def take(self, limit: int) -> list[PuntedPacket]:
-        """The next packets, in fair turns."""
+        """Dequeues up to `limit` packets, by fair queueing."""
 
 
 class IkePortsInput(Protocol):
@@ -156,7 +156,7 @@ class IkePortsInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused, by name."""
+        """Counts of refusals, by name."""
 
 
 class XfrmInput(Protocol):
@@ -164,19 +164,19 @@ class XfrmInput(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was refused or went wrong, by name."""
+        """Counts of refusals and errors, by name."""
 
     @property
     def synced(self) -> bool:
-        """Whether what follows is what the kernel has."""
+        """Whether `policies`, `states` and `defaults` match the kernel."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether the kernel refused to be read, until `read_again`."""
+        """Whether the kernel refused a dump; reset by `read_again`."""
 
     @property
     def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
-        """All policies but those of single sockets."""
+        """All policies except per-socket ones."""
 
     @property
     def states(self) -> Mapping[StateKey, KernelState]:
@@ -184,25 +184,25 @@ class XfrmInput(Protocol):
 
     @property
     def defaults(self) -> Defaults:
-        """What happens to packets that no policy matches."""
+        """The actions for packets that no policy matches."""
 
     def fileno(self) -> int:
-        """Readable while the kernel has news."""
+        """Returns a descriptor that is readable while kernel notifications wait."""
 
     def poll(self) -> bool:
-        """Takes in what has come; whether anything has changed, or may have."""
+        """Reads the waiting notifications. Returns whether anything has changed, or may have."""
 
     def read_again(self) -> None:
-        """Asks anew for everything, after a refusal."""
+        """Requests a new dump of everything, after a refusal."""
 
     def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
-        """Has key managers hear that a packet needs an SA of a policy's template."""
+        """Notifies key managers that a packet needs an SA of a policy's template."""
 
     def report_usage(self, state: KernelState, usage: Usage) -> None:
-        """Tells the kernel what a state has carried."""
+        """Writes a state's traffic counts to the kernel."""
 
     def expire(self, state: KernelState, *, hard: bool) -> None:
-        """Has key managers hear that a state has reached a lifetime."""
+        """Notifies key managers that a state has reached a lifetime."""
 
 
 class VrfDevicesInput(Protocol):
@@ -210,43 +210,43 @@ class VrfDevicesInput(Protocol):
 
     @property
     def repairs(self) -> Mapping[str, int]:
-        """What somebody else had changed about them, and how often."""
+        """Number of repairs of changes made by other programs, by kind of change."""
 
     @property
     def missing(self) -> Sequence[str]:
-        """Devices that are gone."""
+        """Names of devices that are gone."""
 
 
 class ReplayGate(Protocol):
-    """When the routing daemon's replay is over (`sources.replay.ReplayGate`)."""
+    """Detects the end of the routing daemon's replay (`sources.replay.ReplayGate`)."""
 
     @property
     def takes_left_out(self) -> bool:
-        """Whether `left_out` can have something to say."""
+        """Whether `left_out` can return routes."""
 
     def takes_from(self, table: int) -> bool:
-        """Whether `left_out` takes the kernel's routes of a table."""
+        """Whether `left_out` accepts kernel routes of this table."""
 
     @property
     def due(self) -> float | None:
-        """When to compare with the kernel's routes."""
+        """Time of the next comparison with the kernel's routes; None: none is due."""
 
     def ask(self, now: float) -> None:
-        """No session has come: the kernel alone is to say what is kept."""
+        """Requests a comparison without a session: the kernel alone decides what is kept."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
-        """Takes notice of an event."""
+        """Records an event, which may schedule or postpone the comparison."""
 
     def unread(self, now: float) -> None:
-        """Takes notice that events wait to be read."""
+        """Postpones the comparison: events wait to be read."""
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Those of the kernel's routes that the replay did not name, though the daemon has them."""
+        """Returns the kernel routes that the replay omitted although the daemon has them."""
 
     def settled(self, kept: int, now: float) -> None:
-        """The comparison is done; so many routes were kept though they were not named again."""
+        """Ends the comparison. `kept` counts routes kept although the replay omitted them."""
 
 
 class RouteDump(Protocol):
@@ -257,39 +257,40 @@ class RouteDump(Protocol):
         """Whether a dump is under way."""
 
     def fileno(self) -> int:
-        """Readable while part of a dump waits."""
+        """Returns a descriptor that is readable while part of a dump waits."""
 
     def start(self, wanted: Callable[[RouteKey], bool]) -> None:
-        """Begins a dump, of the routes that are `wanted`."""
+        """Begins a dump of the routes that are `wanted`."""
 
     def poll(self, datagrams: int) -> dict[RouteKey, Route] | None:
-        """The routes, when the dump is complete; the dictionary is the caller's then."""
+        """Reads up to `datagrams` datagrams. Returns the routes once the dump is complete, else
+        None; the caller owns the dictionary."""
 
 
 class EngineInput(Protocol):
-    """An ESP engine that is told its SAs (`sources.esp_engine`).
+    """An ESP engine whose SAs the controller installs (`sources.esp_engine`).
 
     All calls raise EngineUnreachableError.
     """
 
     async def status(self) -> list[HeldSa]:
-        """Returns the SAs that it holds."""
+        """Returns the SAs that the engine holds."""
 
     async def add(
         self, settings: SaSettings, number: int, keys: KeyMaterial, *, resume: bool
     ) -> None:
-        """Gives it an SA. Raises EngineRefusalError."""
+        """Installs an SA. Raises EngineRefusalError."""
 
     async def delete(self, settings: SaSettings, number: int) -> None:
-        """Has it end an SA. Raises EngineRefusalError."""
+        """Deletes an SA. Raises EngineRefusalError."""
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
-    """One routing daemon's routes and their witness, of a network namespace."""
+    """Routes of one namespace's routing daemon, and the kernel dump that checks them."""
 
     namespace: int
     routes: RouteInput
@@ -299,7 +300,7 @@ class RouteFeed:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Everything that the controller takes its events from."""
+    """All event sources of the controller."""
 
     routes: RouteInput
     gate: ReplayGate
@@ -311,13 +312,13 @@ class Sources:
     fast_path: FastPathInput | None = None
     vrf_devices: VrfDevicesInput | None = None
     feeds_of_vrfs: tuple[RouteFeed, ...] = ()
-    """Of VRFs that have a network namespace for themselves."""
+    """Feeds of the VRFs that have a network namespace of their own."""
     engines: Mapping[int, EngineInput] = field(default_factory=dict)
-    """The ESP engines that are told their SAs, by number."""
+    """The ESP engines whose SAs the controller installs, by number."""
     xfrm: Mapping[str, XfrmInput] = field(default_factory=dict)
     """The kernels that SPDs are mirrored from, by SPD."""
 
     @property
     def feeds(self) -> tuple[RouteFeed, ...]:
-        """All routing daemons, the default VRF's first."""
+        """The feeds of all routing daemons, the default VRF's first."""
         return (RouteFeed(HOME, self.routes, self.gate, self.dump), *self.feeds_of_vrfs)

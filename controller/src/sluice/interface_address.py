@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses an interface can have. Depends on model and scalars."""
+"""Checks whether an interface can have an address. Depends on model and scalars."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sluice.model import InterfaceAddress
 
 _THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _POINT_TO_POINT = {4: 31, 16: 127}
-"""Prefix lengths, by the address's bytes, from which on all addresses are hosts' (RFC 3021, RFC
-6164)."""
+"""Shortest prefix length with only host addresses, by address size in bytes (RFC 3021, RFC 6164).
+"""
 
 
 @scalars.takes("`ADDRESS/LENGTH`")
 def interface_address(value: object) -> InterfaceAddress:
-    """Converts ``10.1.1.1/24``. Raises ValueError, also for an address that no host has."""
+    """Parses ``10.1.1.1/24``. Raises ValueError, also for an address that no host can have."""
     found = InterfaceAddress.parse(scalars.text(value))
     why = _why_not(found)
     if why is not None:
@@ -25,7 +25,8 @@ def interface_address(value: object) -> InterfaceAddress:
 
 
 def _why_not(found: InterfaceAddress) -> str | None:
-    """Why no interface can have this address: RFC 1122 (3.2.1.3), RFC 4291 (2.4 to 2.7)."""
+    """Returns why no interface can have this address, or None: RFC 1122 (3.2.1.3), RFC 4291 (2.4 to
+    2.7)."""
     address = ipaddress.ip_address(found.address)
     if address.is_unspecified:
         return "is the unspecified address"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the switch is known to hold, and how often each entity is referred to.
+"""Entities known to be installed in the switch, with their reference counts.
 
-An entity counts as held from the moment the switch acknowledged it. The reference counts keep the
+An entity counts as installed once the switch has acknowledged it. The reference counts keep the
 reconciler from deleting a next hop that an installed route still uses. Routes are in a native table
 (`sluice._native.RouteTable`), which counts them by target. Depends on entities and state.
 """
@@ -16,15 +16,15 @@ from sluice.entities import Key, Kind, Reference, Target, TargetKind, Value, ref
 from sluice.state.route_order import new_table
 
 _TARGETS = {Kind.NEXTHOP: TargetKind.NEXTHOP, Kind.GROUP_ENTRY: TargetKind.GROUP}
-"""Kinds that routes refer to, by the kind of their targets."""
+"""Kinds that routes refer to, each with its target kind."""
 
 
 class Inventory:
-    """The installed entities by kind. What `table` says of installed routes is forgotten."""
+    """The installed entities by kind. Clears the installed routes of `table`."""
 
     def __init__(self, table: RouteTable | None = None) -> None:
         self.routes = table or new_table()
-        """The native table of routes, with which `by_kind` says the same."""
+        """The native table of routes; `by_kind` holds its installed routes."""
         self.routes.installed.clear()
         self.routes.forget_ready()
         self.routes.forget_forms()
@@ -37,7 +37,7 @@ class Inventory:
         return key in self.by_kind[kind]
 
     def uses(self, reference: Reference) -> int:
-        """How many installed entities refer to this one."""
+        """Returns the number of installed entities that refer to this one."""
         kind, key = reference
         uses = self._uses.get(reference, 0)
         if kind in _TARGETS and isinstance(key, int):
@@ -45,25 +45,25 @@ class Inventory:
         return uses
 
     def items(self) -> Iterator[tuple[Kind, Key]]:
-        """All installed entities, in the order of their kinds."""
+        """Yields all installed entities, in the order of their kinds."""
         for kind, held in self.by_kind.items():
             for key in held:
                 yield kind, key
 
     def put(self, kind: Kind, entries: Iterable[tuple[Key, Value]]) -> None:
-        """These are installed, new or replaced."""
+        """Records entities as installed, new or replaced."""
         held = self.by_kind[kind]
         if kind is Kind.ROUTE:
             self.routes.installed.update(entries)
             return
-        entries = list(dict(entries).items())  # BMv2 tells members of its selector twice
+        entries = list(dict(entries).items())  # BMv2 reports the members of its selector twice
         replaced = [(key, held[key]) for key, _ in entries if key in held]
         held.update(entries)
         self._count(kind, entries, 1)
         self._count(kind, replaced, -1)
 
     def remove(self, kind: Kind, keys: Iterable[Key]) -> None:
-        """These are not installed any more."""
+        """Records entities as no longer installed."""
         held = self.by_kind[kind]
         if kind is Kind.ROUTE:
             for key in keys:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs to systemd's journal, with fields, where standard error leads there; else lines of text.
+"""Logs to systemd's journal, with fields, if standard error leads there; else lines of text.
 
-The journal's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a record. Fields are
-MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC, SLUICE_LOGGER and
-SLUICE_ROUTER (once `name_router` has said it). Depends on nothing of Sluice.
+Uses the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram a record.
+Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC, SLUICE_LOGGER and
+SLUICE_ROUTER (after `name_router`). Depends on nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 JOURNAL = Path("/run/systemd/journal/socket")
 LENGTH = struct.Struct("<Q")
 LARGEST = 100_000
-"""Bytes of one value; a longer one is cut, since a datagram has an end."""
+"""Maximum bytes of one value; longer ones are truncated, since the size of datagrams is limited."""
 
 # syslog(3)
 PRIORITIES = (
@@ -45,7 +45,7 @@ class JournalHandler(logging.Handler):
             raise
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends one record; one that cannot be sent becomes a line on standard error."""
+        """Sends one record; prints its message to standard error if it cannot be sent."""
         fields = {
             "MESSAGE": self.format(record),
             "PRIORITY": str(_priority(record.levelno)),
@@ -69,14 +69,14 @@ class JournalHandler(logging.Handler):
 
 
 def start(environment: Mapping[str, str] = os.environ, journal: Path = JOURNAL) -> None:
-    """Starts the process's logging, from level INFO on."""
+    """Configures the process's logging, from level INFO on."""
     if _leads_to_journal(environment.get("JOURNAL_STREAM", "")):
         try:
-            # The rest of a line are fields.
+            # Only the message: time and level are fields of the record.
             logging.basicConfig(
                 level=logging.INFO, handlers=[JournalHandler(journal)], format="%(message)s"
             )
-        except OSError:  # then the journal gets lines of text
+        except OSError:  # fall back to lines of text
             pass
         else:
             return
@@ -86,14 +86,14 @@ def start(environment: Mapping[str, str] = os.environ, journal: Path = JOURNAL) 
 
 
 def name_router(name: str) -> None:
-    """Says in the fields of later records which router they are of."""
+    """Adds the router's name to the fields of later records."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, JournalHandler):
             handler.router = name
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """Returns one record; a value with line feeds has its length first."""
+    """Encodes one record; a value with line feeds is preceded by its length."""
     parts = []
     for name, value in fields.items():
         data = value.encode(errors="surrogateescape")[:LARGEST]

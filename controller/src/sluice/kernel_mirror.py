@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An SPD that is the kernel's: its policies as rules, its states as SAs, and what it is told.
+"""Mirrors a kernel's policies as rules of an SPD and its states as SAs; reports usage back.
 
   policies   kernel -> XfrmMonitor -> mirror_rules (pure) -> Policy.mirror -> switch
   states     kernel -> XfrmMonitor -> mirror_states (pure) -> Associations -> engines, switch
   usage      engines -> Associations -> usage and expiries -> kernel -> IKE daemon
-  acquire    NO_SA, a copy of the packet -> the policy that asks for its bundle -> kernel -> IKE
+  acquire    NO_SA, a copy of the packet -> the policy that needs its bundle -> kernel -> IKE
 
-An IKE daemon writes policies and states one by one, so that changes are gathered for a moment; its
-packets to the peer wait for them (`ike_order`). A
-kernel whose policies cannot be brought into force closes its SPD: all packets drop but ND and IKE,
-and it is tried again. The kernel passes an acquire on to all key managers, as it does for a packet
-of its own; here they are rate limited, where the kernel would remember each by a larval state.
+An IKE daemon writes policies and states one by one, so changes are collected for a moment; the
+daemon's packets to the peer wait for them (`ike_order`). If a kernel's policies cannot be brought
+into force, its SPD closes: all packets but ND and IKE are dropped, and the mirror tries again. The
+kernel passes an acquire on to all key managers, as for a packet of its own. Acquires are rate
+limited here; the kernel would remember each of its own by a larval state.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -40,25 +40,25 @@ from sluice.xfrm_model import ANY_PORT, KernelSelector, PortMatch, StateKey, Usa
 log = logging.getLogger(__name__)
 
 GATHERING = 0.02
-"""Seconds for which changes are gathered."""
+"""Seconds for which changes are collected, then applied together."""
 RETRY = 1.0
-"""Seconds after which policies that could not be brought into force are tried again."""
+"""Seconds between attempts to bring policies into force."""
 REPORTING = 2.0
-"""Seconds between two reports of what SAs have carried."""
+"""Seconds between two usage reports of SAs."""
 TAKEOVER = 2.0
-"""Seconds after which an outbound SA takes over from one that the kernel still has. It does so at
-once where the kernel deletes that one."""
+"""Seconds after which a new outbound SA takes over from one that the kernel still has. If the
+kernel deletes the old one, the new one takes over at once."""
 ACQUIRE_INTERVAL = 3.0
-"""Seconds between two acquires for a bundle."""
+"""Minimum seconds between two acquires for a bundle."""
 ACQUIRES_PER_SECOND = 100.0
-"""Of all bundles; as many at once."""
+"""Rate of acquires for all bundles together; also the burst."""
 CLOSED = Mirrored(dict.fromkeys(Direction, ()), ())
-"""Lists without rules: their final discard meets everything but ND and IKE."""
+"""Lists without rules: their final discard applies to everything but ND and IKE."""
 
 
 class Place(NamedTuple):
-    """Where the SAs of a mirrored SPD serve: its VRF, the engines that may have them, the preferred
-    one first, and the path MTU in bytes."""
+    """Where the SAs of a mirrored SPD serve: its VRF, the engines that may hold them (preferred one
+    first), and the path MTU in bytes."""
 
     vrf: int
     engines: tuple[int, ...]
@@ -80,22 +80,22 @@ class KernelMirror:
         self.kernel = kernel
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
-        """Called when `states` and `specs` are others."""
+        """Called when `states` and `specs` have been updated."""
         self._place = place
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
         self._heard = self._done = 0
-        """Changes that the kernel has told, and those of them that were carried out."""
+        """Number of kernel changes received, and of those carried out."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
         self._acquired: dict[str, float] = {}
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
-        """What is in force, or will be when the switch is connected."""
+        """The rules in force, or to be in force when the switch is connected."""
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
-        """The bundles, as `Associations` wants them."""
+        """The bundles, in the form that `Associations` takes."""
         self._since: dict[StateKey, float] = {}
         """When each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, Age]] = {}
@@ -109,7 +109,7 @@ class KernelMirror:
         return _in_force(self.rules)
 
     def problems(self) -> Iterator[str]:
-        """What cannot be mirrored, as sentences."""
+        """Yields one sentence for each problem of the mirror."""
         if self._failure is not None:
             why = self._failure
             yield f"SPD {self.spd} is closed, the kernel's policies are not in force: {why}"
@@ -121,14 +121,14 @@ class KernelMirror:
     # -- what the kernel says
 
     def drain(self) -> bool:
-        """Takes in what the kernel says; an inlet's slice."""
+        """Reads the kernel's notifications; one slice of an inlet."""
         if self.kernel.poll():
             self._heard += 1
             self._changed.set()
         return False
 
     async def caught_up(self) -> None:
-        """Waits until all that the kernel was given by now is carried out, as far as it can be."""
+        """Waits until all changes made in the kernel so far are carried out, as far as possible."""
         self.drain()
         heard = self._heard
         while self._done < heard:
@@ -149,7 +149,7 @@ class KernelMirror:
             rules = self._translate()
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
-            self.rules = rules  # a rekey may change the SPI that a policy names, and no rule
+            self.rules = rules  # a rekey may change a policy's SPI but no rule
             self.look_at_states(policy)
             self._look_at_takeovers()
             self._done = heard
@@ -169,14 +169,14 @@ class KernelMirror:
             self.counters["policies brought into force"] += 1
 
     async def _read_again(self, policy: Policy) -> None:
-        """The kernel refused to be read: closes the SPD until it answers."""
+        """Closes the SPD after the kernel refused a dump, and requests a new dump after `RETRY`."""
         await self._close(policy, "the kernel refuses to show them")
         await asyncio.sleep(RETRY)
         self.kernel.read_again()
         self._changed.set()
 
     async def _close(self, policy: Policy, why: str) -> None:
-        """What was in force may be laxer than what the kernel says by now."""
+        """Closes the SPD: the rules in force may be laxer than the kernel's current policies."""
         if self._failure is None:
             log.error("policy %s: the kernel's policies: %s", self.spd, why)
         self._failure = why
@@ -188,7 +188,7 @@ class KernelMirror:
     # -- states
 
     def look_at_states(self, policy: Policy) -> None:
-        """Takes the kernel's states, or this router's addresses, as they are now."""
+        """Mirrors the kernel's states again, by its current states and this router's addresses."""
         known = policy.numbers.by_name
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
@@ -215,7 +215,7 @@ class KernelMirror:
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
     def _look_at_takeovers(self) -> None:
-        """Has states looked at again when the first of the fresh ones may take over."""
+        """Schedules another look at the states when the oldest fresh one may take over."""
         fresh = self._fresh_states()
         if fresh:
             remaining = min(fresh.values()) + TAKEOVER - self._clock()
@@ -223,13 +223,13 @@ class KernelMirror:
 
     @property
     def states(self) -> tuple[MirroredState, ...]:
-        """The SAs that are mirrored."""
+        """The mirrored SAs."""
         return self._states.states
 
     def report(self, reports: Iterable[SaReport]) -> None:
-        """Tells the kernel what SAs have carried, and which have reached a lifetime.
+        """Reports usage and expiries of SAs to the kernel.
 
-        The kernel passes an expiry on to the IKE daemon as one that it saw itself.
+        The kernel passes an expiry on to the IKE daemon like one of its own.
         """
         mirrored = {identity(one.association): one.state for one in self.states}
         for one in reports:
@@ -249,7 +249,7 @@ class KernelMirror:
     # -- acquires
 
     def acquire(self, packet: PuntedPacket, bundle: str, now: float) -> None:
-        """A packet was dropped because its bundle has no outbound SA."""
+        """Requests an SA for a packet dropped because its bundle has no outbound SA."""
         if now - self._acquired.get(bundle, -ACQUIRE_INTERVAL) < ACQUIRE_INTERVAL:
             self.counters["acquires held back"] += 1
             return
@@ -283,12 +283,12 @@ class KernelMirror:
 
 
 def _in_force(rules: MirroredRules) -> Mirrored:
-    """What the switch enforces of policies."""
+    """Returns the part of mirrored policies that the switch enforces."""
     return Mirrored(rules.rules, tuple(rules.bundles))
 
 
 def flow_of(packet: Selectors) -> KernelSelector:
-    """A packet as a selector that matches nothing else, as the kernel's own acquires have it."""
+    """Returns a selector that matches this packet's flow only, as in the kernel's own acquires."""
     if packet.icmp is not None:
         source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
     else:

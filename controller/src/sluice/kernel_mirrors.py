@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All SPDs that are mirrored, each from the kernel of a network namespace.
+"""All mirrored SPDs, each from the kernel of a network namespace.
 
 Depends on kernel_mirror, policy and associations.
 """
@@ -51,12 +51,12 @@ class KernelMirrors:
 
     @property
     def mirrored(self) -> dict[str, Mirrored]:
-        """What each SPD begins with."""
+        """The rules and bundles of each SPD at start."""
         return {spd: one.mirrored for spd, one in self._mirrors.items()}
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What was done, and what the kernel said of it."""
+        """Sums of all mirrors' counters, and of their kernels' counters."""
         counts: Counter[str] = Counter()
         for one in self._mirrors.values():
             counts.update(one.counters)
@@ -64,23 +64,23 @@ class KernelMirrors:
         return counts
 
     def problems(self) -> Iterator[str]:
-        """What keeps the kernel's policies or SAs from being in force, as sentences."""
+        """Yields one sentence for each problem that keeps kernel policies or SAs out of force."""
         for one in self._mirrors.values():
             yield from one.problems()
 
     def inlets(self) -> Iterator[Inlet]:
-        """Where the kernels' news come in."""
+        """Yields the inlets that read the kernels' notifications."""
         for spd, one in self._mirrors.items():
             yield Inlet(f"policies of {spd}", 1, one.drain, one.kernel.fileno())
 
     def attach(self, policy: Policy, associations: Associations) -> None:
-        """Says what the mirrors write to."""
+        """Connects the mirrors to the policy and the SAs that they write."""
         self._policy, self._associations = policy, associations
         for one in self._mirrors.values():
             one.on_states = self._tell
 
     def addresses_changed(self) -> None:
-        """Takes notice of this router's addresses: they tell inbound from outbound states."""
+        """Mirrors states again: this router's addresses tell inbound from outbound states."""
         for one in self._mirrors.values():
             if self._policy is not None:
                 one.look_at_states(self._policy)
@@ -92,7 +92,7 @@ class KernelMirrors:
             self._associations.kernel_says(sas, [spec for one in mirrors for spec in one.specs])
 
     async def caught_up(self) -> None:
-        """Waits until all that the kernels were given by now is in force, or cannot be."""
+        """Waits until all changes made in the kernels so far are in force, or have failed."""
         await asyncio.gather(*(one.caught_up() for one in self._mirrors.values()))
         if self._associations is not None:
             await self._associations.kernel_settled()
@@ -114,7 +114,7 @@ class KernelMirrors:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _report(self) -> None:
-        """Tells the kernels what their SAs have carried, now and then."""
+        """Reports the SAs' usage to the kernels every `REPORTING` seconds."""
         while True:
             await asyncio.sleep(REPORTING)
             if self._associations is not None:
@@ -123,7 +123,7 @@ class KernelMirrors:
                     one.report(reports)
 
     def acquire(self, packet: PuntedPacket, now: float) -> None:
-        """A packet was dropped as NO_SA: whose bundle is the kernel's, an SA is asked for."""
+        """Requests an SA for a packet dropped as NO_SA, if its bundle is a kernel's."""
         if self._policy is None:
             return
         bundle = self._policy.numbers.names.get(packet.sa_bundle)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The VRF in which the kernel has each of its interfaces.
+"""Tracks the VRF of each kernel interface.
 
 The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
-the VRF device that is its master, and to the default VRF without one. A VRF device counts by its
-routing table, whatever its name. In a network namespace that a VRF has for itself all interfaces
-are in this VRF, but those that belong to a VRF device there. Depends on model and namespaces.
+the VRF device that is its master, and to the default VRF without one. A VRF device is identified by
+its routing table, whatever its name. In a VRF's own network namespace all interfaces are in this
+VRF, except those that belong to a VRF device there. Depends on model and namespaces.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class KernelVrfs:
 
     def __init__(self, vrf_of_table: Mapping[int, int]) -> None:
         self._vrf_of_table = vrf_of_table
-        # VRF devices, each with its table and name; interfaces, each with its master.
+        # Table and name of each VRF device; master of each interface.
         self._devices: dict[int, tuple[int, str]] = {}
         self._masters: dict[int, int] = {}
 
     def apply(self, event: KernelEvent) -> set[int]:
-        """Takes notice of a link. Returns the interfaces that may have changed their VRF."""
+        """Applies a link event. Returns the interfaces whose VRF may have changed."""
         match event:
             case LinkChanged(ifindex, name, master=master, vrf_table=table):
                 before = self._masters.get(ifindex), self._devices.get(ifindex)
@@ -51,14 +51,14 @@ class KernelVrfs:
         return [ifindex for ifindex, master in self._masters.items() if master == device]
 
     def vrf_of(self, ifindex: int) -> int | None:
-        """The VRF of an interface, of a VRF device its own; None: one that is not configured."""
+        """Returns the VRF of an interface, or of a VRF device itself; None: not configured."""
         device, namespace = self._device_of(ifindex), namespace_of(ifindex)
         if device is None:
-            return namespace  # which has the VRF's number
+            return namespace  # its number is the VRF's
         return self._vrf_of_table.get(device[0]) if namespace == HOME else None
 
     def device_of(self, ifindex: int) -> str | None:
-        """The name of the VRF device that an interface belongs to."""
+        """Returns the name of the VRF device that an interface belongs to, or None."""
         device = self._device_of(ifindex)
         return None if device is None else device[1]
 

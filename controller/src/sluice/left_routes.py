@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that an earlier controller left in the switch, until a routing daemon names them.
+"""Routes that an earlier controller left in the switch, until a routing daemon replays them.
 
-A controller that starts finds a table in the switch and hears it named again. What is not named may
-be gone, or the daemon pauses: zebra's replay has no end mark. The kernel is the second witness, as
-it is for routes of an earlier session (`sources.replay`): what it holds stays. Depends on entities,
-model and fib; the reconciler keeps the routes.
+At start the controller finds a routing table in the switch, and the daemon replays its routes. A
+route not yet replayed may be gone, or the daemon pauses: zebra's replay has no end mark. So routes
+that the kernel holds stay, as for routes of an earlier session (`sources.replay`). Depends on
+entities, model and fib; the reconciler keeps the routes.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from sluice.state.fib import Fib
 
 
 class SwitchRoutes(Protocol):
-    """What is needed of a `Reconciler`."""
+    """The part of `Reconciler` used here."""
 
     @property
     def comparisons(self) -> int | None:
-        """How often what the switch holds was compared with what is desired; None while it is not
-        known."""
+        """Number of comparisons of the switch with the desired state; None while the switch's
+        state is not known."""
 
     def is_orphan(self, kind: Kind, key: Key) -> bool:
-        """Whether the switch holds an entity that nobody wants, and is to keep it for now."""
+        """Whether the switch holds an entity that is not desired but is kept for now."""
 
     def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Has the orphans deleted that do not stay, a block at each step."""
+        """Deletes the orphans for which `stays` is false, one block at each step."""
 
 
 class LeftRoutes:
-    """Those of one network namespace's routing daemon."""
+    """The left-over routes of one network namespace's routing daemon."""
 
     def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = HOME) -> None:
         self._switch = switch
         self._fib = fib
         self._namespace = namespace
         self.found = 0
-        """How many the last walk has left, so far."""
+        """Number of routes that the last walk has kept so far."""
 
     @property
     def version(self) -> int | None:
-        """Changes when they may be others; None while they are not known."""
+        """Changes when the left-over routes may have changed; None while they are not known."""
         return self._switch.comparisons
 
     def is_left(self, key: RouteKey) -> bool:
-        """Whether the switch holds this route, and nobody has named it."""
+        """Whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
         return slot is not None and self._switch.is_orphan(Kind.ROUTE, slot)
 
     def search(self) -> Iterator[None]:
-        """Counts them, a block at each step."""
+        """Counts the left-over routes, one block at each step."""
         return self._walk(lambda _: True)
 
     def sweep(self, kernel: Container[RouteKey]) -> Iterator[None]:
-        """Has those deleted that the kernel does not hold, a block at each step."""
+        """Deletes the left-over routes that the kernel does not hold, one block at each step."""
         return self._walk(lambda key: key in kernel)
 
     def _walk(self, holds: Callable[[RouteKey], bool]) -> Iterator[None]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration sections `limits` and `punt_rates`: bounds of the controller, and of its punts.
+"""Reads the configuration sections `limits` and `punt_rates`.
 
 Depends on yamlreader, config_keys and scalars.
 """
@@ -36,7 +36,7 @@ PUNT_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class PuntRate:
-    """How many packets a second of one punt reason the CPU is willing to take."""
+    """Policer of one punt reason: packets a second, and packets at once."""
 
     rate: int
     burst: int
@@ -44,7 +44,7 @@ class PuntRate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the controller spends at most."""
+    """Limits of the controller's resources."""
 
     held_packets_per_neighbor: int = 32
     held_packets: int = 1024
@@ -77,7 +77,7 @@ _COUNT = 1_000_000
 
 
 class LimitKeys(Section, title="limits"):
-    """What the controller spends at most."""
+    """Limits of the controller's resources."""
 
     held_packets_per_neighbor = defaulted(
         scalars.integer(0, _COUNT, "packets"),
@@ -135,7 +135,7 @@ class LimitKeys(Section, title="limits"):
 
 
 class PuntRateKeys(Section, title="punt_rates"):
-    """One section for each reason."""
+    """One section for each punt reason."""
 
     rate = required(
         scalars.integer(0, 10_000_000, "packets a second"),
@@ -149,7 +149,7 @@ class PuntRateKeys(Section, title="punt_rates"):
 
 
 def read_limits(section: Mapping) -> Limits:
-    """The section `limits`."""
+    """Reads the section `limits`."""
     limits = Limits(
         held_packets_per_neighbor=section.defaulted(LimitKeys.held_packets_per_neighbor),
         held_packets=section.defaulted(LimitKeys.held_packets),
@@ -168,7 +168,7 @@ def read_limits(section: Mapping) -> Limits:
 
 
 def read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
-    """The section `punt_rates`, with the defaults of the reasons that it leaves out."""
+    """Reads the section `punt_rates`; reasons that it omits get their defaults."""
     rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
     for reason, value in section.items():
         if reason not in rates:

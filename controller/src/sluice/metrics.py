@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts as Prometheus text (exposition format 0.0.4), made from the API's own views.
+"""Renders metrics as Prometheus text (exposition format 0.0.4) from the API's views.
 
-Conventions are Prometheus': base units, `_total` for what only rises, names of parts and reasons as
-labels. Labels are bounded: a metric whose values are not all known here, or configured, has at most
-`MOST` of them, and the rest as `other`; of rules and of SAs, `RULES` and `SAS` have metrics of
+It follows Prometheus' conventions: base units, `_total` for counters, names of parts and reasons as
+labels. Label values are bounded. If they are neither fixed here nor configured, a metric has at
+most `MOST`, and the rest is summed as `other`. At most `RULES` rules and `SAS` SAs have metrics of
 their own.
 
-Pure: plain data in, lines of text out, made as they are taken.
+Pure: plain data in, lines of text out, generated lazily.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RULES = 1000
 SAS = 1000
 ROLES = ("primary", "standby", "waiting for the switch")
 TICKS, PAGE = 100, 4096
-"""USER_HZ of Linux, and its pages where this runs: proc(5)."""
+"""USER_HZ and page size (bytes) of Linux: proc(5)."""
 
 
 def lines(
@@ -39,7 +39,7 @@ def lines(
     sas: list[dict[str, Any]],
     engines: dict[int, bool],
 ) -> Iterator[str]:
-    """Yields the lines of all metrics; what the switch did not tell is left out."""
+    """Yields the lines of all metrics; omits values that the switch did not report."""
     found = chain(
         _of_the_process(status),
         _metrics(status, punts, counters, interfaces),
@@ -67,12 +67,12 @@ def _text(router: str, metrics: Iterable[Metric]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """All digits of a count; six of anything else would lose the last packets of many."""
+    """Formats a number with all digits: the usual six would truncate large packet counts."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """The first names, and the others together: texts of errors are among them."""
+    """Yields the first `MOST` samples, then the sum of the others; error texts are unbounded."""
     known = iter(samples)
     yield from islice(known, MOST)
     rest = [value for _, value in known]
@@ -81,7 +81,7 @@ def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]
 
 
 def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
-    """What every controller knows, whether it is primary or not."""
+    """Yields the metrics that every controller has, primary or standby."""
     build = {"version": str(status["version"])}
     yield "sluice_build_info", "gauge", "1, with the version that runs", [(build, 1)]
     roles: list[Sample] = [({"role": role}, role == status["role"]) for role in ROLES]
@@ -113,7 +113,7 @@ def _of_the_process(status: dict[str, Any]) -> Iterator[Metric]:
 
 
 def _process() -> Iterator[Metric]:
-    """As Prometheus' own client libraries name them; nothing where /proc does not tell."""
+    """Yields the process metrics of Prometheus' client libraries; none if /proc is unreadable."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -215,7 +215,7 @@ def _metrics(
 def _policy_metrics(
     lists: list[dict[str, Any]],
 ) -> Iterator[Metric]:
-    """One item of `lists` for each list of each SPD."""
+    """Yields the metrics of policy; `lists` has an item for each list of each SPD."""
     named = [({"spd": one["spd"], "direction": one["direction"]}, one) for one in lists]
     for field, text in (
         ("epoch", "epoch of the list: retires flows"),
@@ -242,7 +242,7 @@ def _policy_metrics(
 
 
 def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator[Metric]:
-    """Of SAs, the first `SAS` have metrics of their own."""
+    """Yields the metrics of SAs; the first `SAS` SAs have metrics of their own."""
     up: list[Sample] = [({"engine": str(number)}, up) for number, up in engines.items()]
     yield "sluice_esp_engine_up", "gauge", "1 while an ESP engine answers", up
     states: dict[str, int] = {}
@@ -283,7 +283,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
 def _rule_samples(
     named: list[tuple[dict[str, str], dict[str, Any]]], field: str
 ) -> Iterator[Sample]:
-    """One at a time, of the first `RULES`: lists may have tens of thousands of rules."""
+    """Yields samples of the first `RULES` rules, lazily: a list may have tens of thousands."""
     rules = ((labels, rule) for labels, one in named for rule in _rules(one))
     for labels, rule in islice(rules, RULES):
         if rule[field] is not None:
@@ -291,7 +291,7 @@ def _rule_samples(
 
 
 def _rules(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rules of a list in their order, the final discard last."""
+    """Yields the rules of a list in their order, then the final discard."""
     return chain(one["rules"], ({"name": "(final)", **one["final_discard"]},))
 
 

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's vocabulary: addresses, routes, next hops, and the events that change them.
+"""Defines the controller's basic types: addresses, routes, next hops, and events about them.
 
-Depends on nothing but the standard library; everything else may import it. What is here is
-immutable and carries no behaviour beyond formatting, so that it can be used as a dictionary key
-and handed between threads.
+Depends only on the standard library; every module may import it. The types are immutable and have
+no behaviour beyond formatting, so they can be dictionary keys and be passed between threads.
 
 Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), MAC addresses 6 ``bytes``.
-Values created once per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
-`RouteDeleted`) are named tuples: building and hashing them happens in C, a third of a frozen
-dataclass's cost, which counts when zebra sends 70,000 routes a second.  The rest are frozen
-dataclasses.
+Types with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
+`RouteDeleted`) are named tuples: C code builds and hashes them, for a third of the cost of a frozen
+dataclass. This matters when zebra sends 70,000 routes a second. The others are frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ MAIN_TABLE = 254
 
 
 def parse_address(text: str) -> Address:
-    """The address written as `text`, IPv4 or IPv6. Raises ValueError."""
+    """Parses an IPv4 or IPv6 address. Raises ValueError."""
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     try:
         return socket.inet_pton(family, text)
@@ -39,12 +37,12 @@ def parse_address(text: str) -> Address:
 
 
 def format_address(address: Address) -> str:
-    """The usual text of `address` (RFC 5952 for IPv6)."""
+    """Formats an address (RFC 5952 for IPv6)."""
     return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
 
 
 def parse_mac(text: str) -> Mac:
-    """The MAC address written as six colon-separated octets. Raises ValueError."""
+    """Parses a MAC address of six colon-separated octets. Raises ValueError."""
     octets = text.split(":")
     try:
         if len(octets) != 6 or any(len(octet) != 2 for octet in octets):
@@ -55,19 +53,19 @@ def parse_mac(text: str) -> Mac:
 
 
 def format_mac(mac: Mac) -> str:
-    """Six colon-separated lower-case octets."""
+    """Formats a MAC address as six colon-separated lower-case octets."""
     return mac.hex(":")
 
 
 def is_link_local(address: Address) -> bool:
-    """Whether an address is meaningful on one link only (169.254.0.0/16, fe80::/10)."""
+    """Returns whether an address is link-local (169.254.0.0/16, fe80::/10)."""
     if len(address) == 4:
         return address[:2] == b"\xa9\xfe"
     return address[0] == 0xFE and address[1] & 0xC0 == 0x80
 
 
 def mask_address(address: Address, length: int) -> Address:
-    """`address` with everything after the first `length` bits cleared."""
+    """Returns `address` with all bits after the first `length` bits cleared."""
     bits = len(address) * 8
     keep = ((1 << length) - 1) << (bits - length)
     return (int.from_bytes(address, "big") & keep).to_bytes(len(address), "big")
@@ -84,17 +82,17 @@ class Prefix(NamedTuple):
 
     @classmethod
     def of(cls, address: Address, length: int) -> Prefix:
-        """The prefix of `length` bits that holds `address`."""
+        """Returns the prefix of `length` bits that contains `address`."""
         return cls(mask_address(address, length), length)
 
     @classmethod
     def host(cls, address: Address) -> Prefix:
-        """The prefix that holds this address alone."""
+        """Returns the host prefix of an address."""
         return cls(address, len(address) * 8)
 
     @classmethod
     def parse(cls, text: str) -> Prefix:
-        """``10.0.0.0/8``; host bits must be zero. Raises ValueError."""
+        """Parses ``10.0.0.0/8``; host bits must be zero. Raises ValueError."""
         interface = InterfaceAddress.parse(text)
         prefix = interface.prefix
         if prefix.address != interface.address:
@@ -102,7 +100,7 @@ class Prefix(NamedTuple):
         return prefix
 
     def covers(self, address: Address) -> bool:
-        """Whether `address` lies within this prefix."""
+        """Returns whether this prefix contains `address`."""
         return (
             len(address) == len(self.address) and mask_address(address, self.length) == self.address
         )
@@ -124,7 +122,7 @@ class InterfaceAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> InterfaceAddress:
-        """``10.1.1.1/24``. Raises ValueError."""
+        """Parses ``10.1.1.1/24``. Raises ValueError."""
         head, slash, tail = text.partition("/")
         address = parse_address(head)
         if not slash or not tail.isascii() or not tail.isdigit():
@@ -137,10 +135,10 @@ class InterfaceAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceSpec:
-    """A layer-3 interface as configured: the TAP `name` stands for `port` (and VLAN) of the switch.
+    """A configured layer-3 interface: the TAP `name` represents `port` (and VLAN) of the switch.
 
-    `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's own network device where
-    this host can see it; the interface is down while that device is. `namespace` is the network
+    `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device if this
+    host can see it; the interface is down while that device is down. `namespace` is the network
     namespace of the TAP (`sluice.namespaces`).
     """
 
@@ -159,7 +157,7 @@ class InterfaceSpec:
 
 
 class NexthopKind(IntEnum):
-    """What a next hop does with a packet."""
+    """Kinds of next hops, by their effect on a packet."""
 
     GATEWAY = 0  # to `address` on `ifindex`
     CONNECTED = 1  # to the packet's own destination, on `ifindex`
@@ -169,11 +167,11 @@ class NexthopKind(IntEnum):
 
 
 class NexthopSpec(NamedTuple):
-    """One next hop as the routing daemon gave it.
+    """One next hop, as received from the routing daemon.
 
-    `address` is set for GATEWAY (of either family: RFC 5549 next hops are IPv6 for IPv4 routes),
-    `ifindex` (a kernel interface index) for CONNECTED and normally for GATEWAY. `weight` is 1..256,
-    already corrected for netlink's "minus one".
+    - `address` is set for GATEWAY, in either family: RFC 5549 has IPv6 next hops for IPv4 routes.
+    - `ifindex`, a kernel interface index, is set for CONNECTED and normally for GATEWAY.
+    - `weight` is 1..256; netlink's "minus one" is already undone.
     """
 
     address: Address | None
@@ -183,14 +181,14 @@ class NexthopSpec(NamedTuple):
 
 
 class RouteKey(NamedTuple):
-    """What identifies a route: FPM's peer selects one best route for each prefix of a table."""
+    """Identifies a route: FPM's peer selects one best route for each prefix of a table."""
 
     table: int
     prefix: Prefix
 
 
 class Route(NamedTuple):
-    """A route: either `nexthops` or, where that is empty, the next-hop object `nexthop_id`.
+    """A route with `nexthops` or, if these are empty, with the next-hop object `nexthop_id`.
 
     `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` RTPROT_*.
     Blackhole, unreachable and prohibit routes have one next hop of that kind.
@@ -207,13 +205,13 @@ class Route(NamedTuple):
 
 
 class RouteUpdated(NamedTuple):
-    """The route exists, new or replaced."""
+    """A route is new or replaced."""
 
     route: Route
 
 
 class RouteDeleted(NamedTuple):
-    """The route is gone."""
+    """A route is deleted."""
 
     key: RouteKey
 
@@ -230,7 +228,7 @@ class NexthopObjectUpdated:
 
 @dataclass(frozen=True, slots=True)
 class NexthopObjectDeleted:
-    """The next-hop object is gone."""
+    """A next-hop object is deleted."""
 
     id: int
     namespace: int = 0
@@ -240,8 +238,8 @@ class NexthopObjectDeleted:
 class FpmSessionOpened:
     """A routing daemon connected and will now replay all its routes and next-hop objects.
 
-    Events that follow belong to this session until it closes or another opens. `namespace` is the
-    network namespace that the daemon runs in: each has its own.
+    The following events belong to this session until it closes or another opens. `namespace` is the
+    network namespace of the daemon; each has its own daemon.
     """
 
     peer: str
@@ -250,7 +248,7 @@ class FpmSessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class FpmSessionClosed:
-    """The routing daemon went away; its routes stay until a new session has replaced them."""
+    """The routing daemon disconnected; its routes stay until a new session has replaced them."""
 
     reason: str
     namespace: int = 0
@@ -258,8 +256,10 @@ class FpmSessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class StaleRoutesGone:
-    """The replay is over: these routes the current session has not named again, and the kernel does
-    not hold them either. Those of them that are still stale are no routes any more."""
+    """The replay is over; these routes are neither in it nor in the kernel.
+
+    Receivers delete those of them that are still stale.
+    """
 
     keys: tuple[RouteKey, ...]
 
@@ -269,12 +269,13 @@ class StaleRoutesGone:
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """A kernel interface is there. `up`: administratively (IFF_UP); `carrier`: IFF_LOWER_UP.
+    """A kernel interface is new or changed.
 
-    `macvlan_on` is the interface below, where this one is a macvlan device. `held_down`: a protocol
-    keeps it down (IFLA_PROTO_DOWN), as VRRP does while another router is master. `master` is the
-    interface that this one belongs to, a VRF device for example; `vrf_table` the routing table of
-    one that is itself a VRF device.
+    - `up`: administratively up (IFF_UP). `carrier`: IFF_LOWER_UP.
+    - `macvlan_on`: the lower interface, if this is a macvlan device.
+    - `held_down`: a protocol keeps it down (IFLA_PROTO_DOWN), as VRRP does on a backup router.
+    - `master`: the interface that this one belongs to, for example a VRF device.
+    - `vrf_table`: the routing table, if this is a VRF device.
     """
 
     ifindex: int
@@ -290,23 +291,26 @@ class LinkChanged:
 
     @property
     def works(self) -> bool:
-        """Whether packets go through it. A macvlan device gets its carrier back from the interface
-        below even while a protocol holds it down, so that the carrier alone does not tell."""
+        """Whether the interface carries packets.
+
+        The carrier alone is not enough: a macvlan device regains it from its lower interface even
+        while a protocol holds it down.
+        """
         return self.up and self.carrier and not self.held_down
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRemoved:
-    """A kernel interface is gone, its addresses and neighbours with it."""
+    """A kernel interface is gone, and so are its addresses and neighbours."""
 
     ifindex: int
 
 
 @dataclass(frozen=True, slots=True)
 class AddressAdded:
-    """An interface has an address (also sent again when it already had it).
+    """An interface has an address; may repeat for an address that it already had.
 
-    `ours`: this controller gave it, now or in an earlier life.
+    `ours`: this controller set the address, now or in an earlier run.
     """
 
     ifindex: int
@@ -323,7 +327,7 @@ class AddressRemoved:
 
 
 class NeighborState(IntEnum):
-    """The kernel's NUD_* states; NONE also stands for an entry that was removed."""
+    """The kernel's NUD_* states; NONE also means that the entry was removed."""
 
     NONE = 0x00
     INCOMPLETE = 0x01
@@ -338,9 +342,9 @@ class NeighborState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NeighborChanged:
-    """The kernel's neighbour entry changed. `mac` is None unless the state has a valid one.
+    """A neighbour entry of the kernel changed. `mac` is None unless the state has a valid one.
 
-    `foreign`: another program keeps the entry (NTF_EXT_LEARNED), or the kernel does by itself
+    `foreign`: another program maintains the entry (NTF_EXT_LEARNED), or the kernel itself does
     (NTF_EXT_MANAGED, NTF_EXT_VALIDATED).
     """
 
@@ -355,14 +359,16 @@ class NeighborChanged:
 
 
 class PuntedPacket(NamedTuple):
-    """A packet-in: the frame as the port received it (tag included), and what the pipeline knew.
+    """A packet-in: the frame as the port received it (tag included), and the pipeline's metadata.
 
-    The fields after `frame` stand in the order of P4Info's packet_in metadata. `reason`, `stage`,
-    `origin` and `verdict` are numbers of the pipeline's enums (`sluice.p4.schema` names them).
-    `drop_reason` is 0 but for a copy of a dropped packet (reason AUDIT). `verdict`, `sa_bundle` and
-    `rule` are the outbound list's, where it has spoken. `list_id` and
-    `generation` are of the list of the stage that punted, `inbound_*` of the inbound list that the
-    packet passed before. `bundle` is what the packet was decrypted by.
+    - The fields after `frame` have the order of P4Info's packet_in metadata.
+    - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
+      `sluice.p4.schema`).
+    - `drop_reason` is 0 except for a copy of a dropped packet (reason AUDIT).
+    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if there is one yet.
+    - `list_id` and `generation` belong to the list of the punting stage, `inbound_*` to the inbound
+      list that the packet passed before.
+    - `bundle` is the bundle that decrypted the packet.
     """
 
     frame: bytes

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of network namespaces, and interface indexes that are unique over all of them.
+"""Numbers network namespaces, and makes interface indexes unique across them.
 
-The kernel counts the interfaces of each network namespace from 1. The controller knows an interface
-by its index there plus `base` of its namespace. Namespace 0 is the one that the controller runs in;
-a VRF that has one of its own gives it the VRF's number.
+The kernel counts the interfaces of each network namespace from 1. The controller adds `base` of the
+namespace to the kernel's index. Namespace 0 is the controller's own; the namespace of a VRF has the
+VRF's number.
 
 Invariant: outside of `sources` every interface index is such a sum. Depends on model.
 """
@@ -25,12 +25,12 @@ HOME = 0
 """The namespace that the controller runs in."""
 _SHIFT = 24
 INDEX_LIMIT = 1 << _SHIFT
-"""Indexes in a namespace are below it; the kernel counts them up from 1."""
+"""Upper bound (exclusive) of the kernel's indexes in a namespace, which count up from 1."""
 LAST_NAMESPACE = (1 << 32 - _SHIFT) - 1
 
 
 def base(namespace: int) -> int:
-    """Returns what is added to the kernel's indexes of a namespace."""
+    """Returns the offset that is added to the kernel's indexes of a namespace."""
     return namespace << _SHIFT
 
 
@@ -45,7 +45,7 @@ def local(index: int) -> int:
 
 
 def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
-    """Returns an event of a namespace with indexes that are unique."""
+    """Returns an event of a namespace with its indexes made unique."""
     if namespace == HOME:
         return event
     step = base(namespace)
@@ -54,7 +54,7 @@ def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
             return replace(
                 event,
                 ifindex=ifindex + step,
-                # Both are in the same namespace: wire.rtnetlink gives no other.
+                # Both are in the same namespace: wire.rtnetlink drops references to others.
                 macvlan_on=None if below is None else below + step,
                 master=None if master is None else master + step,
             )

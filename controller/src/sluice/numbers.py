@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's numbers of the interfaces, the same over restarts: on disk, by name.
+"""Assigns the pipeline's numbers to interfaces, by name; a file keeps them over restarts.
 
-The configuration's order gives numbers to names that have none yet. A name that is taken out keeps
-its number as long as there are others, so a number means another interface as rarely as can be.
-Where it does, or where no file says what the numbers in the switch mean, it is `moved`: what the
-switch holds under it is closed first, and only then (`settled`) it means the new interface.
+New names get numbers in the order of the configuration. A removed name keeps its number while free
+ones are left, so a number is rarely reassigned. A number is `moved` if it is reassigned, or if no
+file tells the meaning of the numbers in the switch. For a moved number, the switch's entities are
+closed first; only then (`settled`) does it stand for the new interface.
 
-Engines' ports are numbered with them. One JSON file, replaced whole. Depends on config and durable.
+Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
+durable.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ VERSION = 1
 
 
 class NumbersError(Exception):
-    """The file cannot be read or written, or what it holds cannot be what was written."""
+    """The file cannot be read or written, or its content is damaged."""
 
 
 class InterfaceNumbers:
-    """The numbers of one router. Raises NumbersError."""
+    """Holds the numbers of one router. Raises NumbersError."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         self._numbers: dict[str, int] = {}
         self.moved: frozenset[int] = frozenset()
-        """Numbers whose entities in the switch may mean another interface."""
+        """Numbers whose entities in the switch may belong to another interface."""
 
     def give(self, config: Config) -> Config:
-        """The configuration with these numbers in it, on disk when this returns."""
+        """Returns the configuration with its numbers, which are then on disk."""
         names = [one.name for one in config.interfaces] + list(map(_name, config.policy.engines))
         known = self.path.exists()
         numbers, pending = self._load() if known else ({}, frozenset())
@@ -55,7 +56,7 @@ class InterfaceNumbers:
         return replace(config, interfaces=interfaces, policy=policy)
 
     def settled(self) -> None:
-        """The switch holds nothing any more that means another interface."""
+        """Clears `moved`: no entity in the switch belongs to another interface any more."""
         if self.moved:
             self.moved = frozenset()
             self._save()
@@ -86,7 +87,7 @@ class InterfaceNumbers:
 
 
 def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, int], frozenset[int]]:
-    """Numbers of these names and of those that were known; and those that changed their name."""
+    """Returns the numbers of new and known names, and the reassigned numbers."""
     numbers = dict(known)
     new = [name for name in names if name not in known]
     taken = set(known.values())
@@ -101,7 +102,7 @@ def _numbered(names: Iterable[str], known: dict[str, int]) -> tuple[dict[str, in
 
 
 def _name(engine: EngineConfig) -> str:
-    """What stands for an engine's port: no interface has a colon in its name."""
+    """Returns the name of an engine's port; no interface has a colon in its name."""
     return f"engine:{engine.id}"
 
 

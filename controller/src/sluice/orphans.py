@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities that the switch was found to hold and that nobody wants, so far.
+"""Orphans: entities found in the switch that are not desired, so far.
 
-Kept in blocks: a dictionary of a million keys would stop the loop each time that it grows. What is
-wanted by now is no orphan any more; it is dropped when its block is looked at. Depends on entities.
+Kept in blocks: a dictionary of a million keys would stall the event loop each time it grows. A key
+that has become desired is no orphan any more; it is dropped when its block is visited. Depends on
+entities.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Orphans:
         return self._size
 
     def add(self, keys: list[Key]) -> None:
-        """Adds a block; the list becomes this object's own."""
+        """Adds a block. Takes ownership of the list."""
         if keys:
             self._blocks.append(keys)
             self._size += len(keys)
 
     def take(self, count: int) -> list[Key]:
-        """Removes `count` keys, or all that there are, and returns them."""
+        """Removes and returns up to `count` keys."""
         taken: list[Key] = []
         while self._blocks and len(taken) < count:
             block = self._blocks[-1]
@@ -43,13 +44,13 @@ class Orphans:
         return taken
 
     def discard(self, key: Key) -> None:
-        """Removes a key, if it is there. Looks at all of them: for kinds of which there are few."""
+        """Removes a key, if present. A linear search, for kinds with few orphans."""
         for _ in self.sift(lambda other: other != key):
             pass
 
     def sift(self, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Removes the keys that do not stay, a block at each step. Others may be taken between two
-        steps."""
+        """Removes the keys for which `stays` is false, one block at each step. `take` may remove
+        further keys between two steps."""
         for _ in range(len(self._blocks)):
             if not self._blocks:
                 return

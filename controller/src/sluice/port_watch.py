@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches which ports the switch has, says which of the configuration's are missing, and notices a
-switch that does not answer.
+"""Polls the switch's ports, reports missing ports, and detects a switch that does not answer.
 
-P4Runtime does not tell of ports. sluice-switch does, at the same address; of another target nothing
-is known, and nothing is missing: it refuses the question, which is an answer, too. Depends on
-config and the session.
+P4Runtime has no messages about ports. sluice-switch reports its ports at the same address. Another
+target refuses the request, which counts as an answer: its ports are unknown, and none is reported
+missing. Depends on config and the session.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ log = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Seconds between two requests."""
 PATIENCE = 5.0
-"""Seconds without an answer after which the switch is said to hang."""
+"""Seconds without an answer after which the switch is reported as hanging."""
 
 
 class PortWatch:
-    """The switch's ports as they were last told. `on_changed` is called with every difference."""
+    """Holds the switch's last reported ports. Calls `on_changed` with the ports on every change."""
 
     def __init__(self, config: Config, on_changed: Callable[[SwitchPorts | None], None]) -> None:
         self._config = config
@@ -48,13 +47,13 @@ class PortWatch:
                 except P4RuntimeError:
                     if session.closed.done():
                         raise
-                    found = self.ports  # refused, this time: what was told last holds
+                    found = self.ports  # refused, this time: the last report stays valid
                 self._set_silent(False)
                 if found != self.ports:
                     self._changed(found)
                 await asyncio.sleep(INTERVAL)
         finally:
-            self._silence = ()  # the session has ended, which says more
+            self._silence = ()  # the end of the session is reported instead
 
     async def _ask(self, session: Session) -> SwitchPorts | None:
         question = asyncio.ensure_future(session.ports())
@@ -76,7 +75,7 @@ class PortWatch:
         _tell(before, self._silence)
 
     def state_of(self, port: int) -> str | None:
-        """ "up", "down" or "absent"; None if the switch does not tell."""
+        """Returns "up", "down" or "absent"; None if the switch does not report its ports."""
         if self.ports is None:
             return None
         link = self.ports.links.get(port)
@@ -89,7 +88,10 @@ class PortWatch:
         self._on_changed(found)
 
     def _find_missing(self) -> Iterator[str]:
-        """Returns the ports that the configuration names and the switch does not have."""
+        """Yields a sentence for each configured port that the switch lacks.
+
+        Also for another CPU port, and for the ports of engines that are down.
+        """
         if self.ports is None:
             return
         wanted = self._config.switch.cpu_port
@@ -125,7 +127,7 @@ class PortWatch:
 
 
 def _tell(before: Iterable[str], now: Iterable[str]) -> None:
-    """Logs what is wrong since now, and what no longer is."""
+    """Logs new problems, and problems that have ended."""
     for problem in now:
         if problem not in before:
             log.warning("%s", problem)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
-`PuntHandler.handle(packet, now)` decides and leaves its decisions in `Outcome`; it sends nothing.
-Every packet ends in exactly one of those ways or in a named counter. An error about a packet that
-this router itself sent is never sent anywhere (RFC 1812 4.3.2.7 would have it go to ourselves); but
-a packet of the host stack that is too big is told to that stack, by its own interface, so that its
-path MTU discovery works (RFC 1191, RFC 8201): no other router sees what protection adds. ESP that
-this router made is fragmented where it is too big, over IPv4 if it does not forbid that.
+`PuntHandler.handle(packet, now)` stores its decisions in `Outcome`; it sends nothing. Every packet
+ends in exactly one of these ways or in a named counter.
+
+- No ICMP error is sent about a packet of this router itself (RFC 1812 4.3.2.7 would send it to this
+  router). Exception: if a packet of the host stack is too big, the error goes to that stack, by the
+  packet's interface. The stack's path MTU discovery needs it (RFC 1191, RFC 8201), since no other
+  router sees the overhead of protection.
+- ESP of this router that is too big is fragmented, over IPv4 unless it has DF.
+
 Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p4.
 """
 
@@ -66,17 +69,17 @@ class PolicyDesk(Protocol):
     """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
 
     def asks(self, packet: PuntedPacket) -> bool:
-        """Whether a list is asked about the packet."""
+        """Returns whether the packet needs a verdict of a list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
         """Returns frames to re-inject and their metadata; none for a discarded or held packet."""
 
     def expire(self, now: float) -> None:
-        """Gives up the packets that have waited too long."""
+        """Drops the packets that were held too long."""
 
 
 class Outcome:
-    """Actions that follow from a slice of packets."""
+    """Collects the actions that follow from a slice of packets."""
 
     __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
 
@@ -88,10 +91,14 @@ class Outcome:
 
 
 class PuntHandler:
-    """Decides about punted packets. `when_ready(path, callback)` calls back once the switch can
-    forward to a neighbour that is known. `tunnels` are the bundles that packets may leave by.
-    `audit_drop` is told the reason, the packet and the time of drops for the audit log,
-    `delivering` the IP packets that the host gets."""
+    """Decides about punted packets.
+
+    - `when_ready(path)`: requests a call of `release` once the switch can forward to this known
+      neighbour.
+    - `tunnels`: the bundles that packets may leave by.
+    - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
+    - `delivering`: called with each IP packet for the host.
+    """
 
     def __init__(
         self,
@@ -144,7 +151,7 @@ class PuntHandler:
             self._ask_policy(packet, now, outcome)
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
-        """INBOUND_MISS, OUTBOUND_MISS, FRAGMENT, and EXTENSION_HEADERS too deep to be parsed."""
+        """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT; EXTENSION_HEADERS if too deep to parse."""
         if not self._first_packets.asks(packet):
             self.counters["dropped: asks no list"] += 1
             return
@@ -179,13 +186,13 @@ class PuntHandler:
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
-        # An error about what an SA carried quotes plaintext: it leaves by that SA's bundle or not
-        # at all (RFC 4301, section 6), which the pipeline sees to.
+        # An error about a decrypted packet quotes plaintext. It leaves by that SA's bundle or not
+        # at all (RFC 4301, section 6); the pipeline enforces this.
         metadata = self._packets.local_origin(0, packet.vrf, packet.bundle)
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """An address of the interface the packet came by, as traceroute expects, else any."""
+        """Returns an address of the ingress interface, as traceroute expects, else any address."""
         return self._fib.interfaces.answer_address(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
@@ -221,9 +228,10 @@ class PuntHandler:
     def _tell_host(
         self, packet: PuntedPacket, ip: bytes, mtu: int, now: float, outcome: Outcome
     ) -> None:
-        """The host stack sent this by an interface of its choice, and hears of the MTU there.
+        """Sends "too big" to the host stack, by the interface on which the stack sent the packet.
 
-        In the name of the packet's destination: a source of the host's own would be a martian.
+        The error's source is the packet's destination: the stack would drop its own address as a
+        martian source.
         """
         if ip[0] >> 4 == 4:
             source, destination = parse_ipv4(ip).source, parse_ipv4(ip).destination
@@ -253,7 +261,7 @@ class PuntHandler:
     # -- IPv4 options
 
     def _look_at_options(self, packet: PuntedPacket, outcome: Outcome) -> None:
-        """Options that the target's parser could not walk: all but source routes may pass."""
+        """Handles IPv4 options that the target could not parse; drops only source routes."""
         try:
             options = parse_ipv4(ip_payload(packet.frame)).options
             source_routed = has_source_route(options)
@@ -276,7 +284,7 @@ class PuntHandler:
         if not self._held.hold(path, packet, now):
             return
         if self._fib.neighbors.mac_of(path) is not None:
-            self._when_ready(path)  # resolved meanwhile; the switch knows, or will in a moment
+            self._when_ready(path)  # resolved meanwhile; the switch has it, or will soon
         elif first:
             outcome.resolve.append(path)
 
@@ -313,7 +321,7 @@ class PuntHandler:
             return
         if self._fib.neighbors.mac_of(path) is not None:
             if self._fib.nexthops.id_of(path) is None:
-                # Known, but nothing may lead there (off-link, or overridden by a longer prefix).
+                # Resolved, but no next hop may use it (off-link, or overridden by a longer prefix).
                 self.unreachable(self._held.fail(path), now, outcome)
             else:
                 self._when_ready(path)
@@ -321,7 +329,7 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: Outcome) -> None:
-        """Answers for the packets that waited too long for a neighbour; drops late fragments."""
+        """Answers for packets held too long for a neighbour; drops fragments held too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)

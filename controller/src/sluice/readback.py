@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what a switch holds, and closing what means something else by now.
+"""Reads the switch's entities, and closes those that no longer mean the same.
 
 Depends on entities, inventory, p4 and p4runtime.
 """
@@ -21,20 +21,20 @@ from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
 from sluice.state.takeover import Closing
 
 BATCH = 512
-"""Updates in one write, about 1.5 ms of encoding."""
+"""Updates in one write; their encoding takes about 1.5 ms."""
 SLICE = 2000
-"""Entities that are looked at before the loop is let go."""
+"""Entities that are processed between two yields to the event loop."""
 OK_STATUS = Status((0, ""))
 
 
 class Writer(Protocol):
-    """What is needed of a `Session`."""
+    """The part of `Session` that this module and the reconciler use."""
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
-        """Statuses by update, or [] when all were applied."""
+        """Sends a write; returns a status for each update, or [] if all were applied."""
 
     def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
-        """Entities in parts, as encoded ReadResponses."""
+        """Yields entities in parts, as encoded ReadResponses."""
 
 
 async def read(
@@ -44,8 +44,10 @@ async def read(
     installed: Inventory,
     progressed: Callable[[], None] = lambda: None,
 ) -> None:
-    """Puts what the switch holds of `requests` into `installed`; `progressed` is called whenever
-    there is more. Raises P4RuntimeError."""
+    """Reads the entities of `requests` into `installed`; calls `progressed` after each part.
+
+    Raises P4RuntimeError.
+    """
     async for part in session.read_parts(requests):
         try:
             for decoded in codec.read_part(part, installed.routes):
@@ -62,10 +64,10 @@ async def read(
 
 
 async def close(session: Writer, codec: Codec, closed: Closing, installed: Inventory) -> None:
-    """Before anything else is written, in this order, whatever refers to it.
+    """Retires and withdraws entities, even if others refer to them.
 
-    Each of these updates makes packets drop, so that no order of them lets one pass. Raises
-    P4RuntimeError, also where one is refused.
+    Order: before anything else is written. Each of these updates makes packets drop, so no order
+    among them lets a packet pass. Raises P4RuntimeError, also if an update is refused.
     """
     entries: list[tuple[Kind, Key, Value | None]] = [
         *((Kind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),

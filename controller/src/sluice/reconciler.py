@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes what the switch holds equal to what is desired, except flows, which `policy.flow_tables`
-writes. `policy.commit` resets counters, and the auditor deletes what no module knows.
+"""Reconciles the switch with the desired state: all entities except flows.
+
+`policy.flow_tables` writes flows, `policy.commit` resets counters, and the auditor deletes entities
+that no module knows.
 
 Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop, member, group,
-route, ...), waiting for the acknowledgement of one kind before the next begins, and then deletes in
-descending order. An entity whose references are not installed waits; an entity that is still
-referred to is not deleted; a change is a MODIFY. So the switch never holds a dangling reference,
-whatever fails.
-Links, addresses and neighbours concern smaller kinds than routes, and a long run of routes is
-interrupted for them after the batch at hand. An empty switch (`compare`) gets the routes that are
-`near` before an interface is let in, and the rest of the table after it: see `table_order`.
+route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes in
+descending order. An entity whose references are not installed waits. An entity that is still
+referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
+reference, whatever fails.
 
-Errors. Every refused update is kept under its name (`failures`), retried with growing delay, and
-gone once it succeeds. "Already exists" and "not found" mean that the switch differs from the
-inventory: the other operation corrects this at once.
+Links, addresses and neighbours concern smaller kinds than routes, so a long series of routes is
+interrupted for them after the current batch. An empty switch gets the `near` routes before an
+interface is opened, and the rest of the table afterwards: see `compare` and `table_order`.
 
-Start and reconnect. `read_back` learns what the switch holds, `withdraw` takes out what must not
-stand beside the new configuration, `compare` queues the difference. Correct entities are not
-touched. An entity that no source wants (an orphan) is deleted when its kind is released, which the
-controller does once the sources are complete. New entities of kinds that are held (`hold`) wait
-until `open`.
+Errors. Every refused update is recorded (`failures`), retried with growing delay, and forgotten
+once it succeeds. "Already exists" and "not found" mean that the switch differs from the inventory:
+the inventory is corrected, and the retry uses the other operation.
 
-Routes. Desired, installed and queued routes are in a native table (`sluice._native.RouteTable`),
-which also builds their writes; this module only tells it, once per target, whether the target may
-be referred to. Failed routes and routes that are `near` take the general path, which sees the same
-table as dictionaries.
+Start and reconnect. `read_back` reads the switch and closes the entities that must not coexist with
+the new configuration. `compare` queues the difference. Correct entities are not touched. An entity
+that no source wants (an orphan) is deleted when its kind is released; the controller releases a
+kind once its sources are complete. New entities of held kinds (`hold`) wait until `open`.
+
+Routes. A native table (`sluice._native.RouteTable`) holds the desired, installed and queued routes
+and builds their writes. This module only tells it, once per target, whether the target may be
+referred to. Failed routes and `near` routes take the general path, which accesses the same table as
+dictionaries.
 
 Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
 task (`run`) does all the writing.
@@ -74,15 +76,15 @@ from sluice.table_reading import TableReading
 from sluice.task_slices import all_done, drained, some_done
 
 WINDOW = 4
-"""Writes under way at a time."""
+"""Limit of writes in flight."""
 BATCHES_PER_TURN = 32
-"""Batches of routes before deletions get their turn."""
+"""Batches of a kind that are written before the next kind or deletions."""
 
 
 UNDER_ROUTES = frozenset(
     {Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE}
 )
-"""Kinds that routes refer to, and their own."""
+"""Kind.ROUTE, and the kinds that routes refer to."""
 
 
 async def _nothing() -> None:
@@ -100,11 +102,11 @@ class _Batch(NamedTuple):
 
 
 Queue = MutableMapping[Key, None]
-"""Keys that wait, the newest to be taken first: a dictionary, or the native table's."""
+"""Queued keys, newest first: a dictionary, or a view of the native table."""
 
 
 class Reconciler:
-    """Desired and installed entities, and the task between them. `routes` has those of routes."""
+    """Holds desired and installed entities, and writes the difference. `routes` has all routes."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class Reconciler:
         self.compared = False
         self._comparisons = 0
         self.reading: Inventory | None = None
-        """Entities read back so far; None when no read-back is under way."""
+        """Entities read back so far; None unless a read-back is under way."""
         self._upserts: dict[Kind, Queue] = {kind: {} for kind in Kind}
         self._deletes: dict[Kind, Queue] = {kind: {} for kind in Kind}
         self._upserts[Kind.ROUTE] = self._routes.upserts
@@ -134,12 +136,13 @@ class Reconciler:
         self._near: dict[Key, None] = {}
         self._table: TableReading | None = None
         self._unread = False
-        """Whether a large table is being read: nothing that routes refer to may go meanwhile."""
+        """Whether a large table is being read. Invariant: nothing that routes refer to is deleted
+        meanwhile."""
         self._comparing: Kind | None = None
         self._deferred: deque[Mapping[Key, Value | None] | RouteBlock] = deque()
-        """Changes of the kind that is being compared, which came meanwhile."""
+        """Changes of the kind in comparison that arrived during the comparison."""
         self._in_flight: set[Key] = set()
-        """Keys in flight, of all kinds but routes."""
+        """Keys in flight, of all kinds except routes."""
         self._postponed: dict[Key, None] = {}
         self._released: set[Kind] = set()
         self._held: frozenset[Kind] = frozenset()
@@ -148,12 +151,12 @@ class Reconciler:
         self.on_progress: Callable[[], None] = lambda: None
         self.near: Callable[[], Iterable[Key]] = tuple
         self.on_table_read: Callable[[], Awaitable[None]] = _nothing
-        """Is awaited when all routes of the switch are known, before they are compared."""
+        """Awaited after all routes are read from the switch, before they are compared."""
 
-    # -- what is wanted
+    # -- desired state
 
     def submit(self, changes: Changes) -> None:
-        """Desired entities have changed; of kinds that may be written at any time."""
+        """Changes desired entities, of kinds that may be written at any time."""
         for block in changes.blocks:
             self._take_in_or_defer(Kind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
@@ -187,18 +190,18 @@ class Reconciler:
                 upserts[key] = None
 
     def release(self, kinds: Iterable[Kind]) -> None:
-        """The sources have said all they know of these kinds: orphans are to go, now and later."""
+        """Deletes orphans of these kinds from now on, as the sources are complete."""
         self._released.update(kinds)
         self._work.set()
 
     @property
     def comparisons(self) -> int | None:
-        """How often what the switch holds was compared with what is desired; None while it is not
-        known."""
+        """Number of comparisons of the switch with the desired state; None unless compared in this
+        session."""
         return self._comparisons if self.compared else None
 
     def is_orphan(self, kind: Kind, key: Key) -> bool:
-        """Whether the switch holds an entity that nobody wants, and is to keep it for now."""
+        """Returns whether an entity is an orphan that stays for now."""
         if kind in self._released or key in self._deletes[kind]:
             return False
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
@@ -233,8 +236,7 @@ class Reconciler:
         self._work.set()
 
     def when_installed(self, kind: Kind, key: Key, callback: Callable[[], None]) -> None:
-        """Calls back once this entity, which is no route, is installed as desired; at once if it
-        is."""
+        """Calls back once an entity is installed as desired; at once if it is. Not for routes."""
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
             callback()
@@ -243,7 +245,7 @@ class Reconciler:
 
     @property
     def pending(self) -> int:
-        """Updates still to be made, not counting failures that wait for their next attempt."""
+        """Number of outstanding updates, without failures that wait for a retry."""
         return (
             sum(map(len, self._upserts.values()))
             + sum(map(len, self._deletes.values()))
@@ -256,26 +258,29 @@ class Reconciler:
 
     @property
     def orphans(self) -> int:
-        """Entities in the switch that nobody wants and that are not yet to go."""
+        """Number of orphans of kinds that are not released."""
         return sum(
             len(found) for kind, found in self._orphans.items() if kind not in self._released
         )
 
     @property
     def synced(self) -> bool:
-        """Whether the switch holds exactly what is desired (and orphans not yet released)."""
+        """Whether the switch equals the desired state, apart from orphans not yet released."""
         return self.compared and not self.pending and not self.failures
 
     @property
     def forwards(self) -> bool:
-        """Whether the switch holds what is desired, but for routes of a large table that is still
-        being read: by these it goes on forwarding as before."""
+        """Whether the switch forwards as desired.
+
+        True also while a large route table is being read: it forwards by its old routes meanwhile.
+        """
         return self.synced or (self._unread and self.pending == self._blocked and not self.failures)
 
-    # -- comparing with what the switch holds
+    # -- audits of the switch
 
     def is_under_way(self, kind: Kind, key: Key) -> bool:
-        """Whether an update of this entity is queued or sent, or is just being looked for."""
+        """Returns whether an update of an entity is queued or in flight, or its kind is in
+        comparison."""
         if kind is self._comparing:
             return True
         queued = key in self._upserts[kind] or key in self._deletes[kind]
@@ -299,7 +304,7 @@ class Reconciler:
     def found(self, kind: Kind, key: Key, value: Value | None) -> None:
         """Records that the switch holds `value` (None: nothing), and queues the correction.
 
-        Lists are put right by a commit, since new numbers have to be on disk first.
+        Committed kinds are corrected by a commit, since their new numbers must be on disk first.
         """
         if value is None:
             self.installed.remove(kind, [key])
@@ -328,8 +333,8 @@ class Reconciler:
     ) -> bool:
         """Reads the state of the switch, and closes the entities that `closing` names.
 
-        Routes are read last, so that closing does not wait for a full table. A large table is not
-        waited for at all (`table_reading`). Returns whether anything was closed. Raises
+        Routes are read last, so that closing does not wait for a full table. A large table is read
+        in the background (`table_reading`). Returns whether anything was closed. Raises
         P4RuntimeError.
         """
         self._routes.clear_in_flight()
@@ -348,9 +353,11 @@ class Reconciler:
         return bool(closed)
 
     async def compare(self) -> None:
-        """Queues the difference between what is desired and what was read back; of routes those
-        that are near, unless a large table is still being read. The others are compared by the
-        task, after what goes before them."""
+        """Queues the difference between the desired and the read-back state.
+
+        Of routes only those that are `near`, and none while a large table is still being read. The
+        task compares all routes later, after the kinds that precede them.
+        """
         self.compared = False
         for kind in Kind:
             self._upserts[kind].clear()
@@ -378,9 +385,9 @@ class Reconciler:
         self.on_progress()
 
     async def _compare(self, kind: Kind) -> None:
-        """Compares a kind in slices. Changes of its desired state wait for the end.
+        """Compares a kind in slices. Changes of its desired state wait until the end.
 
-        Changes queued before keep their place, ahead of the rest.
+        Keys queued before stay ahead of the others.
         """
         self._comparing = kind
         try:
@@ -388,7 +395,7 @@ class Reconciler:
             while self._take_in_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._take_in_all_deferred()  # the session has ended
+            self._take_in_all_deferred()  # some are left if the session has ended
 
     def _take_in_all_deferred(self) -> None:
         while self._take_in_deferred():
@@ -396,7 +403,10 @@ class Reconciler:
         self._comparing = None
 
     def _take_in_deferred(self) -> bool:
-        """Some of the changes that waited, more than come in a turn; whether there are more."""
+        """Applies some deferred changes, more than can arrive in a turn.
+
+        Returns whether more are left.
+        """
         taken = 0
         while self._deferred and taken < SLICE and self._comparing is not None:
             entries = self._deferred.popleft()
@@ -431,7 +441,7 @@ class Reconciler:
             await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
-        """These entities of committed kinds were found installed and are wanted as they are."""
+        """Adopts installed entities of committed kinds as desired."""
         for kind, key, value in entries:
             self.desired[kind][key] = value
             self._orphans[kind].discard(key)
@@ -439,11 +449,11 @@ class Reconciler:
     async def commit(
         self, session: Writer, kind_entries: Iterable[tuple[Kind, Key, Value]], *, atomic: bool
     ) -> None:
-        """Writes these entities of committed kinds at once, whatever else is queued.
+        """Writes entities of committed kinds at once, ahead of everything queued.
 
-        They are desired as soon as they are acknowledged. Raises P4RuntimeError when the switch
-        refused one, or when the session ended: which of them it holds is then known only after the
-        next read-back. With `atomic` the switch takes all of them or none, between two packets.
+        They become desired when they are acknowledged. With `atomic` the switch applies all or
+        none, between two packets. Raises P4RuntimeError if the switch refuses one, or if the
+        session ends; only a read-back then tells which of them the switch holds.
         """
         entries = list(kind_entries)
         updates = []
@@ -465,8 +475,11 @@ class Reconciler:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
     async def _take_orphans(self, kind: Kind) -> None:
-        """As many as one turn of deletions writes: a million in one go would stop the loop. Nothing
-        may come of them, so that no write gives the loop its turn."""
+        """Queues orphans for deletion, as many as one turn of deletions writes.
+
+        More (a million) would block the event loop. Yields after each slice, since possibly no
+        write follows that would yield.
+        """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:
             taken = orphans.take(min(room, SLICE))
@@ -505,15 +518,17 @@ class Reconciler:
 
     @property
     def _table_waits(self) -> bool:
-        """Whether routes were read and are to be compared. Raises P4RuntimeError if they could not
-        be read."""
+        """Whether routes are read but not yet compared. Raises P4RuntimeError if reading failed."""
         return not self.compared and (self._table is None or self._table.complete())
 
     @property
     def _blocked(self) -> int:
-        """How many updates no cycle would try: of routes and what they refer to, while they are
-        being read; and routes, while no next hop can be installed because all interfaces are held.
-        A full table would be looked at and put aside in vain."""
+        """Number of queued updates that no cycle tries.
+
+        - While a large table is being read: routes, and deletions of entities that they refer to.
+        - While all interfaces are held, so that no next hop can be installed: routes. Otherwise a
+          full table would be examined and postponed in vain.
+        """
         if self._unread:
             return (
                 sum(map(len, self._deferred))
@@ -533,7 +548,7 @@ class Reconciler:
             if kind is Kind.ROUTE and (self._unread or self._blocked):
                 continue
             if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
-                return  # something of a smaller kind has come: it goes first
+                return  # an update of a smaller kind has arrived, and goes first
         for kind in reversed(Kind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
@@ -543,7 +558,10 @@ class Reconciler:
     async def _write_all(
         self, session: Writer, kind: Kind, operation: Operation, queue: Queue
     ) -> bool:
-        """Writes all of a kind's queue; False when it stopped for something more urgent."""
+        """Writes a kind's queue, at most `BATCHES_PER_TURN` batches.
+
+        Returns False if it stopped for a more urgent kind.
+        """
         deleting = operation is Operation.DELETE
         if not queue:
             return True
@@ -575,7 +593,7 @@ class Reconciler:
     def _send_next(
         self, session: Writer, kind: Kind, queue: Queue, deleting: bool
     ) -> asyncio.Task[None] | None:
-        """Begins to write the next batch, if there is something to write in it."""
+        """Starts to write the next batch, unless it is empty."""
         if kind is Kind.ROUTE and queue is not self._near and self._may_write_many():
             routes = self._next_routes(deleting)
             return asyncio.create_task(self._send_routes(session, routes)) if routes else None
@@ -586,7 +604,7 @@ class Reconciler:
         return asyncio.create_task(self._send(session, batch))
 
     def _may_write_many(self) -> bool:
-        """Whether no route has to be looked at on its own."""
+        """Returns whether routes can be written in native batches: none is held or has failed."""
         return Kind.ROUTE not in self._held and not self.failures.of_kind(Kind.ROUTE)
 
     def _next_routes(self, deleting: bool) -> RouteBatch:
@@ -610,10 +628,10 @@ class Reconciler:
         desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
-        missing: dict[Value, str] = {}  # routes: the same few targets again and again
+        missing: dict[Value, str] = {}  # caches the result per target: routes share few targets
         update = self._codec.update
         while queue and len(batch.updates) < BATCH:
-            key, _ = queue.popitem()  # the newest: a dict gives the oldest only in linear time
+            key, _ = queue.popitem()  # newest first: removing the oldest takes linear time
             value = desired.get(key)
             present = held.get(key)
             if self._is_in_flight(kind, key):
@@ -666,9 +684,9 @@ class Reconciler:
         return batch
 
     def _keep_for_now(self, kind: Kind, key: int) -> None:
-        """Something still refers to what is to be deleted."""
+        """Defers the deletion of an entity that is still referred to."""
         if any(map(self._has_work, (user for user in Kind if user > kind))):
-            self._postponed[key] = None  # its users have not all had their turn
+            self._postponed[key] = None  # updates of its users are still queued
         else:
             users = self.installed.uses((kind, key))
             self.failures.record(
@@ -679,7 +697,7 @@ class Reconciler:
         leaving = kind in self._released and self._orphans[kind]
         return bool(self._upserts[kind] or self._deletes[kind] or leaving)
 
-    # -- answers
+    # -- replies of the switch
 
     async def _send(self, session: Writer, batch: _Batch) -> None:
         self.counters["writes"] += 1
@@ -725,7 +743,7 @@ class Reconciler:
         deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
-            # A route has no number that could be used again.
+            # A route has no number that could be reused.
             if kind is not Kind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)
@@ -735,7 +753,7 @@ class Reconciler:
         self.on_progress()
 
     def _sort_out(self, batch: _Batch, statuses: list[Status]) -> _Batch:
-        """Deals with the refused updates of a batch; returns the batch of the others."""
+        """Records the refused updates of a batch; returns a batch of the applied ones."""
         done = _Batch(batch.kind, [], [], [])
         for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):
             key = entry[0]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the switch which way a packet of one flow would take: by which route, group and next hop.
+"""Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
-The switch rehearses the packet: its own program runs on its own tables, so that the member of a
-group is the one that it would choose; nothing is sent, and nothing is counted. The packet is one
-that this router made and leaves to routing: neither admission nor inbound policy meet it, and
-routing is the same for all. Only sluice-switch can do this. Depends on model, policy_model, p4,
-p4runtime and wire.
+The switch runs its own program on its own tables, so it selects the same group member as for a real
+packet. It sends and counts nothing. The packet is one of this router's own that leaves routing to
+the pipeline, so neither admission nor inbound policy applies. Routing is the same for all packets.
+Only sluice-switch can do this. Depends on model, policy.model, p4, p4runtime and wire.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from sluice.wire.packet import (
 TTL = 64
 ECHO_REQUEST = {ICMP: 8, ICMPV6: 128}
 TCP_HEADER, PORT_HEADER = 20, 8
-"""Bytes; PORT_HEADER: of a header that begins with ports, which is enough of it."""
+"""Bytes. PORT_HEADER: enough of a header that begins with ports."""
 
 
 class FlowError(ValueError):
-    """There is no such flow."""
+    """The fields of a flow are invalid."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The fields by which a switch tells flows apart. Raises FlowError."""
+    """The fields that identify a flow in the switch. Raises FlowError."""
 
     source: Address
     destination: Address
     protocol: int
     ports: tuple[int, int] | None = None
-    """Of source and destination, where the protocol has ports; else None."""
+    """Source and destination port if the protocol has ports, else None."""
     flow_label: int = 0
-    """Of IPv6."""
+    """IPv6 flow label."""
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.destination):
@@ -72,7 +71,7 @@ class Flow:
 
 
 class Way(NamedTuple):
-    """The way of a packet through the switch. None: the packet did not come so far."""
+    """The path of a packet through the switch. None: the packet did not get that far."""
 
     matched: bool
     """Whether a route matched."""
@@ -123,8 +122,10 @@ def _payload(flow: Flow) -> bytes:
 async def way_of(
     session: Session, packets: PacketSchema, cpu_port: int, vrf: int, flow: Flow
 ) -> Way | None:
-    """Returns the way of a packet of `flow` in a VRF (its number), None if the switch is of a kind
-    that does not tell. Raises P4RuntimeError."""
+    """Returns the path of a packet of `flow` in a VRF (its number).
+
+    None if the target does not support dry runs. Raises P4RuntimeError.
+    """
     metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
     packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))
     steps = await session.rehearse(cpu_port, packet)
@@ -132,7 +133,7 @@ async def way_of(
 
 
 def way_in(steps: list[Step]) -> Way:
-    """Reads the way from the steps that the switch tells."""
+    """Extracts the path from the steps that the switch reports."""
     matched, group, nexthop = False, None, None
     for step in steps:
         if step.kind != "table":

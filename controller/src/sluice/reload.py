@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a new configuration changes, and how that comes into force while the controller runs.
+"""Compares configurations for a reload, and classifies how each change comes into force.
 
-Each key has one of three ways:
+Each key is of one of three classes:
 
-- it is fixed: what names the process, its files, its switch, or what only a start has the
-  privileges to make (VRFs). A configuration that changes one is refused whole;
-- it is a setting: a number that is used from the next packet on, or an SA, which comes and goes by
-  itself;
-- all else takes the walk of a restart inside the process: closed, changed, opened.
+- fixed: keys that identify the process, its files or its switch, or need the privileges of a start
+  (VRFs). A configuration that changes one is refused as a whole;
+- a setting: a number that is used from the next packet on, or an SA, which is added or removed
+  independently;
+- all others take the steps of a restart inside the process: close, change, open.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -35,14 +35,14 @@ FIXED = ("router", "state_dir", "api", "metrics", "switch", "vrfs")
 NOT_FIXED = ("switch.tls", "switch.cpu_port")
 SETTINGS = ("limits", "punt_rates", "audit.rate", "security_associations")
 FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
-"""Keys that are not called as in the file."""
+"""Names in the file of fields that are called otherwise in `Config`."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
 SECTIONS = (
     *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, Limits, PuntRate, SwitchConfig),
     *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
 )
 LISTED = (*SECTIONS, SecurityAssociation)
-"""What lists of named items are of; an SA's own keys are not told apart."""
+"""Types of items in lists of named items. Keys within an SA are not distinguished."""
 
 
 class Differences(NamedTuple):
@@ -54,22 +54,22 @@ class Differences(NamedTuple):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All keys that differ, those first that change most."""
+        """All keys that differ, the most disruptive first."""
         return self.walked + self.settings + self.fixed
 
 
 @dataclass
 class ReloadReport:
-    """How the last reload went."""
+    """Result of the last reload."""
 
     succeeded_at: float
-    """When the configuration that is in force was read, in seconds since the epoch."""
+    """Time when the configuration in force was read, in seconds since the epoch."""
     refused: str | None = None
-    """Why the last reload was refused; None where none was since."""
+    """Why the last reload was refused; None if it succeeded or there was none."""
 
 
 def differences(old: Config, new: Config) -> Differences:
-    """Compares two configurations as they were read, with no VRF's isolation decided."""
+    """Compares two configurations as read, before the isolation of VRFs is decided."""
     keys = tuple(dict.fromkeys(_of_config(old, new)))
     fixed = tuple(key for key in keys if _is_fixed(key))
     settings = tuple(key for key in keys if key not in fixed and _is_setting(key))
@@ -78,7 +78,7 @@ def differences(old: Config, new: Config) -> Differences:
 
 
 def decided_like(new: Config, running: Config) -> Config:
-    """Returns `new` with the isolation of each VRF that the running configuration has."""
+    """Returns `new` with each VRF's isolation taken from the running configuration."""
     known = {vrf.name: vrf for vrf in running.vrfs}
 
     def decided(vrf: VrfConfig) -> VrfConfig:
@@ -98,7 +98,7 @@ def _is_fixed(key: str) -> bool:
 
 
 def _is_setting(key: str) -> bool:
-    # The rules of an SPD change by a commit and by nothing else: what the file says is compared.
+    # A reload only notes the rules of SPD files for comparison: rules in force change by commits.
     return _is_under(key, SETTINGS) or (
         key.startswith("spds.") and key.endswith((".file", ".rules"))
     )
@@ -121,7 +121,7 @@ def _of_config(old: Config, new: Config) -> Iterator[str]:
 
 
 def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
-    """Names what differs, as deep as it can be named."""
+    """Yields the keys that differ, as specific as possible."""
     if before == after:
         return
     if type(before) is type(after) and _has_keys(before):
@@ -141,12 +141,12 @@ def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _has_keys(value: Any) -> bool:
-    """Whether a value is a section of the file, and not a scalar of several parts."""
+    """Returns whether a value is a section of the file, not a scalar of several parts."""
     return isinstance(value, SECTIONS)
 
 
 def _vrf_by_name(before: Any, after: Any) -> tuple[Any, Any]:
-    """An interface's `vrf` is a name in the file."""
+    """Replaces VRFs by their names, since an interface's `vrf` is a name in the file."""
     if isinstance(before, VrfConfig) and isinstance(after, VrfConfig):
         return before.name, after.name
     return before, after

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbour resolution: decides which neighbours the kernel shall resolve, and when.
+"""Neighbour resolution: decides which neighbours the kernel resolves, and when.
 
-Routes and packets want neighbours; `state.keeper` says when each is due; the kernel's answer comes
-as a NeighborChanged. A request waits until the kernel's neighbour table was read for the first
-time, so that known neighbours are not requested, and until the neighbour's interface is known.
-Depends on state, held and the kernel's input.
+Routes and packets need neighbours, `state.keeper` schedules the requests, and the kernel answers by
+a NeighborChanged. A request waits until the kernel's neighbour table was read for the first time,
+so that known neighbours are not requested, and until the neighbour's interface is known. Depends on
+state, held and the kernel's input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluice.state.nexthops import Path
 
 
 class Resolution:
-    """Asks the kernel for neighbours. `counters` are the controller's."""
+    """Requests neighbours from the kernel. `counters` are the controller's."""
 
     def __init__(
         self, fib: Fib, held: HeldPackets, kernel: KernelInput, counters: Counter[str]
@@ -36,31 +36,31 @@ class Resolution:
 
     @property
     def next_due(self) -> float | None:
-        """When `ask_due` has something to do next."""
+        """Time of the next request by `ask_due`; None if there is none."""
         return self._keeper.next_due
 
     @property
     def waiting(self) -> int:
-        """How many questions cannot be put yet."""
+        """Number of requests that cannot be made yet."""
         return len(self._waiting)
 
     def want(self, path: Path, now: float) -> None:
-        """A route wants a neighbour that is not known: it is due now."""
+        """Schedules an unresolved neighbour of a route for a request now."""
         self._keeper.ask(path, now)
 
     def changed(self, path: Path, event: NeighborChanged, now: float) -> None:
-        """Takes notice of what the kernel says, after the Fib has."""
+        """Handles a notification of the kernel, after the Fib has applied it."""
         in_use = self._fib.nexthops.id_of(path) is not None
         self._keeper.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
-        """Packets have waited for these in vain: asked again later, as after a failure."""
+        """Handles neighbours whose packets expired: retries later, as after a failure."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
             self._keeper.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
-        """Asks for the neighbours whose time has come, unless nobody wants them any more."""
+        """Requests the neighbours that are due; forgets those that are no longer needed."""
         due = self._keeper.due(now)
         for path in due:
             if not self._is_wanted(path):
@@ -75,7 +75,7 @@ class Resolution:
         )
 
     def ask(self, paths: Iterable[Path] = ()) -> None:
-        """Asks for these neighbours, and for those that waited for this moment."""
+        """Requests these neighbours, and those whose requests had to wait."""
         self._waiting.update(dict.fromkeys(paths))
         self._table_read = self._table_read or self._kernel.synced
         if not self._table_read or not self._waiting:
@@ -91,7 +91,7 @@ class Resolution:
     def _ask(self, ifindex: int, address: bytes) -> None:
         try:
             self._kernel.use_neighbor(ifindex, address)
-        except OSError as error:  # short of buffers, no route: the keeper asks again
+        except OSError as error:  # out of buffers, no route: the keeper retries
             self._counters[f"neighbours not asked for: {error.strerror}"] += 1
         else:
             self._counters["neighbours asked for"] += 1

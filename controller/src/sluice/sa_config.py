@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section `security_associations`, of the configuration and of files for `sluice sa add`.
+"""Reads `security_associations`, in the configuration and in files for `sluice sa add`.
 
     security_associations:
       - name: to-branch
@@ -12,9 +12,9 @@
         remote: 10.0.20.1
         hard: {seconds: 28800}
 
-Keys stand in files of their own, relative to the directory of the file that names them; they are
-read here for their fingerprint, and again when an engine is told. Depends on sa_keys, sa_model and
-yamlreader.
+Keys are in files of their own, relative to the directory of the file that names them. They are read
+here for their fingerprint, and again when an SA is given to an engine. Depends on sa_keys, sa_model
+and yamlreader.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ IPV4_OCTETS = 4
 
 @scalars.takes("address")
 def unicast(value: object) -> Address:
-    """An address that a router sends from."""
+    """Converts a unicast address, usable as a source address of a router."""
     address = parse_address(scalars.text(value))
     first = address[0]
     if not any(address) or first == 127 or first >= (224 if len(address) == 4 else 255):
@@ -77,7 +77,7 @@ def unicast(value: object) -> Address:
 
 
 def _member(kind: type[E]) -> scalars.Scalar[E]:
-    """Converts to a value of an enumeration."""
+    """Returns a converter to a member of an enumeration."""
     choose = scalars.one_of([one.value for one in kind])
     return scalars.Scalar(lambda value: kind(choose(value)), choose.values)
 
@@ -89,7 +89,7 @@ _COUNT = scalars.integer(1, LARGEST)
 
 
 class LifetimeKeys(Section, title="security_associations.soft"):
-    """Limits of an SA."""
+    """Lifetime limits of an SA."""
 
     bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
     packets = optional(_COUNT, "Packets that it protects.", "no limit")
@@ -97,7 +97,7 @@ class LifetimeKeys(Section, title="security_associations.soft"):
 
 
 class EncapsulationKeys(Section, title="security_associations.encapsulation"):
-    """UDP ports of ESP in UDP (RFC 3948); one of them is 4500."""
+    """UDP ports of ESP in UDP (RFC 3948); at least one must be 4500."""
 
     local_port = defaulted(_PORT, NAT_TRAVERSAL, "This router's.")
     remote_port = defaulted(_PORT, NAT_TRAVERSAL, "The peer's.")
@@ -172,7 +172,7 @@ class SaKeys(Section, title="security_associations"):
 
 
 class SaFileKeys(Section, title="a file for `sluice sa add`"):
-    """A file with SAs."""
+    """A file of SAs."""
 
     security_associations = sections_of(SaKeys, "The SAs")
 
@@ -186,7 +186,7 @@ INBOUND_KEYS = (SaKeys.replay_window, SaKeys.encapsulated)
 
 
 class BundleOfSas(NamedTuple):
-    """Properties of a bundle that its SAs need: the pipeline's numbers, and its engines."""
+    """Properties of a bundle that its SAs need: the pipeline's numbers and its engines."""
 
     id: int
     vrf: int
@@ -194,7 +194,10 @@ class BundleOfSas(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Values unique to one SA, with its name: names, inbound SPIs by VRF, and keys."""
+    """Values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
+
+    Maps SPIs and keys (fingerprints) to the name of their SA.
+    """
 
     names: set[str]
     spis: dict[tuple[int, int], str]
@@ -212,7 +215,7 @@ class Taken(NamedTuple):
         return taken
 
     def holders(self, sa: SecurityAssociation) -> set[str]:
-        """The names of those that have the key or the inbound SPI of an SA."""
+        """Returns the names of the SAs that have the key or the inbound SPI of `sa`."""
         settings = sa.settings
         found = {self.keys.get(settings.fingerprint)}
         if not sa.is_outbound:
@@ -227,7 +230,7 @@ def read_associations(
     taken: Taken,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """The SAs of a list; `bundles` are those that SAs may name."""
+    """Reads a list of SAs; `bundles` are those that SAs may name."""
     found = []
     for value in values:
         section = value.mapping()
@@ -245,7 +248,7 @@ def parse_associations(
     bundles: Names[str, BundleOfSas],
     taken: Taken,
 ) -> tuple[SecurityAssociation, ...]:
-    """The SAs in the text of a file called `name`. Raises ConfigError naming every problem."""
+    """Reads SAs from the text of a file called `name`. Raises ConfigError with every problem."""
     reader = Reader(text, name)
     root = reader.root()
     values = root.sequence(SaFileKeys.security_associations)
@@ -258,7 +261,7 @@ def parse_associations(
 
 
 def _is_alone(sa: SecurityAssociation, value: Value, taken: Taken) -> bool:
-    """Whether nothing of an SA is another one's; notes what it takes."""
+    """Returns whether an SA's name, inbound SPI and key are unused, and adds them to `taken`."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
         value.problem(f"there is an SA {sa.name!r} already; give each its own name")
@@ -329,7 +332,7 @@ def _read(
 def _read_keys(
     section: Mapping, directory: Path, algorithm: Algorithm
 ) -> tuple[KeyFiles, str] | None:
-    """The key files and their fingerprint."""
+    """Reads the key files; returns them and their fingerprint."""
     paths: list[Path | None] = []
     for key, size in zip(KEY_FILES, (algorithm.key, algorithm.integrity_key), strict=True):
         path = None
@@ -424,7 +427,7 @@ def _read_inbound(section: Mapping, *, esn: bool) -> dict[str, Any]:
 
 
 def to_document(sa: SecurityAssociation, bundle: str) -> dict[str, Any]:
-    """An SA as the section has it; its keys by the names of their files alone."""
+    """Converts an SA into the form of the section, with its key files' names but no keys."""
     settings = sa.settings
     found: dict[str, Any] = {
         "name": sa.name,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in files: hexadecimal digits, which only their owner may read.
+"""Reads keys from files of hexadecimal digits, which only their owner may access.
 
-Buffers that held digits are overwritten once they are not needed. No error shows what a file holds.
-Depends on sa_model.
+Buffers of digits are overwritten when they are no longer needed. No error text contains content of
+a file. Depends on sa_model.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from sluice.sa_model import Algorithm, KeyMaterial, KeyUnavailableError
 
 LONGEST = 512
-"""Bytes of a file with a key, white space included."""
+"""Size limit of a key file in bytes (exclusive), including white space."""
 DIGITS = frozenset(b"0123456789abcdefABCDEF")
 WHITE_SPACE = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """The files with an SA's keys, None where its algorithm has no such key."""
+    """The files with an SA's keys; None if its algorithm has no such key."""
 
     algorithm: Algorithm
     key: Path | None
@@ -72,7 +72,7 @@ def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key")
 
 
 def _private_text(path: Path) -> bytearray:
-    """Returns what is in a file that nobody but its owner may read or write."""
+    """Returns the content of a file that only its owner may read or write."""
     try:
         # A FIFO would block.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -109,7 +109,7 @@ def _check_private(path: Path, found: os.stat_result) -> None:
 
 
 def _digits(text: bytearray) -> bytearray | None:
-    """Returns the digits, without white space and "0x" around them; None where others are."""
+    """Returns the digits without surrounding white space and "0x"; None for other characters."""
     first, end = 0, len(text)
     while first < end and text[first] in WHITE_SPACE:
         first += 1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores SAs that commands added or rekeyed on disk, so that a restart resumes with them.
 
-One JSON file, replaced whole. It names the files that keys are in and never holds one. A rekeyed SA
-of the configuration is kept with what the configuration said then: once that says something else,
-it counts. Depends on durable and sa_config.
+The store is one JSON file, replaced as a whole. It holds the names of key files, never keys. A
+rekeyed SA of the configuration is stored together with its configuration at that time. If the
+configuration of the SA has changed since, the configuration wins. Depends on durable and sa_config.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sluice.yamlreader import ConfigError
 FILE_NAME = "security-associations.json"
 VERSION = 1
 HERE = Path("/")
-"""What the names of key files are relative to: they are written whole."""
+"""Base directory of the names of key files, which are absolute."""
 
 
 class StoredSa(NamedTuple):
-    """An SA that is not, or not just, the configuration's.
+    """An SA that a command added or rekeyed.
 
-    `instead_of` is what the configuration said of the SA that was rekeyed; None: a command's.
+    `instead_of` is the configuration of a rekeyed SA at that time; None: a command added the SA.
     """
 
     sa: SecurityAssociation
@@ -37,7 +37,7 @@ class StoredSa(NamedTuple):
 
 
 class SaStore:
-    """The file in a state directory; `bundles` are those of the configuration."""
+    """Reads and writes the file in a state directory; `bundles` are the configuration's."""
 
     def __init__(self, directory: Path, bundles: Mapping[str, BundleOfSas]) -> None:
         self.path = directory / FILE_NAME
@@ -45,8 +45,10 @@ class SaStore:
         self._names = {bundle.id: name for name, bundle in bundles.items()}
 
     def load(self, told: Callable[[str], None]) -> list[StoredSa]:
-        """The SAs that were saved last, but for those that cannot be any more: `told` hears which,
-        and why. Raises SaStoreError."""
+        """Returns the last saved SAs, without those that are no longer valid.
+
+        Calls `told` with the name and reason of each of the latter. Raises SaStoreError.
+        """
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:

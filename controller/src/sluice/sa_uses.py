@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records on disk which engine got which key, before the switch sends a packet by it.
+"""Records on disk which engine got which key, before the switch uses the SA.
 
-A key that has encrypted on one engine must not on another, which would count from 1 again: the same
-nonces. So the record outlives the controller. It also says which SAs have expired, since an engine
-that is restarted would begin their lifetimes anew. Keys stand as fingerprints.
+Invariant: a key that has encrypted on one engine is never used on another. That engine would count
+from 1 again and repeat nonces. So the record outlives the controller. It also holds which SAs have
+expired, since a restarted engine would begin their lifetimes anew. It stores fingerprints of keys.
 
-A file of JSON lines that only grows; a start writes it anew with a line for each key. Half a line
-at its end was being written when the machine stopped, and nothing followed from it. Any other
-damage ends the start. Depends on durable and the state's SA table.
+The file has JSON lines and is append-only; a start rewrites it with a line for each key. A partial
+last line is ignored: the machine stopped while writing it, so the key was not yet used. Any other
+damage fails the start. Depends on durable and state.sa_table.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LAST_NUMBER = 0xFFFFFFFF
 
 
 class SaStoreError(Exception):
-    """A file about SAs cannot be written, or what it holds cannot be what was written."""
+    """A file about SAs cannot be read or written, or its content is damaged."""
 
 
 class SaUses:
-    """The record. `uses` is by fingerprint; `next_number` is an outbound SA's next number."""
+    """The record. `uses` is keyed by fingerprint; `next_number` is for the next outbound SA."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
@@ -40,7 +40,7 @@ class SaUses:
         self._file: int | None = None
 
     def open(self) -> None:
-        """Reads the file, or begins one. Raises SaStoreError."""
+        """Reads the file, or creates it. Raises SaStoreError."""
         try:
             text = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
@@ -63,7 +63,7 @@ class SaUses:
             self._file = None
 
     def give(self, engine: int, keys: Iterable[tuple[str, int]], now: float) -> None:
-        """Notes that an engine has keys (fingerprint, the SA's number); on disk on return.
+        """Records that an engine has keys (fingerprint, the SA's number); on disk on return.
 
         `now` is in seconds of the wall clock. Raises SaStoreError.
         """
@@ -72,14 +72,17 @@ class SaUses:
         )
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Notes that SAs have ended, on disk, too, if it can be written. Raises SaStoreError."""
+        """Records that SAs have expired: in memory always, and on disk unless it raises.
+
+        Raises SaStoreError.
+        """
         entries = [{"key": key, "expired": True} for key in keys]
         for entry in entries:
             self._take(entry)
         self._append(entries)
 
     def number(self) -> int:
-        """Returns a number that no outbound SA has had."""
+        """Returns a number that no outbound SA has had. Raises SaStoreError if there is none."""
         found = self.next_number
         if found > LAST_NUMBER:
             raise SaStoreError(f"{self.path}: all numbers of outbound SAs have been used")
@@ -143,7 +146,7 @@ class SaUses:
 
 
 def _write(file: int, text: bytes) -> None:
-    """Appends, to the disk itself. Raises OSError."""
+    """Appends text and syncs it to disk. Raises OSError."""
     if os.write(file, text) != len(text):
         raise OSError(ENOSPC, os.strerror(ENOSPC))
     os.fsync(file)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scalars of a YAML document: each converts to a value, or raises ValueError.
+"""Converters for scalars of a YAML document: each returns a value or raises ValueError.
 
-The error says what is wrong with the value; `yamlreader` adds where it stands. Each also says which
-values it takes, in the words of the configuration reference (Markdown).
+The error describes the problem; `yamlreader` adds the position. Each converter also describes the
+values that it accepts, for the configuration reference (Markdown).
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAXIMUM_SOCKET_PATH = 107
-"""Bytes that fit into sun_path, unix(7)."""
+"""Longest path in sun_path in bytes, unix(7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Generic[T]):
-    """A converter and the values that it takes, such as `1 to 255`."""
+    """A converter, and a description of the values that it accepts, such as `1 to 255`."""
 
     convert: Callable[[object], T]
     values: str
 
     def __call__(self, value: object) -> T:
-        """The value converted. Raises ValueError."""
+        """Converts a value. Raises ValueError."""
         return self.convert(value)
 
 
 def takes(values: str) -> Callable[[Callable[[object], T]], Scalar[T]]:
-    """Makes a Scalar of the converter below it."""
+    """Decorates a converter as a Scalar that accepts `values`."""
     return lambda convert: Scalar(convert, values)
 
 
 def integer(low: int, high: int, unit: str = "") -> Scalar[int]:
-    """A whole number from `low` to `high`, of `unit` (`bytes`, `packets a second`)."""
+    """Returns a Scalar for integers from `low` to `high`, in `unit` (such as `bytes`)."""
 
     def convert(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -49,7 +49,7 @@ def integer(low: int, high: int, unit: str = "") -> Scalar[int]:
 
 
 def number(low: float, high: float, unit: str = "") -> Scalar[float]:
-    """A number from `low` to `high`, of `unit`."""
+    """Returns a Scalar for numbers from `low` to `high`, in `unit`."""
 
     def convert(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -67,7 +67,7 @@ def _range(low: float, high: float, unit: str) -> str:
 
 
 def readable(value: float) -> str:
-    """A number for people: thousands from 10,000 on, powers of two that nobody knows by heart."""
+    """Formats a number: with thousands separators from 10,000 on, or as 2^32-1 or 2^64-1."""
     if isinstance(value, int) and value > 2**31 and value.bit_length() % 32 == 0:
         return f"2^{value.bit_length()}-1"
     return (
@@ -77,7 +77,7 @@ def readable(value: float) -> str:
 
 @takes("`true`, `false`")
 def boolean(value: object) -> bool:
-    """`true` or `false`."""
+    """Converts `true` or `false`."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
     return value
@@ -85,7 +85,7 @@ def boolean(value: object) -> bool:
 
 @takes("text")
 def text(value: object) -> str:
-    """Text, not empty."""
+    """Converts text, which must not be empty."""
     if not isinstance(value, str) or not value:
         raise ValueError(f"{value!r} is not text; put it in quotes")
     return value
@@ -93,13 +93,13 @@ def text(value: object) -> str:
 
 @takes("path")
 def path(value: object) -> Path:
-    """The path of a file or directory."""
+    """Converts the path of a file or directory."""
     return Path(text(value))
 
 
 @takes("name")
 def name(value: object) -> str:
-    """A name that people give: of a router, an SPD, a rule. No colon, which marks made-up ones."""
+    """Converts the name of a router, SPD, rule, etc. Only generated names have a colon."""
     named = text(value)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", named):
         raise ValueError(f"{named!r} is not a name of letters, digits, '_', '.' and '-'")
@@ -107,7 +107,7 @@ def name(value: object) -> str:
 
 
 def one_of(choices: Collection[T], values: str = "") -> Scalar[T]:
-    """One of some values; `values` where the choices are not yet known."""
+    """Returns a Scalar for one of some choices; `values` describes choices not yet known."""
 
     def convert(value: object) -> T:
         for choice in choices:
@@ -122,7 +122,7 @@ def one_of(choices: Collection[T], values: str = "") -> Scalar[T]:
 
 @takes("interface name")
 def interface_name(value: object) -> str:
-    """The name of a network device."""
+    """Converts the name of a network device."""
     named = text(value)
     if not re.fullmatch(r"[^\s\x00-\x1f\x7f/:*\"\\]{1,15}", named) or named in (".", ".."):
         raise ValueError(
@@ -133,7 +133,7 @@ def interface_name(value: object) -> str:
 
 @takes("path")
 def socket_path(value: object) -> Path:
-    """The path of a Unix socket."""
+    """Converts the absolute path of a Unix socket."""
     found = text(value)
     if not found.startswith("/") or len(found.encode()) > MAXIMUM_SOCKET_PATH:
         raise ValueError(

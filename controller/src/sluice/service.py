@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of the daemon: it stands by, runs one configuration after the other, and answers.
+"""Runs the daemon: stands by, runs one configuration after the other, and serves the API.
 
-A `Life` is one configuration in force. It begins by waiting for its turn as the switch's primary;
-until then nothing of this host is changed. Then it opens the sources and runs a controller. It ends
-with the daemon, when another controller has taken its turn (the next life stands by again), or for
-a reload.
+A `Life` is one configuration in force. It first waits to become the switch's primary; until then it
+changes nothing on this host. Then it opens the sources and runs a controller. It ends with the
+daemon, for a reload, or when another controller becomes primary (the next life stands by again).
 
-A reload reads the file, refuses it whole or takes it whole (`reload`). What is more than a setting
-takes the walk of a restart: a new session takes the turn of the old one, the old controller ends,
-and the new one closes in the switch what differs, changes it, and opens it. Where the new life
-cannot begin, the old configuration begins again.
+A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
+settings take the steps of a restart: a new session becomes primary, the old controller ends, and
+the new one closes the entities that differ in the switch, changes them, and opens them. If the new
+life cannot begin, the old configuration begins again.
 
-Depends on controller, host_sources and the API's answers.
+Depends on controller, host_sources and api.requests.
 """
 
 from __future__ import annotations
@@ -60,15 +59,15 @@ FAILURES = (
     *(ConfigError, SchemaError, SpdStoreError, NumbersError, PolicyError, PrivilegeError),
     *(SaStoreError, OSError),
 )
-"""Errors that end the daemon with a message, and for which a reload is refused."""
+"""Errors that end the daemon with a message; a reload that raises one is refused."""
 TAKING_OVER_SECONDS, TAKING_OVER_INTERVAL = 10.0, 0.1
-"""Time for which a new primary waits for resources that its predecessor on the host releases."""
+"""Seconds that a new primary waits for its predecessor on the host to release resources."""
 TURN_SECONDS = 10.0
-"""How long a reload waits for the new session's turn."""
+"""Seconds that a reload waits for the new session to become primary."""
 
 
 class ReloadError(Exception):
-    """A reload that was refused whole, and why."""
+    """A refused reload, with the reason."""
 
 
 class Parts(NamedTuple):
@@ -80,13 +79,16 @@ class Parts(NamedTuple):
     manager: ServiceManager
     reloads: ReloadReport
     started_at: float
-    """By the loop's clock."""
+    """Seconds of the event loop's clock."""
 
 
 class Life:
-    """One configuration in force, from standing by to its end. `config` has the isolation of its
-    VRFs decided; `takes_over` is the election id of the session whose turn it takes. What was
-    committed to SPDs is forgotten at its beginning where it `forgets`."""
+    """One configuration in force, from standby to its end.
+
+    - `config`: the isolation of its VRFs is decided.
+    - `takes_over`: the election id of the session that it replaces as primary.
+    - `forgets`: it begins by discarding the committed rules of SPDs.
+    """
 
     def __init__(
         self,
@@ -99,12 +101,12 @@ class Life:
         self._parts = parts
         self.config = config
         self.before: Config | None = None
-        """The configuration that begins again where this one cannot."""
+        """The configuration that begins again if this one cannot."""
         self._forgets = forgets
         self.controller: Controller | None = None
         self._requests: Requests | None = None
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the controller runs; has the reason where it cannot."""
+        """Done when the controller runs; has an exception if it cannot."""
         self._handover = Handover()
         self._fast_path = FastPath(
             PacketSchema(Schema(parts.pipeline.p4info)),
@@ -121,7 +123,7 @@ class Life:
         )
 
     async def take_turn(self) -> None:
-        """Becomes primary in the place of the session that it takes over. Raises P4RuntimeError."""
+        """Becomes primary instead of the session that it takes over. Raises P4RuntimeError."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self.primacy.win(lambda _: None)
@@ -129,12 +131,12 @@ class Life:
             raise P4RuntimeError(INVALID_ARGUMENT, "the switch does not answer") from None
 
     def close(self) -> None:
-        """Lets go of the session of a life that does not begin."""
+        """Closes the session and the handover."""
         self.primacy.close()
         self._handover.close()
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises DisplacedError, and FAILURES where it cannot begin."""
+        """Runs until cancelled. Raises DisplacedError, and FAILURES if it cannot begin."""
         with contextlib.closing(self):
             standing_by = asyncio.create_task(self.primacy.stand_by())
             stood_by = await self._stand_by(standing_by)
@@ -146,7 +148,7 @@ class Life:
                 await controller.run()
 
     async def _stand_by(self, turn: asyncio.Task[None]) -> bool:
-        """Waits for the turn. Returns whether it had to."""
+        """Waits to become primary. Returns whether another controller was primary meanwhile."""
         stood_by = False
         try:
             while not turn.done():
@@ -165,7 +167,7 @@ class Life:
         return stood_by
 
     async def _begin(self, stack: contextlib.AsyncExitStack, patient: bool) -> Controller:
-        """Opens the sources and makes the controller; `stack` closes them."""
+        """Opens the sources and creates the controller; `stack` closes them."""
         parts = self._parts
         if self._forgets:
             SpdStore(self.config.state_dir).forget_committed()
@@ -183,7 +185,7 @@ class Life:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # The first to go: nobody stands in for who ends by itself.
+                    # Closed first: a life that ends by itself hands nothing over.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
@@ -224,7 +226,7 @@ class Life:
         )
 
     async def turn(self) -> None:
-        """Lets all go first that is more urgent than the API."""
+        """Yields to all work that is more urgent than the API."""
         if self.controller is None:
             await asyncio.sleep(0)
         else:
@@ -232,8 +234,11 @@ class Life:
 
 
 class Service:
-    """The daemon's lives, and its answers. `path` is the configuration's file, `read` what was
-    read from it, `decided` the same with the isolation of its VRFs decided."""
+    """Runs the daemon's lives, and answers API requests.
+
+    `path` is the configuration's file and `read` its content. `decided` is the same with the
+    isolation of its VRFs decided.
+    """
 
     def __init__(
         self, parts: Parts, path: Path, read: Config, decided: Config, *, forgets: bool = False
@@ -259,10 +264,10 @@ class Service:
             await self._follow(self._running)
 
     async def _follow(self, ended: asyncio.Task[None]) -> None:
-        """Chooses the next life. Raises what ended the last one, where there is none."""
+        """Chooses the next life. If there is none, raises the error that ended the last one."""
         old, following, self._next = self._life, self._next, None
         if following is not None:
-            if old.begun.done():  # else they are another controller's
+            if old.begun.done():  # else the TAPs belong to another controller
                 removed = _tap_names(old.config) - _tap_names(following.config)
                 remove_taps(removed, self._parts.start.places.namespaces)
                 following.before = old.config
@@ -296,8 +301,10 @@ class Service:
         task.add_done_callback(self._reloading.discard)
 
     async def reload(self) -> list[str]:
-        """Brings what the file says now into force, or nothing of it. Returns the keys that
-        changed. Raises ReloadError."""
+        """Applies the file's current content, all or nothing.
+
+        Returns the changed keys. Raises ReloadError.
+        """
         async with self._lock:
             manager, reloads = self._parts.manager, self._parts.reloads
             manager.tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
@@ -333,7 +340,7 @@ class Service:
             life.controller.set_limits(decided)
         else:
             following = await self._prepare(life.controller, decided)
-            # What the old controller holds is free before the new one begins.
+            # Order: the old controller's resources are freed before the new one begins.
             del life
             self._replace(following)
             await following.begun
@@ -346,7 +353,7 @@ class Service:
             self._running.cancel()
 
     async def _prepare(self, controller: Controller, new: Config) -> Life:
-        """Returns a life that has the turn and may begin. Raises what would keep it from that."""
+        """Returns a life that is primary and ready to begin. Raises the errors that prevent it."""
         session = controller.connection.primary
         if session is None:
             raise ReloadError("the switch is not connected; reload again when it is")
@@ -378,7 +385,7 @@ class Service:
         return await self._life.answer(request)
 
     async def metrics(self) -> str:
-        """Returns the metrics as text: of a controller that stands by, what it knows of itself."""
+        """Returns the metrics as text; on standby, only those of the controller itself."""
         if self._life.controller is None:
             status = await self._life.answer({"command": "show", "what": "status"})
             return "\n".join(standby_lines(status)) + "\n"
@@ -391,7 +398,7 @@ class Service:
 
 
 def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None = None) -> Client:
-    """Raises P4RuntimeError."""
+    """Creates a client, which connects in the background. Raises P4RuntimeError."""
     switch = config.switch
     keys = transport.prepare(switch)
     server_name = None if switch.tls is None else switch.tls.server_name
@@ -406,12 +413,12 @@ def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None 
             server_name=server_name,
             fast_path=None if fast_path is None else fast_path.native,
         )
-    except ValueError as error:  # what the files hold is no certificate or key
+    except ValueError as error:  # a file holds no certificate or key
         raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error
 
 
 def _tap_names(config: Config) -> set[tuple[str, int]]:
-    """The TAPs, each with the number of its network namespace."""
+    """Returns the TAPs' names, each with the number of its network namespace."""
     return {(one.name, one.vrf.place) for one in config.interfaces}
 
 

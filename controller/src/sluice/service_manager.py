@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the service manager that the controller is ready, alive, or leaving (sd_notify(3)).
+"""Notifies the service manager that the controller is ready, alive, or stopping (sd_notify(3)).
 
-`ServiceManager.from_environment` is silent where no manager listens. `keep_informed` runs on the
-event loop: a loop that hangs gives no sign of life. Depends on asyncio only.
+Without a manager, `ServiceManager.from_environment` returns one that sends nothing. `keep_informed`
+runs on the event loop, so a hanging loop sends no watchdog signals. Depends on asyncio only.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """The manager at a Unix datagram socket; None tells nobody anything.
+    """The service manager at a Unix datagram socket; with address None it sends nothing.
 
-    `interval` is the time in seconds between two signs of life, None for no such signs.
+    `interval` is the time between two watchdog signals in seconds, None for no signals.
     """
 
     def __init__(self, address: str | None, interval: float | None = None) -> None:
@@ -28,7 +28,10 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServiceManager:
-        """Returns the manager that the environment names; signs of life come twice in its time."""
+        """Returns the manager named in the environment.
+
+        The interval is half of the manager's watchdog timeout.
+        """
         address = environment.get("NOTIFY_SOCKET")
         if not address:
             return cls(None)
@@ -39,7 +42,7 @@ class ServiceManager:
         return cls(address, int(microseconds) / 1e6 / 2)
 
     def tell(self, state: str) -> None:
-        """Tells assignments, one a line. A manager that does not hear is logged, no more."""
+        """Sends assignments, one per line. A failure to send is only logged."""
         if self._address is None:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
@@ -49,12 +52,12 @@ class ServiceManager:
                 log.warning("the service manager does not hear %r: %s", state, error.strerror)
 
     async def keep_informed(self) -> None:
-        """Gives signs of life until it is cancelled."""
+        """Sends watchdog signals until cancelled."""
         while self.interval is not None:
             self.tell("WATCHDOG=1")
             await asyncio.sleep(self.interval)
 
 
 def _path(address: str) -> str:
-    """The name of an abstract socket begins with a zero byte."""
+    """Returns a socket's path; the name of an abstract socket (`@`) begins with a zero byte."""
     return "\0" + address[1:] if address.startswith("@") else address

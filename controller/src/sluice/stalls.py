@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the event loop was kept from its work: the longest times, by the name of what ran.
+"""Measures stalls of the event loop: the longest times without a yield, by the name of the task.
 
-`Stalls.note` takes a time; `measured` takes those of a coroutine, from each of its turns to the
-next; `measured_loop` makes a loop that takes those of its own turns (name `LOOP`): all that ran
-between two looks at the file descriptors, by whatever name or none. A turn that takes long keeps
-every packet, timer and client waiting. Times are wall-clock seconds: they contain what other
-processes took from this one.
+A long step delays every packet, timer and client. There are three ways to measure:
 
-Depends on asyncio only. Times shorter than `LEAST` are not noted, to keep measuring cheap.
+- `Stalls.note` records a time;
+- `measured` records each step of a coroutine, from resumption to yield;
+- `measured_loop` creates an event loop that records each of its own iterations (name `LOOP`): all
+  that runs between two polls of the file descriptors.
+
+Times are wall-clock seconds, so they include time lost to other processes. Times shorter than
+`LEAST` are not recorded, to keep measuring cheap. Depends on asyncio only.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
 LOOP = "loop"
-"""All that one turn of the loop does."""
+"""Name of a whole iteration of the loop."""
 GARBAGE = "garbage collection"
 LEAST = 0.0005
 MINUTE, PART = 60, 10
-"""Seconds that count as the last minute, and of one part of them."""
+"""Seconds of the window of the last minute, and of one of its buckets."""
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class Longest(NamedTuple):
 
 
 class Stalls:
-    """The longest stalls since the start, and in the last minute."""
+    """Records the longest stalls since the start and in the last minute, by name."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -47,7 +49,7 @@ class Stalls:
         self._collecting = 0.0
 
     def note(self, name: str, seconds: float) -> None:
-        """Something ran for so long without giving the loop its turn."""
+        """Records that `name` ran for `seconds` without yielding to the loop."""
         if seconds < LEAST:
             return
         self._ever[name] = max(seconds, self._ever.get(name, 0.0))
@@ -73,16 +75,16 @@ class Stalls:
         }
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Forgets all recorded times."""
         self._ever = {LOOP: 0.0}
         self._parts = {}
 
     async def measured(self, name: str, work: Awaitable[T]) -> T:
-        """Awaits `work` and notes how long each of its turns takes."""
+        """Awaits `work` and records the time of each of its steps."""
         return await _Steps(self, name, work)
 
     def watch_garbage(self) -> Callable[[], None]:
-        """Notes collections from now on; call what it returns to end that."""
+        """Records garbage collections from now on; call the result to stop."""
         gc.callbacks.append(self._collected)
         return lambda: gc.callbacks.remove(self._collected)
 
@@ -139,5 +141,5 @@ class _MeasuredSelector(selectors.DefaultSelector):
 
 
 def measured_loop(stalls: Stalls) -> asyncio.AbstractEventLoop:
-    """Returns a new event loop whose turns `stalls` notes."""
+    """Returns a new event loop whose iterations are recorded in `stalls`."""
     return asyncio.SelectorEventLoop(_MeasuredSelector(stalls))

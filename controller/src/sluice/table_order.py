@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
-The order is from its end. There stand the routes that drop their packets: written later than
-a shorter prefix, they would for a moment let pass what they are there to stop. Then come short
-prefixes before long ones, since few of them cover most addresses. They are kept in lists: a
-dictionary of a million keys would stop the loop each time that it grows. Depends on entities and
-the native table.
+Writes proceed from the last list to the first. The last list has the routes that drop their
+packets: if a shorter prefix were written before them, packets would leak for a moment. Before it
+come the lists of short prefixes, then long ones, since few short prefixes cover most addresses.
+
+The keys are kept in lists, since a dictionary of a million keys blocks the event loop each time it
+grows. Depends on entities and the native table.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sluice._native import RouteTable
 from sluice.entities import Key, RouteSlot, Target, TargetKind, Value
 
 SLICE = 2000
-"""Entities that are looked at before the loop is let go; of routes, those that differ."""
+"""Entities compared between two yields to the event loop; of routes, only differences count."""
 FIRST = -1
 FORWARDING = frozenset({TargetKind.NEXTHOP, TargetKind.GROUP})
 T = TypeVar("T")
@@ -27,26 +28,32 @@ Entries: TypeAlias = list[tuple[Key, Value]]
 
 
 def unwritten(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[Entries]:
-    """Yields what `held` has not as `desired` has it, slice by slice, while neither changes."""
+    """Yields the entries of `desired` that `held` lacks or has otherwise, slice by slice.
+
+    Both must stay unchanged meanwhile.
+    """
     rest = iter(desired.items())
     while part := list(islice(rest, SLICE)):
         yield [(key, value) for key, value in part if held.get(key) != value]
 
 
 def unwanted(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[list[Key]]:
-    """Yields likewise the keys of `held` that `desired` has not."""
+    """Yields the keys of `held` that `desired` lacks, slice by slice.
+
+    Both must stay unchanged meanwhile.
+    """
     rest = iter(held)
     while part := list(islice(rest, SLICE)):
         yield [key for key in part if key not in desired]
 
 
 def unwritten_routes(table: RouteTable) -> Iterator[Entries]:
-    """Yields what the switch does not hold of the routes as it shall."""
+    """Yields the desired routes that the switch lacks or has otherwise."""
     return _stepwise(table.unwritten)
 
 
 def unwanted_routes(table: RouteTable) -> Iterator[list[Key]]:
-    """Yields the routes that the switch holds and shall not."""
+    """Yields the routes that the switch holds but that are not desired."""
     return _stepwise(table.unwanted)
 
 
@@ -58,8 +65,10 @@ def _stepwise(find: Callable[[int, int], tuple[list[T], int | None]]) -> Iterato
 
 
 async def in_order(slices: Iterable[Entries]) -> list[list[Key]]:
-    """Returns the keys of all slices, of those that come first the last list. The loop gets a turn
-    after each slice."""
+    """Returns the keys of all slices, grouped by rank; the list to write first comes last.
+
+    Yields to the event loop after each slice.
+    """
     ranks: dict[int, list[Key]] = {}
     for part in slices:
         for key, value in part:
@@ -69,7 +78,7 @@ async def in_order(slices: Iterable[Entries]) -> list[list[Key]]:
 
 
 def _rank(key: Key, value: Value) -> int:
-    """The smaller, the earlier: the prefix length, or half of it for IPv6 (longer prefixes)."""
+    """Returns a rank, smaller for earlier writes: the prefix length, halved for IPv6."""
     if type(value) is not Target or type(key) is not RouteSlot:
         return FIRST
     if value.kind not in FORWARDING:

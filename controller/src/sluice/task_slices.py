@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long walk in slices, and tasks that are waited for a few at a time.
+"""Iterates in slices that yield to the event loop, and waits for groups of tasks.
 
 Depends on asyncio, and on p4runtime for the error that ends a session.
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
-    """Lists of `size` items, with a turn for the loop after each but the last."""
+    """Yields lists of `size` items; yields to the event loop after each except the last."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part
@@ -27,8 +27,10 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
 
 
 async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
-    """As `in_slices`, from the end, and what was given is forgotten: a list of a million items that
-    goes at once takes its time."""
+    """Like `in_slices`, but from the end, and removes the items from the list.
+
+    Freeing a list of a million items at once would block the event loop.
+    """
     while items:
         part = items[-size:]
         del items[-size:]
@@ -37,7 +39,7 @@ async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
 
 
 async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Waits for at least one task; returns those still under way. Raises what one raised."""
+    """Waits for at least one task and returns the unfinished ones. Raises a task's exception."""
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
@@ -45,7 +47,7 @@ async def some_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
 
 
 async def all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
-    """Waits for all; returns the session's end if one of them met it."""
+    """Waits for all tasks. Returns a P4RuntimeError if one raised it; raises other exceptions."""
     failed = None
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, P4RuntimeError):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns of the loop for tasks that have much to do and are in no hurry: the API's views.
+"""Schedules long tasks of low priority, such as the API's views, one slice at a time.
 
-`await turns.next()` returns when the scheduler has come to this inlet, so that all work of higher
-priority goes first, with the patience that every inlet has. One task gets one turn at a time, in
-the order in which they asked: several answers share what one would have had. Between two turns a
-task does one bounded slice. Depends on scheduler.
+`await turns.next()` returns when the scheduler reaches this inlet. So all work of higher priority
+goes first, within the limits that hold for every inlet. Waiting tasks get turns in FIFO order, one
+task per turn, so several tasks share the time of one. Between two turns a task does one bounded
+slice. Depends on scheduler.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sluice.scheduler import Inlet, Scheduler
 
 
 class EndedError(Exception):
-    """There are no more turns: the controller has ended."""
+    """Raised when there are no more turns: the controller has ended."""
 
 
 class Turns:
-    """An inlet whose work is done by tasks that wait for it."""
+    """An inlet that wakes waiting tasks instead of doing work itself."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler
@@ -30,7 +30,7 @@ class Turns:
         scheduler.add(self._inlet)
 
     async def next(self) -> None:
-        """Waits until it is this task's turn. Raises EndedError where that will not come."""
+        """Waits for this task's turn. Raises EndedError if the controller has ended."""
         if self._ended:
             raise EndedError("the controller was reloaded, or stands by, meanwhile; ask again")
         if not self._scheduler.running:
@@ -42,7 +42,7 @@ class Turns:
         await turn
 
     def close(self) -> None:
-        """Ends the tasks that wait, and those that would."""
+        """Raises EndedError in all waiting tasks and in later calls of `next`."""
         self._ended = True
         for turn in self._waiting:
             if not turn.done():
@@ -50,7 +50,7 @@ class Turns:
         self._waiting.clear()
 
     def _give(self) -> bool:
-        """One turn; tasks that were cancelled meanwhile have none."""
+        """Wakes the first waiting task that is not cancelled. Returns whether more are waiting."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration section `vrfs`: VRFs, their routing tables and places in the host stack.
+"""Reads the configuration section `vrfs`: VRFs, their routing tables and isolation in the host.
 
 Depends on yamlreader, config_keys and scalars.
 """
@@ -21,24 +21,25 @@ KERNEL_TABLES = {253: "default table", 255: "local table"}
 
 
 class Isolation(Enum):
-    """How the host stack keeps a VRF apart from the default one."""
+    """How the host stack isolates a VRF from the default VRF."""
 
     DEVICE = "device"
     """By a VRF device of the kernel."""
     NAMESPACE = "namespace"
     """By a network namespace of its own."""
     SHARED = "shared"
-    """Not: what it gets and sends is limited to what answers in place."""
+    """No isolation: the VRF uses the default VRF's stack. The host gets and sends only packets that
+    it cannot answer in another VRF (`sources.shared_stack`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VrfConfig:
     """A VRF: its number in the pipeline and its kernel routing table.
 
-    `next_hop_vrfs` names other VRFs by whose interfaces its routes may lead. `device` is the name
-    of the kernel's VRF device and `namespace` that of the network namespace, where there is one;
-    None for the default VRF. `isolation` is how the host stack keeps the VRF apart; None until that
-    is decided (`sources.vrf_places`), and for the default VRF.
+    - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
+    - `device` and `namespace` are the names of its VRF device and of its network namespace, if the
+      isolation uses one; None for the default VRF.
+    - `isolation` is None until it is decided (`sources.vrf_places`), and for the default VRF.
     """
 
     name: str
@@ -51,7 +52,7 @@ class VrfConfig:
 
     @property
     def place(self) -> int:
-        """The number of the network namespace that the VRF's interfaces are in."""
+        """The number of the network namespace of the VRF's interfaces."""
         return self.id if self.isolation is Isolation.NAMESPACE else HOME
 
 
@@ -74,7 +75,7 @@ class VrfKeys(Section, title="vrfs"):
 
 
 def read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
-    """The section `vrfs`, by name; the default VRF is always there."""
+    """Reads the section `vrfs`; returns VRFs by name, always including the default VRF."""
     vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
     tables = {MAIN_TABLE: DEFAULT_VRF}
     names = {DEFAULT_VRF, *(name for name, _ in section.items())}
@@ -107,7 +108,7 @@ def read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
 
 
 def _namespace_name(vrf: str, table: int | None) -> str:
-    """The name of a VRF's network namespace unless the file gives one, by the same rule."""
+    """Returns the default name of a VRF's network namespace: the VRF's name if valid."""
     try:
         return scalars.name(vrf)
     except ValueError:
@@ -115,7 +116,7 @@ def _namespace_name(vrf: str, table: int | None) -> str:
 
 
 def _device_name(vrf: str, table: int | None) -> str:
-    """The name of a VRF's device unless the file gives one: the VRF's where it can be."""
+    """Returns the default name of a VRF's device: the VRF's name if valid."""
     try:
         return scalars.interface_name(vrf)
     except ValueError:
@@ -129,7 +130,7 @@ def _read_next_hop_vrfs(vrf: Mapping, others: set[str]) -> frozenset[str]:
 
 
 def check_namespaces(root: Mapping, key: PartKey, vrfs: Iterable[VrfConfig]) -> None:
-    """Each VRF has a network namespace for itself."""
+    """Checks that each VRF has its own network namespace."""
     taken: dict[str | None, str] = {}
     for vrf in vrfs:
         if vrf.namespace in taken:

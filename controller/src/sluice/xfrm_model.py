@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's IPsec databases as linux/xfrm.h has them: policies, states, and their changes.
+"""Defines the entries of the kernel's IPsec databases (linux/xfrm.h), and events about them.
 
-XFRM policies are the kernel's SPD, XFRM states its SAD. A policy names templates; a state that fits
-a template (reqid, addresses, mode) is an SA for it. Everything is immutable. Depends on model only.
+XFRM policies are the kernel's SPD, and XFRM states its SAD. A policy names templates. A state that
+matches a template (reqid, addresses, mode) is an SA for it. All types are immutable. Depends on
+model only.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import NamedTuple, NoReturn, TypeAlias
 from sluice.model import Address, Prefix, format_address
 
 NO_LIMIT = (1 << 64) - 1
-"""XFRM_INF."""
+"""XFRM_INF: no limit."""
 ESP = 50
-"""The IP protocol."""
+"""IP protocol number."""
 
 
 class Key:
-    """Key material. Its text is its length; it cannot be pickled or copied into a log."""
+    """Key material. It cannot be pickled, and its repr shows only the length, so no log gets it."""
 
     __slots__ = ("_octets",)
 
@@ -48,7 +49,7 @@ class Key:
 
 
 class PolicyDirection(IntEnum):
-    """Where the kernel looks a policy up. FWD: what it forwards, after it came in."""
+    """The point where the kernel looks up a policy. FWD: for packets to forward, after input."""
 
     IN = 0
     OUT = 1
@@ -56,7 +57,7 @@ class PolicyDirection(IntEnum):
 
 
 class PolicyAction(IntEnum):
-    """XFRM_POLICY_*: what happens to packets of a policy."""
+    """XFRM_POLICY_*: the action on packets of a policy."""
 
     ALLOW = 0
     BLOCK = 1
@@ -73,8 +74,10 @@ class Mode(IntEnum):
 
 
 class PortMatch(NamedTuple):
-    """Matches ports whose bits under `mask` are those of `value`. Of ICMP the source port is the
-    type, the destination port the code."""
+    """Matches ports that equal `value` under `mask`.
+
+    For ICMP, the source port is the type and the destination port the code.
+    """
 
     value: int
     mask: int
@@ -84,7 +87,7 @@ ANY_PORT = PortMatch(0, 0)
 
 
 class KernelSelector(NamedTuple):
-    """struct xfrm_selector. `protocol` 0 is any; `ifindex` and `user` 0 are none."""
+    """struct xfrm_selector. `protocol` 0 is any; `ifindex` or `user` 0: no such selector."""
 
     source: Prefix
     destination: Prefix
@@ -96,9 +99,9 @@ class KernelSelector(NamedTuple):
 
 
 class Template(NamedTuple):
-    """struct xfrm_user_tmpl: a protection that a policy asks for. `reqid` 0 is any.
+    """struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
 
-    Addresses are the outer ones in tunnel mode; all zeros: those of the packet.
+    In tunnel mode, the addresses are the outer ones. All zeros: the packet's addresses.
     """
 
     source: Address
@@ -121,10 +124,10 @@ NO_MARK = Mark(0, 0)
 
 
 class Limits(NamedTuple):
-    """Half of struct xfrm_lifetime_cfg, the soft or the hard one; NO_LIMIT where there is none.
+    """The soft or the hard half of struct xfrm_lifetime_cfg. NO_LIMIT: no limit.
 
-    `seconds` count since the state was added, `used_seconds` since its first packet; of both 0 is
-    no limit, too.
+    `seconds` count from the addition of the state, `used_seconds` from its first packet; 0 in these
+    two means no limit too.
     """
 
     bytes: int = NO_LIMIT
@@ -143,24 +146,24 @@ class Usage(NamedTuple):
 
 
 class PolicyKey(NamedTuple):
-    """Identifies a policy by the kernel's index. The kernel gives each index once; its lowest three
-    bits are the direction, or more than `PolicyDirection` has for the policies of single sockets.
+    """Identifies a policy by the kernel's index, which the kernel never reuses.
+
+    The lowest three bits are the direction; for policies of single sockets, they exceed the values
+    of `PolicyDirection`.
     """
 
     number: int
     is_sub: bool = False
-    """A policy of type SUB (XFRM_POLICY_TYPE_SUB), which the kernel looks up beside the main ones.
-    """
+    """Type SUB (XFRM_POLICY_TYPE_SUB): the kernel looks it up in addition to main policies."""
 
     @property
     def is_of_socket(self) -> bool:
-        """Whether it is of one socket only, as IKE daemons exempt theirs."""
+        """Whether it belongs to one socket, such as the exemption of an IKE daemon's socket."""
         return self.number & 7 > max(PolicyDirection)
 
 
 class KernelPolicy(NamedTuple):
-    """A policy. The kernel takes the lowest `priority` first, among equals the oldest,
-    which has the lowest index."""
+    """A policy. The kernel prefers the lowest `priority`, then the lowest index (the oldest)."""
 
     key: PolicyKey
     direction: PolicyDirection
@@ -173,7 +176,7 @@ class KernelPolicy(NamedTuple):
 
 
 class Algorithm(NamedTuple):
-    """An algorithm by the kernel's name, its key, and the length of its ICV in bits (0: none)."""
+    """An algorithm: the kernel's name, the key, and the ICV length in bits (0: none)."""
 
     name: str
     key: Key
@@ -181,7 +184,7 @@ class Algorithm(NamedTuple):
 
 
 class Encapsulation(NamedTuple):
-    """struct xfrm_encap_tmpl: ESP in UDP (RFC 3948) is kind 2."""
+    """struct xfrm_encap_tmpl. Kind 2 is ESP in UDP (RFC 3948)."""
 
     kind: int
     source_port: int
@@ -189,7 +192,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state, as on the wire."""
+    """Identifies a state, as packets do."""
 
     destination: Address
     spi: int
@@ -200,10 +203,10 @@ class StateKey(NamedTuple):
 
 
 class KernelState(NamedTuple):
-    """A state. One without algorithms is larval: it stands for an SA that is being negotiated.
+    """A state. A state without algorithms is larval: its SA is being negotiated.
 
     `flags` are XFRM_STATE_*, `extra_flags` XFRM_SA_XFLAG_*. `others` are the numbers of attributes
-    (XFRMA_*) that change what the SA does and are not decoded here.
+    (XFRMA_*) that change the SA's behaviour and are not decoded here.
     """
 
     key: StateKey
@@ -230,7 +233,7 @@ class KernelState(NamedTuple):
 
     @property
     def is_larval(self) -> bool:
-        """Whether it has no keys yet."""
+        """Whether the state has no keys yet."""
         return self.aead is None and self.encryption is None and self.integrity is None
 
 
@@ -246,35 +249,35 @@ class Defaults(NamedTuple):
 
 
 class StateChanged(NamedTuple):
-    """The state is there, new or changed."""
+    """A state is new or changed."""
 
     state: KernelState
 
 
 class StateGone(NamedTuple):
-    """The state was deleted, or has reached a hard lifetime."""
+    """A state was deleted, or has reached a hard lifetime."""
 
     key: StateKey
 
 
 class PolicyChanged(NamedTuple):
-    """The policy is there, new or changed."""
+    """A policy is new or changed."""
 
     policy: KernelPolicy
 
 
 class PolicyGone(NamedTuple):
-    """The policy was deleted, or has reached a hard lifetime."""
+    """A policy was deleted, or has reached a hard lifetime."""
 
     key: PolicyKey
 
 
 class Flushed(NamedTuple):
-    """All states, or all policies, are gone; the kernel is asked what is left."""
+    """All states, or all policies, were flushed; a new dump of the kernel finds what is left."""
 
 
 class DefaultsChanged(NamedTuple):
-    """What happens to packets that no policy matches."""
+    """The kernel's actions on packets that no policy matches have changed."""
 
     defaults: Defaults
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composes a YAML document into nodes, within limits that its text cannot exceed.
+"""Composes a YAML document into nodes, within fixed limits.
 
-PyYAML's own composer calls itself for each level of nesting: 60,000 brackets overflow the stack of
-its C code and end the process. `compose` takes the parser's events one by one with a stack of its
-own, and stops at the first that goes beyond a limit: text size, depth, values that aliases repeat.
-It runs as Python, so that other threads get their turn meanwhile. Depends on PyYAML only.
+PyYAML's own composer recurses for each level of nesting: 60,000 brackets overflow its C stack and
+end the process. `compose` processes the parser's events with an explicit stack. It stops at the
+first event that exceeds a limit: text size, depth, or number of values repeated by aliases. It is
+Python code, so other threads can run meanwhile. Depends on PyYAML only.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, NamedTuple
 import yaml
 
 MAXIMUM_BYTES = 32 << 20
-"""Of one document's text: an SPD of 65,535 rules takes about 10 MB."""
+"""Limit of a document's text; an SPD of 65,535 rules takes about 10 MB."""
 MAXIMUM_DEPTH = 32
-"""Of lists and mappings within each other; a configuration has 6."""
+"""Limit of nested lists and mappings; a configuration has 6 levels."""
 MAXIMUM_REPEATED = 100_000
-"""Values that aliases may stand for, all together."""
+"""Limit of values that all aliases together repeat."""
 
-# libyaml reads a long list of rules five times as fast.
+# libyaml reads a long list of rules five times as fast as pure Python.
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 class LimitError(yaml.MarkedYAMLError):
-    """The document goes beyond a limit; `problem` says which and what to do."""
+    """The document exceeds a limit; `problem` names the limit and the remedy."""
 
     def __init__(self, problem: str, mark: Any = None) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The root of the only document in `text`, None where it is empty.
+    """Returns the root of the only document in `text`, None if it is empty.
 
-    Raises yaml.YAMLError for what is no YAML and for anchors that are used wrongly; LimitError.
+    Raises yaml.YAMLError for invalid YAML and for wrong use of anchors, and LimitError.
     """
     if len(text) > MAXIMUM_BYTES or len(text.encode("utf-8", "replace")) > MAXIMUM_BYTES:
         raise LimitError(f"more than {MAXIMUM_BYTES} bytes; split the document")
@@ -45,7 +45,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _Anchored(NamedTuple):
-    """A value with an anchor, and what repeating it costs."""
+    """A value with an anchor, and its cost when repeated: number of values, and nested levels."""
 
     node: yaml.Node
     values: int
@@ -53,7 +53,7 @@ class _Anchored(NamedTuple):
 
 
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end event is still to come."""
 
     __slots__ = ("anchor", "height", "key", "node", "values")
 
@@ -77,19 +77,19 @@ class _Open:
 
 
 class _Composer:
-    """The document as far as its events have come."""
+    """Builds a document from the events taken so far."""
 
     def __init__(self) -> None:
         self.root: yaml.Node | None = None
         self._documents = 0
         self._open: list[_Open] = []
-        self._anchors: dict[str, _Anchored | None] = {}  # None: not at its end yet
+        self._anchors: dict[str, _Anchored | None] = {}  # None: the value is still open
         self._repeated = 0
         self._resolver: Any = yaml.resolver.Resolver()
         self._plain: dict[str, str] = {}  # tags of plain scalars, by their text
 
     def take(self, event: yaml.Event) -> None:
-        """The next event."""
+        """Processes the next event."""
         if isinstance(event, yaml.ScalarEvent):
             self._add_scalar(event)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -159,7 +159,7 @@ class _Composer:
         self._finish(anchored.node, None, anchored.values, anchored.height)
 
     def _claim(self, event: yaml.NodeEvent) -> None:
-        """Notes an anchor, before the value that it names has ended."""
+        """Registers an anchor, before its value has ended."""
         if event.anchor is None:
             return
         if event.anchor in self._anchors:
@@ -188,5 +188,5 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """The stubs know libyaml's marks and PyYAML's; either will do everywhere."""
+    """Hides a mark's type: the stubs distinguish libyaml's and PyYAML's, but both work anywhere."""
     return mark

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a YAML document piece by piece, collecting every problem with its line.
+"""Reads a YAML document piece by piece, and collects every problem with its line.
 
-`Reader` holds the problems; `Mapping` and `Value` are views into the document that never raise for
-what the file contains: they record a problem and answer with a default, so that one run finds all
-of them. `Reader.finish()` raises ConfigError when there was any. Duplicate keys, unknown keys and
-anchors that repeat a mapping's keys are problems. Depends on PyYAML,
-config_keys and, for its limits, yamlnodes.
+`Reader` holds the problems. `Mapping` and `Value` are views into the document. They never raise for
+the file's content: they record a problem and return a default, so that one run finds all problems.
+`Reader.finish()` raises ConfigError if there was any. Duplicate keys, unknown keys and anchors that
+repeat a mapping's keys are problems. Depends on PyYAML, config_keys and, for its limits, yamlnodes.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ D = TypeVar("D")
 
 
 SHOWN = 20
-"""Problems that an error names."""
+"""Limit of problems in an error's text."""
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; `problems` are complete sentences with file and line.
+    """An invalid configuration; `problems` are complete sentences with file and line.
 
-    As text it has the first `SHOWN` of them."""
+    Its text has the first `SHOWN` problems."""
 
     def __init__(self, problems: list[str]) -> None:
         shown = problems[:SHOWN]
@@ -52,7 +51,7 @@ def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
 
 
 class Reader:
-    """One document and the problems found in it so far."""
+    """Holds one document and the problems found in it so far."""
 
     def __init__(self, text: str, name: str) -> None:
         self._name = name
@@ -76,7 +75,7 @@ class Reader:
 
     @classmethod
     def from_file(cls, path: Path) -> Reader:
-        """Raises ConfigError when it cannot be read, is not YAML, or every user can write it."""
+        """Reads a file. Raises ConfigError if it is unreadable, not YAML, or world-writable."""
         try:
             with path.open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -91,22 +90,22 @@ class Reader:
         return cls(text, str(path))
 
     def root(self) -> Mapping:
-        """The document, which is to be a mapping."""
+        """Returns the document, which must be a mapping."""
         return Value(self, self._node, "").mapping()
 
     def problem(self, node: yaml.Node | None, where: str, message: str) -> None:
-        """Record one problem at a node."""
+        """Records one problem at a node."""
         line = node.start_mark.line + 1 if node is not None else 1
         at = f"{where}: " if where else ""
         self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
 
     def include(self, node: yaml.Node | None, problems: list[str]) -> None:
-        """Record the problems of another file that is named at a node, as they are."""
+        """Records the problems of another file, which is named at a node, unchanged."""
         line = node.start_mark.line + 1 if node is not None else 1
         self._problems += [(line, problem) for problem in problems]
 
     def finish(self) -> None:
-        """Raises ConfigError when there were problems, in the order of their lines."""
+        """Raises ConfigError if there were problems, in the order of their lines."""
         if self._problems:
             raise ConfigError(
                 [text for _, text in sorted(self._problems, key=lambda item: item[0])]
@@ -114,7 +113,7 @@ class Reader:
 
 
 class Value:
-    """One value and where it stands."""
+    """One value and its position."""
 
     def __init__(self, reader: Reader, node: yaml.Node | None, where: str) -> None:
         self._reader = reader
@@ -122,11 +121,11 @@ class Value:
         self._where = where
 
     def problem(self, message: str) -> None:
-        """Record a problem with this value."""
+        """Records a problem with this value."""
         self._reader.problem(self._node, self._where, message)
 
     def convert(self, converter: Callable[[object], T]) -> T | None:
-        """The scalar through `converter`; None, with a problem, where it raises ValueError."""
+        """Converts a scalar; records a problem and returns None if `converter` refuses it."""
         if not isinstance(self._node, yaml.ScalarNode):
             self.problem("a single value is expected here")
             return None
@@ -137,25 +136,28 @@ class Value:
             return None
 
     def is_null(self) -> bool:
-        """Whether nothing is written here."""
+        """Returns whether the value is absent or null."""
         return self._node is None or (
             isinstance(self._node, yaml.ScalarNode) and self._node.tag == "tag:yaml.org,2002:null"
         )
 
     def is_sequence(self) -> bool:
-        """Whether this is a list."""
+        """Returns whether this is a list."""
         return isinstance(self._node, yaml.SequenceNode)
 
     def text(self) -> str | None:
-        """A scalar as it is written, None for a list or a mapping; no problems."""
+        """Returns a scalar's text, None for a list or a mapping. Records no problems."""
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
     def named(self, where: str) -> Value:
-        """The same value, called `where` in its problems."""
+        """Returns the same value with `where` as its name in problems."""
         return Value(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
-        """The text of the scalar under `key` of a mapping, if that is what is here; no problems."""
+        """Returns the text of the scalar under `key`, None if this is not a mapping with one.
+
+        Records no problems.
+        """
         if isinstance(self._node, yaml.MappingNode):
             for key_node, value_node in self._node.value:
                 if key_node.value == key and isinstance(value_node, yaml.ScalarNode):
@@ -163,11 +165,11 @@ class Value:
         return None
 
     def include(self, error: ConfigError) -> None:
-        """The problems of another file that this value names."""
+        """Records the problems of another file, which this value names."""
         self._reader.include(self._node, error.problems)
 
     def mapping(self) -> Mapping:
-        """The value as a mapping; an empty one, with a problem, where it is something else."""
+        """Returns the value as a mapping. Otherwise records a problem and returns an empty one."""
         pairs: dict[str, tuple[yaml.Node, Value]] = {}
         if isinstance(self._node, yaml.MappingNode):
             for key_node, value_node in self._node.value:
@@ -182,7 +184,7 @@ class Value:
         return Mapping(self._reader, self._node, self._where, pairs)
 
     def sequence(self) -> list[Value]:
-        """The elements of a list; none, with a problem, where it is something else."""
+        """Returns the elements of a list. Otherwise records a problem and returns none."""
         if isinstance(self._node, yaml.SequenceNode):
             return [
                 Value(self._reader, node, f"{self._where}[{index}]")
@@ -194,7 +196,7 @@ class Value:
 
 
 class Mapping:
-    """A mapping whose keys are taken one by one; `close` complains about what nobody took."""
+    """A mapping whose keys are read one by one; `close` reports the keys that were not read."""
 
     def __init__(
         self,
@@ -211,7 +213,7 @@ class Mapping:
         self._sections: dict[str, Mapping] = {}
 
     def problem(self, key: Key, message: str) -> None:
-        """Record a problem with one key."""
+        """Records a problem with one key."""
         self._problem(key.name, message)
 
     def _problem(self, key: str, message: str) -> None:
@@ -221,9 +223,9 @@ class Mapping:
     def required(
         self, key: ScalarKey[T], converter: Callable[[object], T] | None = None
     ) -> T | None:
-        """The converted value; None, with a problem, where it is absent or wrong.
+        """Returns the converted value. Records a problem and returns None if absent or invalid.
 
-        `converter` stands for the key's own where what it takes depends on the file.
+        `converter` replaces the key's own one if the accepted values depend on the file.
         """
         value = self._take(key.name)
         if value is None or value.is_null():
@@ -234,7 +236,7 @@ class Mapping:
     def optional(
         self, key: ScalarKey[T], default: D, converter: Callable[[object], T] | None = None
     ) -> T | D:
-        """The converted value, or `default` where it is absent, or wrong (with a problem)."""
+        """Returns the converted value, or `default` if absent, or invalid (records a problem)."""
         value = self._take(key.name)
         if value is None or value.is_null():
             return default
@@ -242,37 +244,37 @@ class Mapping:
         return default if converted is None else converted
 
     def defaulted(self, key: DefaultKey[T]) -> T:
-        """The converted value, or the key's own default where it is absent, or wrong."""
+        """Returns the converted value, or the key's own default; see `optional`."""
         return self.optional(key, key.value)
 
     def section(self, key: PartKey) -> Mapping:
-        """The mapping under `key`, empty where absent. The same view each time."""
+        """Returns the mapping under `key`, empty if absent; the same view each time."""
         if key.name not in self._sections:
             value = self._take(key.name) or Value(self._reader, None, self._path(key.name))
             self._sections[key.name] = value.mapping()
         return self._sections[key.name]
 
     def value(self, key: Key) -> Value | None:
-        """Returns the value under `key`, None where it is absent."""
+        """Returns the value under `key`, None if absent."""
         return self._take(key.name)
 
     def sequence(self, key: Key) -> list[Value]:
-        """The list under `key`, empty where absent."""
+        """Returns the list under `key`, empty if absent."""
         value = self._take(key.name)
         return [] if value is None else value.sequence()
 
     def converted(self, key: ListKey[T]) -> tuple[T, ...]:
-        """The list under `key` converted, without the elements that are wrong."""
+        """Returns the converted list under `key`, without invalid elements."""
         found = (value.convert(key.convert) for value in self.sequence(key))
         return tuple(one for one in found if one is not None)
 
     def items(self) -> list[tuple[str, Value]]:
-        """All pairs, for mappings whose keys are names; takes them all."""
+        """Returns all pairs and marks them as read, for mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 
     def close(self) -> None:
-        """Records every key that was not taken as a problem."""
+        """Records every key that was not read as a problem."""
         for key in self._pairs.keys() - self._taken:
             known = ", ".join(sorted(self._taken))
             self._problem(key, f"unknown key; known here: {known}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice spd check`: files of rules validated and looked at, by the controller or without one.
+"""`sluice spd check`: validates files of rules, in the controller or without one.
 
-All problems of all files at once, then, for those that have none, warnings. Depends on config,
-spdfile, policy_warnings and generated_rules.
+Reports all problems of all files at once. If there are none, it reports warnings. Depends on
+config, spdfile, warnings, coverage, fragments and generated_rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sluice.yamlreader import ConfigError
 class Checker:
     """Context of a check: a configuration, or none.
 
-    `own` are this router's addresses by SPD; None: the addresses of the configuration.
+    `own` returns this router's addresses for an SPD. None: the configured addresses are used.
     """
 
     config: Config | None = None
@@ -35,7 +35,10 @@ class Checker:
     routing: Routing | None = None
 
     def read(self, files: Iterable[tuple[str, str]]) -> dict[str, SpdText]:
-        """The SPDs in (name, text) of files, each once. ConfigError with every problem of all."""
+        """Parses files, given as (name, text), and returns the rules by SPD.
+
+        Raises ConfigError with the problems of all files; two files of one SPD are a problem too.
+        """
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
         for name, text in files:
@@ -56,7 +59,7 @@ class Checker:
         return texts
 
     def report(self, texts: Mapping[str, SpdText]) -> list[dict[str, Any]]:
-        """What the API and the command tell of rules that have no problem."""
+        """Returns a report on each SPD, whose rules are valid, for the API and the command."""
         return [
             {
                 "spd": name,
@@ -70,7 +73,7 @@ class Checker:
         ]
 
     def warnings(self, text: SpdText) -> list[str]:
-        """What may surprise about an SPD, its generated rules in their place."""
+        """Returns warnings about the effects of an SPD's rules, generated rules included."""
         own = tuple(self._own(text.name))
         rules = {
             direction: (*generated_rules(direction, own), *listed)
@@ -91,7 +94,7 @@ class Checker:
         return warnings(rules, around, text.name) + unreached
 
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
-        """None where FRR's sessions were tried."""
+        """Returns the reason, or None if FRR's sessions were checked."""
         if self.routing is None:
             return "name FRR's configuration by --frr"
         if not self.routing.has_sessions:
@@ -114,7 +117,7 @@ class Checker:
         ]
 
     def _fragments_per_second(self) -> int | None:
-        """How many fragments the switch hands to the controller at most, where that is known."""
+        """Returns the limit of fragments that the switch punts, or None if it is unknown."""
         rates = DEFAULT_PUNT_RATES if self.config is None else self.config.punt_rates
         rate = rates.get("FRAGMENT")
         return None if rate is None else rate.rate

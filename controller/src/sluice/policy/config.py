@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the configuration that is about IPsec: SPDs, bundles of SAs, and their engines.
+"""Reads the IPsec sections of the configuration: SPDs, bundles of SAs, and their engines.
 
     engines: [{id: 1, port: 9, admin: /run/sluice-esp/admin.sock}]
     bundles:
@@ -9,12 +9,15 @@
       - {name: corp, file: corp.yaml, flow_cache: {size: 65536, idle_timeout: 60}}
       - {name: wan, source: kernel, path_mtu: 1500}
 
-A part of `config`, which reads the rest of the file; without any of these sections there is no
-policy, and an interface's `spd` stays None. An SPD's rules stand in a file of their own (relative
-to the configuration's directory) or here, under `inbound` and `outbound`; either way they are
-validated with the rest. With `source: kernel` they are the policies of the kernel's XFRM, whose
-templates are the SPD's bundles. SAs are told to engines that have an `admin` socket (`sa_config`).
-An engine without one is given its SAs by hand, and so are the bundles that it serves:
+`config` reads the rest of the file. Without any of these sections there is no policy, and an
+interface's `spd` stays None. The rules of an SPD are in one of three places:
+
+- a file of their own, relative to the configuration's directory;
+- here, under `inbound` and `outbound`. Both are validated with the rest;
+- with `source: kernel`, the policies of the kernel's XFRM. Their templates are the SPD's bundles.
+
+The controller gives SAs to engines that have an `admin` socket (`sa_config`). An operator sets the
+SAs of an engine without one by hand; the bundles that it serves then name their SAs:
 
     bundles:
       - name: branch
@@ -57,7 +60,7 @@ DEFAULT_PATH_MTU = 1500
 
 @dataclass(frozen=True, slots=True)
 class FlowCacheConfig:
-    """The cache of each of an SPD's lists: whether, how many flows, and for how long (seconds)."""
+    """Settings of the flow cache of each of an SPD's lists; `idle_timeout` is in seconds."""
 
     enabled: bool = True
     size: int = 65536
@@ -66,28 +69,30 @@ class FlowCacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpdConfig:
-    """An SPD as it is at start; `file` where its rules come from a file. One that `is_mirrored` has
-    the rules of the kernel's IPsec policies; `path_mtu` (bytes of IP packet) is then that of its
-    bundles."""
+    """An SPD as configured.
+
+    `file` is None unless its rules come from a file. If `is_mirrored`, its rules come from the
+    kernel's IPsec policies, and `path_mtu` (bytes of IP packet) is that of its bundles.
+    """
 
     name: str
     file: Path | None
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """Whether an inbound ICMP error in clear that no rule matches is judged by what it quotes."""
+    """Whether the quoted packet decides on an inbound ICMP error in clear that no rule matches."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An ESP engine and the switch port it is on; `l3_if` is that port's number in the pipeline.
+    """An ESP engine and its switch port; `l3_if` is that port's number in the pipeline.
 
-    `device` names the port's own network device where this host can see it: while that is down or
-    absent, the engine's packets are dropped as NO_ENGINE, as they are while the switch says that
-    the port is. `admin` is the Unix socket on which the engine is told its SAs; None: they are
-    given to it by hand.
+    `device` names the port's network device if this host can see it. While the device is down or
+    absent, or the switch reports the port down, the engine's packets are dropped as NO_ENGINE.
+    `admin` is the Unix socket on which the controller gives the engine its SAs; None: an operator
+    sets them by hand.
     """
 
     id: int
@@ -101,8 +106,8 @@ class EngineConfig:
 class OutboundSa:
     """The SA that encrypts for a bundle. `path_mtu` and `overhead` are in bytes of IP packet.
 
-    `local` is the source address of the ESP packets that it makes; `spi` the SPI in them, where it
-    is known: ICMP errors about them are told by it.
+    `local` is the source address of its ESP packets and `spi` their SPI, None if unknown. The SPI
+    identifies ICMP errors about these packets.
     """
 
     engine: int
@@ -115,7 +120,7 @@ class OutboundSa:
 
 @dataclass(frozen=True, slots=True)
 class InboundSa:
-    """An SA to this router."""
+    """An SA that decrypts packets to this router."""
 
     spi: int
     engine: int
@@ -124,11 +129,12 @@ class InboundSa:
 
 @dataclass(frozen=True, slots=True)
 class BundleConfig:
-    """SAs that protect the same traffic of one VRF; rules name it, rekeys do not change it.
+    """A bundle of SAs that protect the same traffic of one VRF.
 
-    `outbound` and `inbound` are SAs that engines are given by hand. `engines` are those that are
-    told the SAs of `security_associations`, the preferred one first; `path_mtu` (bytes of IP
-    packet) is then the bundle's.
+    Rules name the bundle; rekeys do not change it. `outbound` and `inbound` are SAs that an
+    operator sets in the engines by hand. Otherwise `engines` get the SAs of
+    `security_associations`, the preferred engine first, and `path_mtu` (bytes of IP packet) holds
+    for the bundle.
     """
 
     name: str
@@ -142,13 +148,13 @@ class BundleConfig:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether its engines are given its SAs by hand."""
+        """Returns whether an operator sets its SAs in the engines by hand."""
         return self.outbound is not None or bool(self.inbound)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """All of it; empty where the configuration says nothing of policy."""
+    """All IPsec sections; empty if the configuration has none."""
 
     spds: tuple[SpdConfig, ...] = ()
     engines: tuple[EngineConfig, ...] = ()
@@ -156,11 +162,11 @@ class PolicyConfig:
     security_associations: tuple[SecurityAssociation, ...] = ()
 
     def bundle_names(self, spd: str) -> frozenset[str]:
-        """The bundles that an SPD's rules may name."""
+        """Returns the names of the bundles that an SPD's rules may use."""
         return frozenset(bundle.name for bundle in self.bundles if bundle.spd == spd)
 
     def bundle_ids(self) -> dict[str, int]:
-        """The pipeline's number of each bundle."""
+        """Returns the pipeline's number of each bundle."""
         return {bundle.name: bundle.id for bundle in self.bundles}
 
 
@@ -169,7 +175,7 @@ class PolicyConfig:
 
 @scalars.takes("`off`, `checked`")
 def _icmp_errors(value: object) -> bool:
-    """`checked`, or `off`, which YAML 1.1 reads as false where it is not in quotes."""
+    """Converts `checked` or `off`; YAML 1.1 reads an unquoted `off` as false."""
     if value is False or value in ("off", "checked"):
         return value == "checked"
     raise ValueError(f"{value!r} is neither off nor checked")
@@ -177,7 +183,7 @@ def _icmp_errors(value: object) -> bool:
 
 @scalars.takes("`configuration`, `kernel`")
 def _source(value: object) -> bool:
-    """Whether the rules are the kernel's."""
+    """Returns whether the rules come from the kernel."""
     if value in ("configuration", "kernel"):
         return value == "kernel"
     raise ValueError(f"{value!r} is neither configuration nor kernel")
@@ -242,7 +248,7 @@ class SpdKeys(Section, title="spds"):
 
 
 class OutboundKeys(Section, title="bundles.outbound"):
-    """The SA that encrypts, where its engine is given it by hand."""
+    """An encrypting SA that an operator sets in its engine by hand."""
 
     engine = required(_AN_ENGINE, "The engine that encrypts.")
     sa = required(_SA_NUMBER, "The SA's number in the engine.")
@@ -253,7 +259,7 @@ class OutboundKeys(Section, title="bundles.outbound"):
 
 
 class InboundKeys(Section, title="bundles.inbound"):
-    """An SA that decrypts, where its engine is given it by hand."""
+    """A decrypting SA that an operator sets in its engine by hand."""
 
     spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
     engine = required(_AN_ENGINE, "The engine that decrypts.")
@@ -316,10 +322,10 @@ def read_policy(
     first_l3_if: int,
     vrfs: Names[str, int],
 ) -> PolicyConfig:
-    """The sections `spds`, `bundles`, `engines` and `security_associations`.
+    """Reads the sections `spds`, `bundles`, `engines` and `security_associations`.
 
-    `ports` are taken by interfaces (port: name); engines' l3_if count from `first_l3_if`. `vrfs`
-    has the pipeline's number of each.
+    `ports` are taken by interfaces (port: name). The engines' l3_if count from `first_l3_if`.
+    `vrfs` maps each VRF to its number in the pipeline.
     """
     known = _read_engines(engines, ports, first_l3_if)
     policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), known, tuple(vrfs)))
@@ -339,7 +345,7 @@ def read_policy(
 
 
 def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, BundleOfSas]:
-    """The bundles that `security_associations` may name; `vrfs` has the VRFs' numbers."""
+    """Returns the bundles that `security_associations` may name; `vrfs` has the VRFs' numbers."""
     return {
         bundle.name: BundleOfSas(bundle.id, vrfs[bundle.vrf], bundle.engines)
         for bundle in policy.bundles
@@ -348,13 +354,13 @@ def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, Bun
 
 
 def spd_names(spds: list[Value]) -> frozenset[str]:
-    """The names under `spds`, whatever else is wrong there."""
+    """Returns the names under `spds`, also if other parts are invalid."""
     names = (value.peek(SpdKeys.name.name) for value in spds)
     return frozenset(name for name in names if name is not None)
 
 
 def read_interface_spd(section: Mapping, key: ScalarKey[str], spds: frozenset[str]) -> str | None:
-    """An interface's SPD: a name, or None for `none`. Must be said once there is any SPD."""
+    """Reads an interface's SPD: a name, or None for `none`. Required if there is any SPD."""
     value = section.value(key)
     if value is None or value.is_null():
         if spds:
@@ -515,8 +521,10 @@ def _read_bundle(
 
 
 def _read_engines_of_bundle(section: Mapping, engines: tuple[EngineConfig, ...]) -> tuple[int, ...]:
-    """The engines that are told a bundle's SAs, the preferred one first; unless named, all that
-    can be told."""
+    """Returns the engines that get a bundle's SAs, the preferred one first.
+
+    Without a list, all engines that have `admin`.
+    """
     told = tuple(engine.id for engine in engines if engine.admin is not None)
     if section.value(BundleKeys.engines) is None:
         return told
@@ -553,7 +561,7 @@ def _read_inbound(section: Mapping, engines: frozenset[int]) -> InboundSa | None
 
 
 def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
-    """An engine that is given SAs by hand: one without `admin`."""
+    """Returns a converter for the id of an engine without `admin`."""
     choose = scalars.one_of(engines)
 
     def convert(value: object) -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that no packet reaches, since one earlier rule matches all of theirs.
+"""Finds shadowed rules: one earlier rule matches all their packets.
 
-The test of one rule against one other is exact. A rule can only cover rules inside its own blocks
-of addresses and ports; an index of blocks finds the earlier rules to try. So a long list of rules
-for different hosts or ports takes time in proportion to its length. Pure; depends on policy_model.
+The test of one rule against another is exact. A rule can only cover rules inside its own blocks of
+addresses and ports, so an index of blocks finds the earlier rules to test. The time for a long
+list of rules for different hosts or ports is linear. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -25,26 +25,31 @@ from sluice.policy.model import (
 )
 
 TESTS = 1_000_000
-"""Pairs of rules that are tried at most; about a second."""
+"""Limit of pairs of rules that are tested; this many take about a second."""
 NAMED = 4
-"""Rules that a sentence names at most; of more it says how many they are."""
+"""Limit of items in a warning's list of rules; the last item may be the count of the rest."""
 
 _LEVELS = {2: (8, 16), 4: (8, 16, 24, 32), 16: (16, 32, 48, 64, 128)}
 _ANY = (0, 0, 0)
 _Block = tuple[int, int, int]
-"""The size of an address or port in bytes, prefix length, prefix; _ANY holds everything."""
+"""Size of the address or port in bytes, prefix length, prefix. _ANY contains all blocks."""
 
 
 class Coverage(NamedTuple):
-    """`by_rule`: position of a rule to the positions of those that it covers. `is_complete`: all
-    pairs were tried that had to be."""
+    """Maps the position of a rule to the positions of the rules that it covers.
+
+    `is_complete` is False if the limit of tests was reached.
+    """
 
     by_rule: dict[int, list[int]]
     is_complete: bool
 
 
 def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[str]:
-    """A sentence for each rule that covers others, in the order of the list."""
+    """Yields a warning for each rule that covers others, in the order of the list.
+
+    Further warnings name rules that match nothing, and tell that the search was incomplete.
+    """
     operators = [rule for rule in rules if not rule.generated]
     coverage = find_covered(operators)
     for at, covered in sorted(coverage.by_rule.items()):
@@ -66,7 +71,7 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
 
 
 def name_some(names: Sequence[str]) -> str:
-    """Names in quotes, or the first ones and how many more there are."""
+    """Returns the names in quotes: all, or the first ones and the count of the rest."""
     quoted = [repr(name) for name in names[:NAMED]]
     if len(names) > NAMED:
         quoted[NAMED - 1] = f"{len(names) - NAMED + 1} more"
@@ -74,7 +79,7 @@ def name_some(names: Sequence[str]) -> str:
 
 
 def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
-    """Every rule that one earlier rule covers, under the first such rule."""
+    """Finds the covered rules and assigns each to the first earlier rule that covers it."""
     earlier: dict[tuple[_Block, ...], list[int]] = {}
     by_rule: dict[int, list[int]] = {}
     used: tuple[set[_Block], ...] = set(), set(), set()
@@ -91,7 +96,7 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         if by is not None:
             by_rule.setdefault(by, []).append(at)
         else:
-            # Coverage is transitive: covered rules need not be tried as covering ones.
+            # Coverage is transitive: a covered rule need not be tested as a covering one.
             earlier.setdefault(blocks, []).append(at)
             for known, one in zip(used, blocks, strict=True):
                 known.add(one)
@@ -99,7 +104,7 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
 
 
 def covers(rule: Rule, other: Rule) -> bool:
-    """Whether `rule` matches every packet that `other` matches."""
+    """Returns whether `rule` matches every packet that `other` matches."""
     sizes = {len(low) for ranges in (other.source, other.destination) for low, _ in ranges or ()}
     return (
         all(rule.looks_at(is_own=own) or not other.looks_at(is_own=own) for own in (True, False))
@@ -122,7 +127,7 @@ def _matches_nothing(rule: Rule) -> bool:
     return rule.protocol is OPAQUE and any(len(low) == 4 for low, _ in ranges)
 
 
-# -- one selector against one other
+# -- one selector against another
 
 
 def _covers_protocols(
@@ -134,7 +139,10 @@ def _covers_protocols(
 
 
 def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
-    """The numbers that a rule's packets may have: none, where its protocols have none to show."""
+    """Returns the port or ICMP numbers that a rule's packets may have.
+
+    OPAQUE if none of the rule's protocols has such numbers.
+    """
     if numbers is not None or rule.protocol is None:
         return numbers
     shows = rule.protocol is not OPAQUE and not protocols.isdisjoint(rule.protocol)
@@ -154,7 +162,7 @@ def _ranges(ranges: tuple[AddressRange, ...] | None, size: int) -> Sequence[tupl
 
 
 def merged_ranges(ranges: Iterable[AddressRange], size: int) -> list[tuple[int, int]]:
-    """The ranges of a family as numbers: sorted, and those that touch made one."""
+    """Returns a family's ranges as sorted numbers; adjacent and overlapping ranges are merged."""
     return _merged(
         (int.from_bytes(low, "big"), int.from_bytes(high, "big"))
         for low, high in ranges
@@ -182,7 +190,7 @@ def _covers_ranges(
 
 
 def _blocks(rule: Rule) -> tuple[_Block, _Block, _Block]:
-    """The smallest blocks that hold a rule's sources, destinations and destination ports."""
+    """Returns the smallest blocks that contain a rule's sources, destinations and dest. ports."""
     ports = rule.destination_port if isinstance(rule.destination_port, tuple) else ()
     return (
         _address_block(rule.source),
@@ -199,7 +207,7 @@ def _address_block(ranges: tuple[AddressRange, ...] | None) -> _Block:
 
 
 def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
-    """The smallest block of `_LEVELS` that holds all ranges, _ANY where none does."""
+    """Returns the smallest block of `_LEVELS` that contains all ranges, or _ANY."""
     low, high = min(one[0] for one in ranges), max(one[1] for one in ranges)
     common = size * 8 - (low ^ high).bit_length()
     level = max((one for one in _LEVELS[size] if one <= common), default=0)
@@ -207,7 +215,7 @@ def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
 
 
 def _around(block: _Block) -> list[_Block]:
-    """The blocks that hold a block, itself among them."""
+    """Returns the blocks that contain a block, itself included."""
     size, level, prefix = block
     if not level:
         return [_ANY]

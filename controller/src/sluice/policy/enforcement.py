@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SPDs of a running router: their start, their commits, their flow caches on and off.
+"""Enforces the SPDs of a running router: starts them, commits rules, enables flow caches.
 
 `Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict it changes
-(`flow_invalidation`) and has it carried out (`commit`): saved, written by the reconciler ahead of
-everything else, and put into force once the switch has acknowledged it. A commit that fails is
+(`flow_invalidation`) and applies it (`commit`): the commit is saved, written by the reconciler
+ahead of everything else, and in force once the switch has acknowledged it. A failed commit is
 repaired. Changes queue and run one at a time.
 
-A session (`run`) begins when the kernel has told this router's addresses, which the generated rules
-name: the switch is compared with the desired state, and corrected. A restart with another
-configuration is one change, never a mix of both: entities that differ are closed before anything
-is written (`closing`), then the lists become the new ones, all at once or closed meanwhile, and
-only then are interfaces bound and let in (`Reconciler.open`). Numbers are never guessed: a record
-on disk that cannot be read ends the program. A restart resumes with the last committed rules and
-the last on/off state of each cache (`start`).
+A session (`run`) begins once the kernel has reported this router's addresses, which the generated
+rules name. The session compares the switch with the desired state and corrects it. A restart with
+another configuration is one change, never a mix of both:
+
+- entities that differ are closed before anything is written (`closing`);
+- the lists are replaced, all in one write or while they are closed;
+- only then are interfaces bound and opened (`Reconciler.open`).
+
+Numbers are never guessed: an unreadable record on disk ends the program. A restart resumes with
+the last committed rules and the last on/off state of each cache (`start`).
 
 Depends on state.spd, commit, record, start, operator_rules, reconciler, flow_tables and entities.
 """
@@ -61,25 +64,25 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ATOMIC_TARGETS = frozenset({"sluice-switch"})
-"""Targets that take a write of several lists between two packets."""
+"""Targets that apply a write of several lists atomically, between two packets."""
 ADDRESS_RETRY = 1.0
-"""Seconds after which generated rules that could not be committed are tried again."""
+"""Seconds until a failed commit of generated rules is retried."""
 
 Rules = Mapping[Direction, Sequence[Rule]]
 
 
 class Mirrored(NamedTuple):
-    """The rules of an SPD that is mirrored, and the names of the bundles that they may name."""
+    """Rules of a mirrored SPD, and the names of the bundles that they may name."""
 
     rules: Rules
     bundles: tuple[str, ...]
 
 
 class Policy:
-    """All SPDs. `own(vrf)` are this router's addresses in a VRF; `mirrored` is what the SPDs whose
-    rules come from the kernel begin with.
+    """Manages all SPDs.
 
-    Raises SpdStoreError and PolicyError.
+    `own(vrf)` returns this router's addresses in a VRF. `mirrored` holds the initial rules of the
+    SPDs that mirror the kernel. Raises SpdStoreError and PolicyError.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class Policy:
         self.invalidation = FlowInvalidation(flows)
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
         store = SpdStore(config.state_dir)
-        # An SPD that is configured again some day is to start as it is configured then.
+        # A removed SPD that is configured again later starts with its configuration of that time.
         loaded = store.forget_committed(keep=self.spds)
         self.check_room(config)
         mirrored = mirrored or {}
@@ -112,12 +115,12 @@ class Policy:
         for spd, one in mirrored.items():
             rules |= {(spd, direction): tuple(listed) for direction, listed in one.rules.items()}
         self.rules = OperatorRules(config, rules, own)
-        """The rules in force; while a commit is under way, those that it proposes."""
+        """The rules in force; during a commit, the proposed rules."""
         self.table = SpdTable(self.numbers.by_name, codec.lists, codec.rules)
         self.table.restore(loaded, self.spds)
         self._had_lists = bool(loaded.lists)
         self._lock = asyncio.Lock()
-        """Held by the change that is under way."""
+        """Serializes changes."""
         self.record = PolicyRecord(store, self.table, loaded, self._lock.locked)
         self._atomic = config.switch.target in ATOMIC_TARGETS
         self._writer = CommitWriter(
@@ -134,7 +137,7 @@ class Policy:
         self.on_changed = lambda change, spds, lists: None
         """Called after each change takes effect, with its description, the SPDs and their lists."""
         self.associations: Callable[[], Mapping[Kind, Mapping[Key, Value]]] = dict
-        """Returns the entities of the SAs that engines are told."""
+        """Returns the entities of the SAs that the controller gives to engines."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
         """Set while the policy in the switch equals the desired policy."""
@@ -145,15 +148,18 @@ class Policy:
             self._reconciler.hold(OPENING)
 
     def check_room(self, config: Config) -> None:
-        """Raises PolicyError where the pipeline has no room for what a configuration wants."""
+        """Raises PolicyError if a configuration exceeds the pipeline's table sizes."""
         check_room(config, Room(self._codec.flows, self._codec.rules, self._codec.lists))
 
     def configured_anew(self, config: Config) -> None:
-        """Takes notice of what the SPDs' files are, and say, by now; the rules in force stay."""
+        """Updates the configured SPDs, with their files' rules; the rules in force stay."""
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
     def is_cache_on(self, spd: str) -> bool:
-        """Whether the flow cache of an SPD is on: as an operator said last, else as configured."""
+        """Returns whether an SPD's flow cache is on.
+
+        The operator's last command decides; without one, the configuration.
+        """
         return self.record.caches.get(spd, self.spds[spd].flow_cache.enabled)
 
     # -- a session
@@ -161,7 +167,7 @@ class Policy:
     def closing(self, installed: Entities, moved_interfaces: Container[int] = ()) -> Closing:
         """Returns the installed entities that must not coexist with the new configuration.
 
-        `moved_interfaces` are numbers that may have meant another interface.
+        `moved_interfaces` are numbers that may have stood for another interface.
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
@@ -182,8 +188,11 @@ class Policy:
         self._had_lists = True
 
     async def run(self, session: Session) -> None:
-        """Serves until cancelled. Raises P4RuntimeError when the session ends; and SpdStoreError
-        or PolicyError where the configured SPDs cannot be started."""
+        """Serves until cancelled.
+
+        Raises P4RuntimeError when the session ends, and SpdStoreError or PolicyError if the
+        configured SPDs cannot be started.
+        """
         await self._addresses_known.wait()
         self._addresses_changed.clear()
         if not self.spds:
@@ -212,7 +221,7 @@ class Policy:
             self.flows.close()
 
     async def _synchronize(self, session: Session) -> None:
-        """Lists, bindings and caches after a read-back."""
+        """Brings lists, bindings and caches to the desired state after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
         for list_id, counts in lists.items():
@@ -253,14 +262,16 @@ class Policy:
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
-        """Deletes the flows of lists whose epochs start anew; returns the others."""
+        """Deletes the flows of lists whose epochs start anew; returns the other flows."""
         anew = starting_anew(commit, highest_epochs(flows))
         await self.flows.delete_found(session, [slot for slot, _ in flows if slot.list_id in anew])
         return [flow for flow in flows if flow[0].list_id not in anew]
 
     def _changed_bindings(self, commit: Commit) -> list[Entry]:
-        """The bindings of interfaces that change with the lists, in the same write, so that an
-        interface that gets another SPD need not be closed. Targets without atomic writes close it.
+        """Returns the interface bindings to change in the same write as the lists.
+
+        So an interface that gets another SPD need not be closed. On targets without atomic writes
+        it is closed, and the result is empty.
         """
         if not self._atomic:
             return []
@@ -279,21 +290,24 @@ class Policy:
         ]
 
     def _name_bundles(self) -> None:
-        """Saves which bundle each number stands for, before SAs go to the switch. From here on no
-        flow means another bundle than the configuration does. Raises SpdStoreError."""
+        """Saves which bundle each number stands for, before SAs are written to the switch.
+
+        From here on, each flow's bundle number means the same as in the configuration. Raises
+        SpdStoreError.
+        """
         if self.record.bundle_names != self.numbers.names:
             self.record.bundle_names = self.numbers.names
             self.record.save()
 
     def _bindings(self) -> Changes:
-        """Interfaces and bundles, as far as their lists have numbers."""
+        """Returns the bindings of interfaces and bundles whose lists have numbers."""
         changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for spd, bundles in self._mirrored.items():
             self._bind_bundles(spd, bundles, changes)
         return changes
 
     def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: Changes) -> None:
-        """Binds bundles of a mirrored SPD to its inbound list, which checks their packets."""
+        """Binds a mirrored SPD's bundles to its inbound list, which checks their packets."""
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
         if list_id is not None:
@@ -302,7 +316,7 @@ class Policy:
                 changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
 
     def _installed(self) -> dict[int, Counts]:
-        """The lists that the switch holds, as far as they can be understood."""
+        """Returns the lists in the switch, without entries of unknown form."""
         return {
             key: Counts(*value)
             for kind in policy_entities.LIST_KINDS.values()
@@ -313,7 +327,7 @@ class Policy:
     def _with_lost(
         self, commit: Commit, spds: Iterable[str], installed: Mapping[int, Counts]
     ) -> Commit:
-        """The commit, and new numbers for lists of these SPDs that the switch has otherwise."""
+        """Extends a commit by new numbers for lists of these SPDs that differ in the switch."""
         known = {state.list_id for state in commit.lists}
         lost = [
             list_id
@@ -323,8 +337,11 @@ class Policy:
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 
     def _retiring(self, epochs: Mapping[int, int]) -> Commit:
-        """New numbers for lists whose cache is off and whose flows (`epochs`) are current: it was
-        configured so since, or the program ended before they were retired."""
+        """Plans new numbers for lists whose cache is off but whose flows (`epochs`) are current.
+
+        Either the cache was turned off in the configuration since, or the program ended before the
+        flows were retired.
+        """
         return self.table.plan_bump(
             [
                 list_id
@@ -344,7 +361,10 @@ class Policy:
     # -- commits
 
     async def commit(self, changes: Mapping[str, Rules]) -> list[ListState]:
-        """New rules for SPDs; the lists that changed, when the switch has them. PolicyError."""
+        """Commits new rules for SPDs.
+
+        Returns the changed lists once the switch holds them. Raises PolicyError.
+        """
         for spd in changes:
             if self.known(spd).is_mirrored:
                 raise PolicyError(
@@ -386,8 +406,10 @@ class Policy:
         return commit
 
     async def _delete_changed_flows(self, commit: Commit) -> Commit:
-        """Deletes the flows whose verdict a commit changes, of the lists whose epoch stays. Returns
-        the commit with new epochs for lists where that is not done."""
+        """Deletes the flows whose verdict a commit changes, for lists that keep their epoch.
+
+        Returns the commit, with a new epoch for each list whose flows could not be deleted.
+        """
         before = self.table.lists
         retired = {
             one.list_id
@@ -399,7 +421,7 @@ class Policy:
         return self.table.with_new_epochs(commit, retired)
 
     async def _apply_or_repair(self, session: Session, commit: Commit, change: str) -> None:
-        """Applies a commit, and repairs one that failed. Raises the failure."""
+        """Applies a commit; repairs the switch if it fails, and raises the failure."""
         before = self.table.lists
         lists = [ListChange(before.get(one.list_id), one) for one in commit.lists]
         try:
@@ -415,8 +437,8 @@ class Policy:
     async def repair(self, read: Callable[[], Awaitable[None]]) -> None:
         """Repairs lists that differ from the desired state, while no other change runs.
 
-        `read` finds out which lists the switch holds. Wrong lists get new numbers, so that verdicts
-        given on them meanwhile do not apply. Raises PolicyError.
+        `read` reads the switch's lists. Wrong lists get new numbers, so that verdicts given on them
+        in the meantime do not apply. Raises PolicyError.
         """
 
         async def change() -> None:
@@ -428,8 +450,10 @@ class Policy:
         await self._exclusively(change)
 
     async def _repair(self, session: Session) -> None:
-        """Gives lists that the switch does not hold as desired the rules in force and new numbers.
-        An SPD whose repair the switch refuses drops until its next commit."""
+        """Rewrites the lists that differ in the switch: the rules in force, with new numbers.
+
+        If the switch refuses the repair of an SPD, its packets are dropped until its next commit.
+        """
         for spd in self.spds:
             lost = self._with_lost(Commit(()), [spd], self._installed())
             try:
@@ -438,8 +462,10 @@ class Policy:
                 log.error("policy %s: drops until it is committed anew: %s", spd, error)
 
     async def mirror(self, spd: str, mirrored: Mirrored) -> None:
-        """New rules and bundles for an SPD that is mirrored. While no switch is connected they wait
-        for it. PolicyError."""
+        """Sets the rules and bundles of a mirrored SPD.
+
+        While no switch is connected, they apply from the next session on. Raises PolicyError.
+        """
         await self._exclusively(partial(self._mirror, spd, mirrored))
 
     async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
@@ -468,7 +494,10 @@ class Policy:
     # -- flow caches
 
     async def set_cache(self, spds: Iterable[str], *, enabled: bool) -> None:
-        """Turns flow caches on, or off: then every packet is searched. PolicyError."""
+        """Turns flow caches on or off; without a cache every packet is searched.
+
+        Raises PolicyError.
+        """
         for spd in [*map(self.known, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))
 
@@ -495,7 +524,7 @@ class Policy:
                 known.cache.enabled = self.is_cache_on(spd)
 
     async def clear_cache(self, spds: Iterable[str]) -> None:
-        """Retires all flows of these SPDs. PolicyError."""
+        """Retires all flows of these SPDs. Raises PolicyError."""
         for spd in [*map(self.known, spds)]:
             await self._exclusively(partial(self._clear, spd.name, "flow cache cleared"))
 
@@ -505,7 +534,7 @@ class Policy:
         await self._apply_or_repair(session, self.table.plan_clear(lists), change)
         self.counters["flow caches cleared"] += 1
 
-    # -- what changes have in common
+    # -- shared by all changes
 
     def _connected(self) -> Session:
         if self._session is None or not self.started:
@@ -513,8 +542,10 @@ class Policy:
         return self._session
 
     async def _exclusively(self, change: Callable[[], Awaitable[T]]) -> T:
-        """Runs a change while no other runs, to its end even if its caller is cancelled. Raises
-        PolicyError."""
+        """Runs a change alone, and to its end even if the caller is cancelled.
+
+        Raises PolicyError.
+        """
 
         async def locked() -> T:
             async with self._lock:
@@ -536,7 +567,10 @@ class Policy:
     # -- views
 
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the rules' verdict on a cached flow; None where more than its key decides."""
+        """Returns the rules' verdict on a cached flow.
+
+        None if the flow's list is unknown, or if its key alone does not determine the verdict.
+        """
         state = self.table.lists.get(slot.list_id)
         packet = slot.key.selectors()
         if state is None or packet is None:
@@ -544,12 +578,12 @@ class Policy:
         return FlowVerdict(state.counts.epoch, *state.search(packet))
 
     def bundles_of(self, spd: str) -> frozenset[int]:
-        """The pipeline's numbers of an SPD's bundles."""
+        """Returns the pipeline's numbers of an SPD's bundles."""
         names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
         return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
     def known(self, spd: str) -> SpdConfig:
-        """The SPD of that name. PolicyError."""
+        """Returns the SPD of that name. Raises PolicyError if there is none."""
         if spd not in self.spds:
             names = ", ".join(self.spds) or "none"
             raise PolicyError(f"there is no SPD {spd!r}; this router has: {names}")
@@ -558,12 +592,12 @@ class Policy:
     # -- this router's addresses
 
     def addresses_changed(self) -> None:
-        """The kernel has told all addresses, or another one since."""
+        """Handles the kernel's first complete report of addresses, or a later change."""
         self._addresses_known.set()
         self._addresses_changed.set()
 
     async def _follow_addresses(self) -> None:
-        """The generated rules name this router's addresses: a commit for each SPD they change."""
+        """Commits the generated rules of each SPD for which this router's addresses change."""
         while True:
             await self._addresses_changed.wait()
             self._addresses_changed.clear()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates the policy configuration into entities of the switch.
 
-Every layer-3 interface has a binding in both directions, "none" where no SPD guards it: packets of
-an unbound interface are dropped. An interface of an SPD is bound only once its lists are in the
-switch (`bindings`).
-Pure; depends on config and entities.
+Every layer-3 interface has a binding in both directions, since packets of an unbound interface are
+dropped. The binding is "none" for an interface that no SPD guards. An interface of an SPD is bound
+only once its lists are in the switch (`bindings`). Pure; depends on config and entities.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ BINDING_KINDS = (
     Kind.INBOUND_SA,
     *(Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
 )
-"""The kinds that this module and the commits decide about alone."""
+"""The kinds of entities that only this module and commits write."""
 INTERFACE_BINDINGS = frozenset({Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING})
 _BINDINGS = (
     (Kind.INBOUND_BINDING, Direction.INBOUND),
@@ -71,12 +70,12 @@ def bindings(
 ) -> Changes:
     """Returns the entities that are valid only once the lists are in the switch.
 
-    - Interfaces. "None" bindings too, since a packet meets the policy of two interfaces.
+    - Interfaces. "None" bindings too, since a packet passes the policy of two interfaces.
     - Bundles and SAs. Outbound SAs too: flows name bundles by number, and only now no flow is left
-      whose number means another bundle.
+      whose number stands for another bundle.
 
     Entities that refer to a list without a number (`list_id` returns None) are left out.
-    `associations` holds the entities of the SAs that engines are told.
+    `associations` holds the entities of the SAs that the controller gives to engines.
     """
     changes = Changes()
     _bind_interfaces(config, list_id, changes)
@@ -110,7 +109,7 @@ def _bind_bundle(
         changes.set(Kind.ESP_SOURCE, EspSource(vrf, bundle.id, out.local), OF_BUNDLE)
     for sa in bundle.inbound:
         changes.set(Kind.INBOUND_SA, Spi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa))
-        # All fragments of a VRF go to one engine; the first that is configured is as good as any.
+        # All fragments of a VRF go to one engine: the first configured one.
         if changes.of(Kind.REASSEMBLY_ENGINE).get(vrf) is None:
             changes.set(Kind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
@@ -121,5 +120,5 @@ def vrf_of(config: Config, spd: str) -> int:
 
 
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
-    """Returns the numbers that meant another bundle. `bundle_names` are as the switch has them."""
+    """Returns the numbers that stood for another bundle. `bundle_names` are those in the switch."""
     return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packet that its list's flow cache does not know: searched, and sent on with the verdict.
+"""Handles flow cache misses: searches the list and re-injects the packet with the verdict.
 
-Search, insert, re-inject, in that order, neither of the last two waiting for the other: the verdict
-travels with the packet, and the flow is for those that follow. A discarded packet ends here, its
-flow is installed all the same.
+The order is search, insert, re-inject. Insertion and re-injection do not wait for each other: the
+packet carries its verdict, and the flow serves later packets. A discarded packet ends here, but its
+flow is installed too.
 
-Fragments (RFC 4301, section 7) meet the rule that their datagram meets. They are cached like other
-packets where every rule that a later fragment could meet does the same; all others come here each,
-and `state.fragments` knows their datagrams.
+Fragments (RFC 4301, section 7) get the verdict of their datagram. They are cached like other
+packets if all rules that could match a later fragment have the same verdict. Otherwise each
+fragment is punted, and `state.fragments` tracks the datagrams.
 
-ICMP errors (section 6) that no rule matches may go by the packet that they quote, which their
-sender writes freely: that leads to protection by the rule that it finds, or to a drop, and to a
-bypass only inbound where the SPD says `icmp_errors: checked`. Such an error is never cached, nor is
-what the pipeline could not walk.
+An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
+an error can forge the quote. So the result is protection by the rule found, or a drop; a bypass
+only inbound, if the SPD has `icmp_errors: checked`. Neither such an error is cached, nor a packet
+whose headers the pipeline could not walk.
 
-Every packet is sent on or counted under a name. Depends on policy, flow_tables, audit_log,
+Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
 """
 
@@ -45,23 +45,23 @@ from sluice.wire.selectors import (
 
 
 class Answer(NamedTuple):
-    """A frame, and what it is to be re-injected with."""
+    """A frame to re-inject, and its packet-out metadata."""
 
     frame: bytes
     metadata: Metadata
 
 
 class EspSource(NamedTuple):
-    """What a bundle's outbound SA writes into the ESP packets that it sends."""
+    """Source address and SPI of the ESP packets of a bundle's outbound SA."""
 
     address: Address
     spi: int
 
 
 class FirstPackets:
-    """Answers for INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS at a list.
+    """Answers INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS punts of a list.
 
-    `is_esp_source` says whether an SA of an SPD sends ESP from this address with this SPI.
+    `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
     """
 
     def __init__(
@@ -80,12 +80,14 @@ class FirstPackets:
         self.counters: Counter[str] = Counter()
 
     def asks(self, packet: PuntedPacket) -> bool:
-        """Whether a list is asked about the packet."""
+        """Returns whether the packet needs a verdict of a list."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 
     def answer(self, packet: PuntedPacket, now: float) -> list[Answer]:
-        """The packets to re-inject: this one unless it is discarded or waits, and any that waited
-        for it."""
+        """Returns the packets to re-inject.
+
+        These are this packet, unless it is discarded or held, and any packets held for it.
+        """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:
             self.counters["dropped: of a list that is not known"] += 1
@@ -95,7 +97,7 @@ class FirstPackets:
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-                # The pipeline could not see what it is, nor check its hop limit.
+                # The pipeline could not see that it is ND, nor check its hop limit.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
             verdict, key = self._search(state, packet, seen)
         except WireError as error:
@@ -104,7 +106,7 @@ class FirstPackets:
         return self._carry_out(state, packet, verdict, key, now)
 
     def expire(self, now: float) -> None:
-        """Gives up the fragments that have waited too long."""
+        """Drops the fragments that were held too long."""
         self.fragments.expire(now)
 
     def _is_own(self, packet: PuntedPacket) -> bool:
@@ -120,7 +122,7 @@ class FirstPackets:
         key: FlowKey | None,
         now: float,
     ) -> list[Answer]:
-        """Offers the flow, and answers with the verdict."""
+        """Offers the flow to the cache, and returns the packet with its verdict."""
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
             epoch, (rule_id, action, bundle) = state.counts.epoch, verdict
@@ -149,7 +151,7 @@ class FirstPackets:
     def _search(
         self, state: ListState, packet: PuntedPacket, seen: SeenPacket
     ) -> tuple[Verdict, FlowKey | None]:
-        """The verdict, and the key to cache it under if it may be. Raises WireError."""
+        """Returns the verdict and its cache key, None if it is not cacheable. Raises WireError."""
         verdict = state.search(seen.selectors)
         if verdict.rule_id == state.final_id:
             quoted = quoted_packet(packet.frame, is_own=seen.selectors.is_own)
@@ -160,7 +162,7 @@ class FirstPackets:
     # -- ICMP errors
 
     def _search_quoted(self, state: ListState, packet: PuntedPacket, quoted: Quoted) -> Verdict:
-        """The verdict of an ICMP error that no rule matches (RFC 4301, sections 6.1 and 6.2)."""
+        """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
         self.counters["searched by the packet that an ICMP error quotes"] += 1
         if quoted.fragment_class is FragmentClass.LATER:
             verdict = state.search_fragment(quoted.selectors, None) or state.final()
@@ -175,10 +177,10 @@ class FirstPackets:
         return verdict if is_accepted else state.final()
 
     def _unprotected_error(self, state: ListState, quoted: Quoted, verdict: Verdict) -> Verdict:
-        """An error that came in clear: its sender may be anybody, so only what is asked for passes.
+        """Returns the verdict of an ICMP error that came in clear, whose sender may be forged.
 
-        It must be about a flow that passes in clear both ways, or, to this router itself, about ESP
-        that an SA of this SPD sent.
+        It passes only if the SPD has `icmp_errors: checked` and the error is about a flow that is
+        bypassed in both directions, or is to this router and about ESP that an SA of this SPD sent.
         """
         if self._policy.spds[state.spd].icmp_errors_checked:
             if verdict.action is Action.BYPASS:

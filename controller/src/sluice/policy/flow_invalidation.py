@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cached flows a commit ends: those whose verdict it changes, or all of their list.
+"""Invalidates cached flows for a commit: those whose verdict it changes, or a list's whole cache.
 
-A list whose epoch stays keeps its flows. That is right only if the switch holds none whose verdict
-the commit changes, so those are deleted first (`FlowInvalidation.withdraw`), while nothing else
-writes flows of the list (`FlowTables.held`). A packet of a deleted flow is searched: by the old
-rules until the commit is in force, by the new ones from then on, and the list's generation retires
-the answers in between. Where too many flows would have to be looked at or deleted, or the switch
-does not delete one, the list gets a new epoch, which retires them all in one write.
+A list that keeps its epoch keeps its flows. Invariant: the switch then holds no flow whose verdict
+the commit changes. So these flows are deleted first (`FlowInvalidation.withdraw`), while nothing
+else writes flows of the list (`FlowTables.held`). A packet of a deleted flow is searched, by the
+old rules until the commit is in force and by the new ones after that. The list's generation retires
+verdicts in flight at the change.
+
+If too many flows would have to be tested or deleted, or the switch does not delete one, the list
+gets a new epoch, which retires all its flows in one write.
 
 Depends on flow_tables, state.invalidation and task_slices.
 """
@@ -28,19 +30,22 @@ from sluice.state.spd import ListState
 from sluice.task_slices import in_slices
 
 TESTS_AT_MOST = 4_000_000
-"""Flows times changed rules that are looked at for one list: about two seconds of CPU time."""
+"""Limit of tests (flows times changed rules) for one list: about two seconds of CPU time."""
 TESTS_PER_TURN = 4096
-"""Likewise, before the event loop gets its turn."""
+"""Tests between two yields to the event loop."""
 WITHDRAWN_AT_MOST = 16_384
-"""Flows that are deleted for one list..."""
+"""Limit of flows that are deleted for one list."""
 WITHDRAWN_SHARE = 0.25
-"""...and the part of its flows: beyond it, searching the others again costs no more than deleting.
-"""
+"""Limit as a share of the list's flows. Beyond it, a new epoch, which makes all flows be searched
+again, costs no more than the deletions."""
 
 
 class FlowChange(NamedTuple):
-    """A cached flow whose verdict other rules would change. `after` is None for a fragment: it is
-    searched again, and what is found depends on more than its key."""
+    """A cached flow whose verdict changes with the rules.
+
+    `after` is None for a fragment: its verdict depends on more than its key, so it must be searched
+    again.
+    """
 
     key: FlowKey
     before: FlowVerdict
@@ -48,21 +53,21 @@ class FlowChange(NamedTuple):
 
 
 class FlowInvalidation:
-    """Ends the flows of lists that change."""
+    """Deletes or retires the flows of lists that change."""
 
     def __init__(self, flows: FlowTables) -> None:
         self._flows = flows
         self.counters: Counter[str] = Counter()
 
     def may_keep_epoch(self, list_id: int) -> bool:
-        """Whether a list has flows that a commit could leave in force, and all are known."""
+        """Returns whether a list has flows that could outlive a commit, and all are known."""
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
 
     async def changes(self, before: ListState, after: ListState) -> list[FlowChange] | None:
-        """Returns the flows whose verdict `after` changes; None where it takes too long to tell.
+        """Returns the flows whose verdict `after` changes; None if that needs too many tests.
 
-        `after` has the numbers that the rules will have.
+        `after` has the future ids of the rules.
         """
         known = self._flows.caches.get(before.list_id)
         if known is None:
@@ -85,8 +90,10 @@ class FlowInvalidation:
         return list(found.values())
 
     async def withdraw(self, before: ListState, after: ListState) -> bool:
-        """Deletes the flows of a held list whose verdict `after` changes. Returns False if the list
-        must get a new epoch instead."""
+        """Deletes the flows of a held list whose verdict `after` changes.
+
+        Returns False if the list must get a new epoch instead.
+        """
         kept = self.may_keep_epoch(before.list_id) and await self._delete_changed(before, after)
         what = "lists whose flows a commit kept" if kept else "lists whose flows a commit retired"
         self.counters[what] += 1
@@ -102,7 +109,10 @@ class FlowInvalidation:
         return True
 
     async def empty(self, list_ids: Iterable[int]) -> None:
-        """Deletes all flows of held lists. Raises P4RuntimeError if the switch may hold one."""
+        """Deletes all flows of held lists.
+
+        Raises P4RuntimeError if the switch may still hold one.
+        """
         for list_id in list_ids:
             known = self._flows.caches.get(list_id)
             if known is not None and not await self._flows.withdraw(list_id, known.cache.keys()):

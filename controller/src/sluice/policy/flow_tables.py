@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow caches of all lists, and the one writer that makes the switch hold what they say.
+"""Holds the flow caches of all lists, and is the only writer of flows to the switch.
 
-Packets offer flows (`offer`); what is to be written is queued and sent one batch after the other in
-the order given, so that a full cache stays within its bound: `flush` sends at once where nothing is
-under way. A session begins with `rebuild`, which takes in what the switch was found to hold, and
-ends with `close`, after which nothing is offered until the next.
+Packets offer flows (`offer`). Their writes are queued and sent in order, one batch at a time, so
+that a full cache never exceeds its bound; `flush` sends at once if no batch is in flight. A session
+begins with `rebuild`, which adopts the flows found in the switch. It ends with `close`; from then
+on nothing is offered until the next session.
 
-Which flows are in use only their counters in the switch tell. In each round those that the record
-has not seen used for their time are looked at, and deleted if their packets have not increased;
-while a cache is nearly full, those that would have to go next are looked at too, each round and
-after so many evictions, so that a busy flow moves to the end of that line (a second chance). A hint
-that is wrong costs a search and never a verdict.
+Ageing: only the counters in the switch tell whether a flow is in use. Each round reads the counters
+of the flows that are idle according to the record, and deletes a flow if its packet count has not
+increased. While a cache is nearly full, the next eviction candidates are read too, in each round
+and after every `EVICTIONS` evictions; a busy one moves to the end of the eviction order (second
+chance). A wrong estimate costs a search, never a wrong verdict.
 
-A commit that keeps a list's epoch first holds the list (`held`): while it is held, nothing changes
-its flows but `withdraw`. Otherwise a verdict of the old rules could be written behind the commit.
+A commit that keeps a list's epoch first holds the list (`held`). Invariant: only `withdraw` changes
+the flows of a held list. Otherwise a verdict of the old rules could be written after the commit.
 
 Depends on state.flow_cache, p4.flows and p4runtime.
 """
@@ -47,13 +47,14 @@ BATCH = 256
 COUNTED = 256
 """Flows whose counters are read at a time."""
 AGEING_ROUNDS = 4
-"""How often in a list's idle time its cold flows are looked for."""
+"""Ageing rounds per idle timeout of a list."""
 NEXT_TO_GO = 1024
-"""Flows of a nearly full cache that are looked at lest they be busy."""
+"""Eviction candidates of a nearly full cache whose counters are read, lest a busy flow be evicted.
+"""
 EVICTIONS = NEXT_TO_GO // 4
-"""Evictions after which they are looked at again..."""
+"""Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
-"""...but not sooner than after so many seconds, since a look costs as much as many new flows."""
+"""Minimum seconds until an early ageing round, since a round costs as much as many new flows."""
 
 _RESULTS = {OK: Result.DONE, ALREADY_EXISTS: Result.EXISTS, NOT_FOUND: Result.ABSENT}
 _COUNTED_AS = {
@@ -64,20 +65,20 @@ _COUNTED_AS = {
 
 
 class FlowWriter(Protocol):
-    """What is needed of a `Session`."""
+    """The part of `Session` that the writer uses."""
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """Sends; `done` hears what became of it."""
+        """Sends a write without waiting; calls `done` with the outcome."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Entities in parts."""
+        """Yields entities in parts."""
 
 
 class FlowDeleter(Protocol):
-    """What is needed of a `Session` while the switch is read back."""
+    """The part of `Session` that is used during a read-back."""
 
     async def write(self, updates: list[bytes]) -> list[Status]:
-        """Sends; [] when all were applied, else a status for each."""
+        """Sends a write; returns [] if all updates were applied, else a status for each."""
 
 
 class ListCache(NamedTuple):
@@ -89,18 +90,18 @@ class ListCache(NamedTuple):
 
 
 class FlowTables:
-    """The caches by list id."""
+    """Holds the caches by list id, and writes their flows to the switch."""
 
     def __init__(self, codec: FlowCodec, clock: Callable[[], float]) -> None:
         self._codec = codec
         self._clock = clock
         self.caches: dict[int, ListCache] = {}
         self.unverified: set[FlowSlot] = set()
-        """Flows that serve packets and were found so: nobody remembers why."""
+        """Current flows that were found in the switch and not yet checked against the rules."""
         self.counters: Counter[str] = Counter()
         self._queue: deque[tuple[int, FlowWrite]] = deque()
         self._strays: deque[FlowSlot] = deque()
-        self._packets: dict[FlowSlot, int] = {}  # as they were when last looked at
+        self._packets: dict[FlowSlot, int] = {}  # packet counts of the last ageing read
         self._session: FlowWriter | None = None
         self._under_way = False
         self._failed: asyncio.Future[None]
@@ -113,7 +114,7 @@ class FlowTables:
     # -- a session's beginning and end
 
     async def read(self, session: FlowWriter) -> list[tuple[FlowSlot, FlowVerdict]]:
-        """All flows in the switch. Raises P4RuntimeError."""
+        """Returns all flows in the switch. Raises P4RuntimeError."""
         found = []
         async for part in session.read(self._codec.read_requests()):
             decoded = (self._codec.decode(entity) for entity in part)
@@ -124,7 +125,7 @@ class FlowTables:
     def rebuild(
         self, caches: Mapping[int, ListCache], found: Sequence[tuple[FlowSlot, FlowVerdict]]
     ) -> None:
-        """The lists as they are, and all flows that the switch holds; strays are deleted."""
+        """Takes the current lists and all flows found in the switch; queues strays for deletion."""
         now = self._clock()
         self._forget()
         self.caches = dict(caches)
@@ -139,7 +140,7 @@ class FlowTables:
                 self._strays.append(slot)
 
     def close(self) -> None:
-        """The session is over: what the switch holds is not known."""
+        """Ends the session and forgets all flows, since the switch's content is now unknown."""
         self._session = None
         self._forget()
 
@@ -151,17 +152,17 @@ class FlowTables:
         self._pending.clear()
         self._answered.set()
 
-    # -- comparing with what the switch holds
+    # -- audits of the switch
 
     def agrees(self, slot: FlowSlot, found: FlowVerdict | None) -> bool:
-        """Whether the switch may rightly hold this of a flow, or nothing."""
+        """Returns whether the record allows this verdict, or no entry, for a flow in the switch."""
         known = self._cache_of(slot)
         if known is None:
             return found is None or slot in self._strays
         return known.cache.agrees(slot.key, found)
 
     def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
-        """Makes the switch agree, which was found not to."""
+        """Corrects a flow that differs between switch and record."""
         if self._held[slot.list_id]:
             return  # the next round finds it too
         known = self._cache_of(slot)
@@ -172,13 +173,15 @@ class FlowTables:
         self.flush()
 
     def recorded(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the verdict that the record has for a flow, None where it has none."""
+        """Returns the recorded verdict of a flow, None if there is none."""
         known = self._cache_of(slot)
         return None if known is None else known.cache.verdict_of(slot.key)
 
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
-        """Whether a flow that was found serves as the rules say; it is deleted where it does not,
-        and where the rules alone cannot say (None)."""
+        """Checks a found flow against the rules' verdict; returns False if it was wrong.
+
+        Deletes a wrong flow, and one whose verdict the rules alone do not determine (None).
+        """
         if self._held[slot.list_id]:
             return True  # the next round looks at it again
         self.unverified.discard(slot)
@@ -197,7 +200,7 @@ class FlowTables:
     # -- packets and commits
 
     def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
-        """A packet of this flow was searched in this list."""
+        """Offers a flow for the cache, after a search for one of its packets."""
         known = self.caches.get(list_id)
         if known is None:
             self.counters["flow not installed: the switch is being read"] += 1
@@ -213,22 +216,24 @@ class FlowTables:
         self._enqueue(list_id, writes)
 
     def _evicted(self, number: int) -> None:
-        """To make room for another flow."""
+        """Counts evictions; may start an early ageing round."""
         self.counters["flows evicted"] += number
         self._evictions += number
         if self._evictions >= EVICTIONS:
             self._pressed.set()
 
     def retire(self, list_id: int, epoch: int) -> None:
-        """Takes the list's epoch; where it is another than before, all its flows are stale."""
+        """Sets a list's epoch; if it differs from before, all the list's flows become stale."""
         known = self.caches.get(list_id)
         if known is not None and known.cache.epoch != epoch:
             known.cache.retire(epoch)
 
     @contextlib.asynccontextmanager
     async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
-        """Holds the flows of lists as they are; begins once the switch has answered every write of
-        them, or the session is over."""
+        """Holds the flows of lists unchanged.
+
+        Entered once the switch has answered all their writes, or the session is over.
+        """
         lists = frozenset(list_ids)
         self._held.update(lists)
         try:
@@ -238,8 +243,10 @@ class FlowTables:
             self._held.subtract(lists)
 
     async def withdraw(self, list_id: int, keys: Sequence[FlowKey]) -> bool:
-        """Deletes flows of a held list. Returns False if the switch may still hold one of them: it
-        refused, or the session is over."""
+        """Deletes flows of a held list.
+
+        Returns False if the switch may still hold one, since it refused or the session is over.
+        """
         known = self.caches.get(list_id)
         if known is None:
             return False
@@ -255,24 +262,23 @@ class FlowTables:
         return all(known.cache.verdict_of(key) is None for key in keys)
 
     async def delete_found(self, session: FlowDeleter, slots: Sequence[FlowSlot]) -> None:
-        """Deletes flows of a switch that is being read back. Raises P4RuntimeError, also where the
-        switch refuses."""
+        """Deletes flows during a read-back. Raises P4RuntimeError, also if the switch refuses."""
         async for some in in_slices(slots, BATCH):
             for status in await session.write([self._codec.delete(slot) for slot in some]):
                 if status.code not in (OK, NOT_FOUND):
                     raise P4RuntimeError(status.code, f"a flow is not deleted: {status[1]}")
 
     async def _settle(self, lists: Container[int]) -> None:
-        """Waits until no write of these lists is queued or under way."""
+        """Waits until no write of these lists is queued or in flight."""
         self.flush()
         while any(count and list_id in lists for list_id, count in self._pending.items()):
             self._answered.clear()
             await self._answered.wait()
 
     def flush(self) -> None:
-        """Sends what is queued, unless a batch is under way: it follows that."""
+        """Sends a batch of queued writes, unless one is in flight; the next then follows it."""
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # Where the session is over, its end is on its way to who runs this.
+            # The owner of the session learns of its end anyway.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 
@@ -320,16 +326,16 @@ class FlowTables:
         self, session: FlowWriter, batch: list[tuple[int, FlowWrite]], outcome: WriteOutcome
     ) -> None:
         if session is not self._session:
-            return  # it ended, and with it what is known of the switch
+            return  # the outcome belongs to an earlier session
         self._under_way = False
         try:
             if isinstance(outcome, P4RuntimeError):
-                # Nobody knows what the switch took: `run` ends, and it is read back.
+                # Unknown which updates the switch applied: `run` ends, and a read-back follows.
                 raise outcome
             self._take(batch, outcome)
             self.flush()
         except Exception as error:
-            # Raised here, it would be the event loop's, which goes on; it is `run`'s.
+            # Raised in this callback, it would only be logged by the event loop; `run` must raise.
             if not self._failed.done():
                 self._failed.set_exception(error)
 
@@ -390,7 +396,7 @@ class FlowTables:
                 self._enqueue(slot.list_id, expired)
 
     async def _read_counts(self, session: FlowWriter, slots: list[FlowSlot]) -> dict[FlowSlot, int]:
-        """Packets by flow; without those that the switch does not hold."""
+        """Returns packet counts by flow, without flows that the switch does not hold."""
         counts: dict[FlowSlot, int] = {}
         try:
             async for part in session.read([self._codec.count_request(slot) for slot in slots]):
@@ -400,7 +406,7 @@ class FlowTables:
                 raise
             if len(slots) == 1:
                 return {}
-            # Some targets refuse the whole request for one entry that is not there.
+            # Some targets refuse the whole request if one entry does not exist.
             half = len(slots) // 2
             counts = await self._read_counts(session, slots[:half])
             counts |= await self._read_counts(session, slots[half:])

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where fragments of each rule get their verdict: from the flow cache or the controller.
 
-A later fragment shows no ports, no ICMP type and, in IPv6, no protocol that could be believed. Its
-verdict is that of its first fragment. For given addresses and protocol, let D be the first rule
-that matches the later fragment for certain: all selectors that it does not show are any or opaque.
-If every earlier rule that could match says the same as D, no first fragment is needed and the cache
-serves; otherwise all fragments of the datagram go to the controller. Without such a rule D is the
-final discard.
+A later fragment shows no ports, no ICMP type and, in IPv6, no trustworthy protocol. Its verdict is
+that of its first fragment. For given addresses and protocol, let D be the first rule that certainly
+matches the later fragment: in D, all selectors that the fragment does not show are any or opaque.
+Without such a rule, D is the final discard. If all earlier rules that could match have the same
+verdict as D, no first fragment is needed, and the cache serves. Otherwise all fragments of the
+datagram go to the controller.
 
-The answer is exact: sources and destinations are cut where any rule's range begins or ends, and
-what is between two cuts is tried once. Rules that no packet in transit is asked about are left out,
-generated ones among them: they concern packets of this router itself only. Pure; depends on
-policy_model, policy_coverage and state.spd.
+The result is exact. All rules' ranges cut the source and destination addresses into intervals, and
+each combination of intervals is tested once. Rules that never apply to transit packets, such as
+generated rules, are left out. Pure; depends on model, coverage and state.spd.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sluice.policy.model import OPAQUE, Action, Direction, Rule
 from sluice.state.spd import FINAL_DISCARD
 
 TESTS = 1_000_000
-"""Rules that are looked at for a list and family, added up over all cuts; about a second."""
+"""Limit of rules tested for a list and family, summed over all intervals; about a second."""
 FAMILIES = {4: "IPv4", 16: "IPv6"}
 
 _Range: TypeAlias = tuple[int, int]
@@ -45,8 +44,8 @@ class ServedBy(Enum):
 class Expectation(NamedTuple):
     """A group of a list's rules, and the source of the verdicts for their fragments.
 
-    `because` are the rules that could match later fragments and say otherwise than what matches
-    for certain. `rules` may hold FINAL_DISCARD, for what no rule matches.
+    `because` names the rules that could match later fragments and whose verdict differs from that
+    of the certain match. `rules` may hold FINAL_DISCARD, for packets that no rule matches.
     """
 
     direction: Direction
@@ -57,13 +56,13 @@ class Expectation(NamedTuple):
 
 
 class _TooManyError(Exception):
-    """The budget is spent."""
+    """The limit of tests is reached."""
 
 
 def expectations(
     rules: Mapping[Direction, Sequence[Rule]], tests: int = TESTS
 ) -> list[Expectation]:
-    """The rules of each list in groups, by list and family."""
+    """Groups the rules of each list and family by the source of their fragments' verdicts."""
     found: dict[tuple[Direction, ServedBy, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for direction, listed in rules.items():
         for size, family in FAMILIES.items():
@@ -79,8 +78,11 @@ def expectations(
 
 
 class _Entry(NamedTuple):
-    """A rule as later fragments of a family meet it. Ranges are of numbers, sorted and apart;
-    `protocols` has a bit for each (IPv6: one for all, since they are not believed)."""
+    """A rule, reduced to the selectors that later fragments of a family show.
+
+    Ranges are sorted, disjoint numbers. `protocols` has a bit for each protocol; for IPv6 one bit
+    stands for all, since a later fragment's protocol is not trusted.
+    """
 
     name: str
     verdict: tuple[Action, str | None]
@@ -91,7 +93,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
-    """The rules that fragments of a family can meet, and the final discard."""
+    """Yields the rules that fragments of a family can match, and the final discard."""
     every = [(0, (1 << size * 8) - 1)]
     for rule in rules:
         entry = _Entry(
@@ -114,7 +116,7 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
 
 
 def _protocols(rule: Rule) -> int:
-    """The protocols of IPv4 packets that a rule looks at; theirs is never opaque."""
+    """Returns a rule's IPv4 protocols as bits. An IPv4 packet's protocol is never opaque."""
     if rule.protocol is None:
         return _ALL_PROTOCOLS
     if rule.protocol is OPAQUE:
@@ -126,7 +128,7 @@ Group: TypeAlias = tuple[ServedBy, tuple[str, ...], tuple[str, ...]]
 
 
 def _groups(entries: Sequence[_Entry], tests: int) -> Iterator[Group]:
-    """(served by, rules, because), those by the cache last."""
+    """Yields (served by, rules, because); the group served by the cache comes last."""
     try:
         found = _Search(entries, tests).served_by()
     except _TooManyError:
@@ -145,7 +147,7 @@ def _groups(entries: Sequence[_Entry], tests: int) -> Iterator[Group]:
 
 
 class _Search:
-    """One list and one family."""
+    """Searches one list for one family."""
 
     def __init__(self, entries: Sequence[_Entry], tests: int) -> None:
         self._entries = entries
@@ -155,9 +157,9 @@ class _Search:
         self._tried: set[tuple[int, ...]] = set()
 
     def served_by(self) -> dict[int, tuple[ServedBy, set[int]]]:
-        """By position: where the verdict comes from, and the rules that are why.
+        """Returns, by position, the source of the verdict, and the rules that are the reason.
 
-        Rules that no fragment reaches are left out. Raises _TooManyError.
+        Omits rules that no fragment reaches. Raises _TooManyError.
         """
         everything = range(len(self._entries))
         for same_source in self._cells(everything, [one.sources for one in self._entries]):
@@ -174,9 +176,9 @@ class _Search:
     def _cells(
         self, positions: Sequence[int], ranges: Sequence[Sequence[_Range]]
     ) -> Iterator[tuple[int, ...]]:
-        """The rules that hold an address, for each stretch of addresses that no range's end cuts.
+        """Yields, for each interval of addresses between range ends, the rules that contain it.
 
-        `positions` are sorted, and so are the answers.
+        `positions` are sorted, and so is each result.
         """
         changes: dict[int, list[int]] = {}
         for at, listed in zip(positions, ranges, strict=True):
@@ -197,7 +199,7 @@ class _Search:
                 yield tuple(active)
 
     def _try(self, active: Sequence[int]) -> None:
-        """All protocols between addresses that these rules hold."""
+        """Tests all protocols for the addresses that these rules contain."""
         left = _ALL_PROTOCOLS
         uncertain: list[int] = []
         for at in active:
@@ -209,7 +211,10 @@ class _Search:
                 left &= ~entry.protocols
 
     def _judge(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
-        """`decided` are the protocols that the certain rule at a position is first to hold."""
+        """Records the source of verdicts for one certain match and the uncertain rules before it.
+
+        `decided` are the protocols for which the rule at `at` is the first certain match.
+        """
         self._tests -= len(uncertain)
         entries = self._entries
         others = [one for one in uncertain if entries[one].verdict != entries[at].verdict]

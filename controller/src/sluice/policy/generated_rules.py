@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules that stand first in every list without anybody writing them: ND and IKE.
+"""Generates the first rules of every list: bypass for ND and IKE.
 
-Without them an SPD cuts its own router off: no IPv6 neighbour is found, and no SA is negotiated
-(RFC 4301, 4.4.1 asks for an explicit BYPASS for IKE). They name this router's own addresses,
-link-local addresses and the groups of neighbour discovery, nothing else, and match this router's
-own packets only, never transit. `sluice show spd` shows them, marked. Their names have a colon,
-which no rule of an operator can have. Pure; depends on policy_model.
+Without them an SPD would isolate its own router: no IPv6 neighbour is found, and no SA is
+negotiated (RFC 4301, 4.4.1 requires an explicit BYPASS for IKE). They name only this router's own
+addresses, link-local addresses and the groups of neighbour discovery. They match this router's own
+packets only, never transit. `sluice show spd` marks them. Their names have a colon, which an
+operator's rule cannot have. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ND_TYPES = NumberRange(133 << 8, 137 << 8 | 0xFF)
 IKE_PORTS = (NumberRange(500, 500), NumberRange(4500, 4500))
 LINK_LOCAL = prefix_range(Prefix.parse("fe80::/10"))
 UNSPECIFIED = AddressRange(bytes(16), bytes(16))
-"""The source of duplicate address detection (RFC 4862)."""
+"""The source address of duplicate address detection (RFC 4862)."""
 ND_GROUPS = (
     AddressRange(parse_address("ff02::1"), parse_address("ff02::2")),
     prefix_range(Prefix.parse("ff02::1:ff00:0/104")),
@@ -37,10 +37,10 @@ ND_GROUPS = (
 
 
 def generated_rules(direction: Direction, own: Iterable[Address]) -> tuple[Rule, ...]:
-    """The generated rules of a list that guards interfaces of a router with these addresses.
+    """Returns the generated rules of a list, for a router with these addresses.
 
-    The far end of ND and of IKE may have any address; the pipeline lets ND pass with hop limit 255
-    only and never routes it. The same addresses in any order give the same rules.
+    The peer of ND and of IKE may have any address. The pipeline accepts ND with hop limit 255 only
+    and never routes it. The order of the addresses does not matter.
     """
     addresses = sorted(set(own))
     ipv4, ipv6 = (

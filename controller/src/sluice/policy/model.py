@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary of IPsec policy: rules, the selectors of a packet, verdicts (RFC 4301, 4.4.1).
+"""Defines the types of IPsec policy: rules, packet selectors and verdicts (RFC 4301, 4.4.1).
 
-Depends on model only. Everything is immutable. Addresses are bytes in network order, as everywhere.
+All are immutable. Addresses are bytes in network order. Depends on sluice.model only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sluice.model import Address, Prefix, format_address
 ICMP, TCP, UDP, ICMPV6, SCTP = 1, 6, 17, 58, 132
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51,
              "icmpv6": 58, "ospf": 89, "pim": 103, "vrrp": 112, "sctp": 132}  # fmt: skip
-"""The names that may stand for protocol numbers."""
+"""Protocol numbers by the names that rules may use."""
 PORT_PROTOCOLS = frozenset({TCP, UDP, SCTP})
 ICMP_PROTOCOLS = frozenset({ICMP, ICMPV6})
 
@@ -30,7 +30,7 @@ class Action(IntEnum):
 class Direction(Enum):
     """Selects one of an SPD's two lists."""
 
-    __hash__ = object.__hash__  # a first packet looks it up often, and Enum's is Python code
+    __hash__ = object.__hash__  # each first packet hashes it often; Enum's own is slow Python code
     INBOUND = "inbound"
     OUTBOUND = "outbound"
 
@@ -56,7 +56,7 @@ class AddressRange(NamedTuple):
 
 
 def prefix_range(prefix: Prefix) -> AddressRange:
-    """All addresses of a prefix."""
+    """Returns the range of all addresses of a prefix."""
     size = len(prefix.address)
     host_bits = (1 << (size * 8 - prefix.length)) - 1
     last = int.from_bytes(prefix.address, "big") | host_bits
@@ -64,7 +64,7 @@ def prefix_range(prefix: Prefix) -> AddressRange:
 
 
 def range_text(addresses: AddressRange) -> str:
-    """A range as people write it: an address, a prefix where it is one, else both ends."""
+    """Formats a range as an address, as a prefix if it is one, or as both ends."""
     bits = len(addresses.low) * 8
     low, high = int.from_bytes(addresses.low, "big"), int.from_bytes(addresses.high, "big")
     size = high - low + 1
@@ -74,13 +74,13 @@ def range_text(addresses: AddressRange) -> str:
 
 
 def icmp_text(numbers: NumberRange) -> str:
-    """ICMP types and codes as people write them: `8`, `5-7`, `3/4`, `3/0-4`."""
+    """Formats ICMP types and codes: `8`, `5-7`, `3/4`, `3/0-4`."""
     (first, low), (last, high) = divmod(numbers.low, 256), divmod(numbers.high, 256)
     if (low, high) == (0, 0xFF):
         return str(NumberRange(first, last))
     if first == last:
         return f"{first}/{NumberRange(low, high)}"
-    return f"{first}/{low}-{last}/{high}"  # in no file
+    return f"{first}/{low}-{last}/{high}"  # never in a file
 
 
 class NumberRange(NamedTuple):
@@ -94,26 +94,27 @@ class NumberRange(NamedTuple):
 
 
 class Opaque(Enum):
-    """The value of a selector that a packet does not show: later fragments, unknown protocols."""
+    """Value of a selector that a packet does not show, as in later fragments."""
 
     OPAQUE = "opaque"
 
 
 OPAQUE: Final = Opaque.OPAQUE
 Numbers: TypeAlias = tuple[NumberRange, ...] | Opaque | None
-"""Ranges; OPAQUE, which only packets without ports match; or None, ANY, which includes OPAQUE."""
+"""Ranges; or OPAQUE, which matches only packets without such numbers; or None (ANY), which includes
+OPAQUE."""
 Protocols: TypeAlias = tuple[int, ...] | Opaque | None
-"""Protocol numbers; OPAQUE, which only packets match that hide theirs; or None, ANY."""
+"""Protocol numbers; or OPAQUE, which matches only packets without a visible one; or None (ANY)."""
 
 
 class Selectors(NamedTuple):
     """Selectors of a packet (RFC 4301, 4.4.1.1).
 
-    `source_port` and `destination_port` are None where the packet has none to show: a later
-    fragment, or a protocol without ports. `icmp` is type << 8 | code, or None likewise. `protocol`
-    stands behind the extension headers that RFC 4301 looks through; it is None for a later fragment
-    of IPv6, since only the first fragment's headers count (RFC 8200, 4.5). `is_own`: the packet is
-    for this router (inbound), or this router made it (outbound).
+    - `source_port` and `destination_port` are None for a later fragment, and for a protocol without
+      ports. `icmp` is type << 8 | code, or None likewise.
+    - `protocol` is the one after the extension headers that RFC 4301 skips. It is None for a later
+      fragment of IPv6, since only the first fragment's headers count (RFC 8200, 4.5).
+    - `is_own`: the packet is for this router (inbound), or this router made it (outbound).
     """
 
     source: Address
@@ -126,7 +127,7 @@ class Selectors(NamedTuple):
 
 
 class FragmentClass(IntEnum):
-    """Whole packets, first and later fragments; the numbers are the pipeline's (fragment_t)."""
+    """Whole packets, first and later fragments; the values are the pipeline's (fragment_t)."""
 
     WHOLE = 0
     FIRST = 1
@@ -134,12 +135,12 @@ class FragmentClass(IntEnum):
 
 
 class FlowKey(NamedTuple):
-    """The pipeline's key of a flow, but for the list that it was looked up in.
+    """The pipeline's key of a flow, without the list id.
 
-    It holds everything that any rule looks at, so that the answer of an ordered search may be
-    cached under it. Ports are zero where `Selectors` has None; ICMP has type << 8 | code as its
-    destination port. `protocol` is what the headers say, of a later IPv6 fragment too. `is_local`
-    is `Selectors.is_own`; `bundle` is the one that the packet was decrypted by, zero outbound.
+    It holds all fields that any rule tests, so the result of an ordered search may be cached under
+    it. Ports are zero where `Selectors` has None; for ICMP the destination port is type << 8 |
+    code. `protocol` is the headers' value, for a later IPv6 fragment too. `is_local` is
+    `Selectors.is_own`. `bundle` is the bundle that decrypted the packet, zero outbound.
     """
 
     source: Address
@@ -152,8 +153,10 @@ class FlowKey(NamedTuple):
     bundle: int = 0
 
     def selectors(self) -> Selectors | None:
-        """The selectors of the packets that have this key; None for fragments, of which more than
-        the key decides."""
+        """Returns the selectors of the packets with this key.
+
+        None for fragments, whose key does not determine their selectors.
+        """
         if self.fragment is not FragmentClass.WHOLE:
             return None
         ports = self.protocol in PORT_PROTOCOLS
@@ -169,11 +172,11 @@ class FlowKey(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One entry of an ordered list. None for a selector is ANY; no family is implied by ANY.
+    """One rule of an ordered list. A selector of None is ANY, in both address families.
 
-    A generated rule matches this router's own packets only (`Selectors.is_own`). `protocol` is
-    OPAQUE where only packets match whose protocol cannot be seen. `audit`: packets that
-    the rule discards go to the audit log.
+    A generated rule matches this router's own packets only (`Selectors.is_own`). A `protocol` of
+    OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards
+    go to the audit log.
     """
 
     name: str
@@ -190,16 +193,16 @@ class Rule(NamedTuple):
     scope: Scope = Scope.ANY
 
     def looks_at(self, *, is_own: bool) -> bool:
-        """Whether packets of this router's own, or those in transit, are asked at all."""
+        """Returns whether the rule applies to this router's own packets, or to transit packets."""
         if is_own:
             return self.scope is not Scope.TRANSIT
         return not self.generated and self.scope is not Scope.OWN
 
 
 class Verdict(NamedTuple):
-    """Result of a search: the rule's id (the list's `final_id` where none matched), its action.
+    """Result of a search: the rule's id (the list's `final_id` if none matched) and its action.
 
-    `bundle` is the pipeline's number of the bundle that a PROTECT names, else 0.
+    `bundle` is the pipeline's number of the bundle of a PROTECT, else 0.
     """
 
     rule_id: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of every list as they are searched: the operator's, behind the generated ones.
+"""Builds the searched rules of every list: the generated rules, then the operator's.
 
-The generated rules name this router's addresses, so a list changes with these too. Depends on
-config and generated_rules.
+The generated rules name this router's addresses, so a list changes with the addresses too. Depends
+on config and generated_rules.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ LOOPBACK6 = bytes(15) + b"\x01"
 
 
 class OperatorRules:
-    """`by_list` are the operator's rules of each list; `own(vrf)` are this router's addresses in a
-    VRF."""
+    """Holds the operator's rules of each list in `by_list`.
+
+    `own(vrf)` returns this router's addresses in a VRF.
+    """
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class OperatorRules:
 
     @contextmanager
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
-        """Has these rules, and those before them again if the block raises."""
+        """Applies rules for the block, and restores the earlier ones if the block raises."""
         before = {name: self.by_list[name] for name in rules}
         self.by_list.update(rules)
         try:
@@ -48,21 +50,21 @@ class OperatorRules:
             raise
 
     def own_addresses(self, spd: str) -> list[Address]:
-        """This router's addresses in the VRFs that an SPD guards."""
+        """Returns this router's addresses in the VRFs that an SPD guards, without loopback."""
         own = {address for vrf in self._vrfs[spd] for address in self._own(vrf)}
         return sorted(one for one in own if one[0] != 127 and one != LOOPBACK6)
 
     def named_by(self, spds: Iterable[str]) -> dict[str, list[Address]]:
-        """The addresses that the generated rules of these SPDs name."""
+        """Returns the addresses that the generated rules of these SPDs name."""
         return {spd: self.own_addresses(spd) for spd in spds}
 
     def of(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
-        """The operator's rules of these SPDs' lists."""
+        """Returns the operator's rules of these SPDs' lists."""
         chosen = set(spds)
         return {name: rules for name, rules in self.by_list.items() if name[0] in chosen}
 
     def wanted(self, spds: Iterable[str]) -> dict[ListName, tuple[Rule, ...]]:
-        """The lists of these SPDs as they are to be searched."""
+        """Returns the complete lists of these SPDs, generated rules included."""
         return {
             (spd, direction): self.with_generated(spd, direction, rules)
             for (spd, direction), rules in self.of(spds).items()
@@ -71,5 +73,5 @@ class OperatorRules:
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
     ) -> tuple[Rule, ...]:
-        """Returns the list that these rules of the operator would be searched in."""
+        """Returns the complete list for these operator's rules, generated rules included."""
         return (*generated_rules(direction, self.own_addresses(spd)), *rules)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders rules for operators: a rule as a line of text, a commit as a list of differences.
 
-`describe` for `sluice show spd`, `diff` for `sluice spd diff`. Pure; depends on policy_model.
+`describe` serves `sluice show spd`, and `diff` serves `sluice spd diff`. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 def describe(rule: Rule) -> str:
-    """One line: `protect(branch) tcp 10.1.0.0/16 -> any dport 80,443`."""
+    """Formats a rule as one line: `protect(branch) tcp 10.1.0.0/16 -> any dport 80,443`."""
     words = [rule.action.name.lower() + (f"({rule.bundle})" if rule.bundle else "")]
     if rule.protocol is not None:
         words.append(_protocols(rule.protocol))
@@ -70,9 +70,10 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """One difference. Positions count from 1, None where the list has no such rule.
+    """One difference. Positions count from 1.
 
-    `before` and `after` are None likewise. A rule that moved and changed is CHANGED.
+    Position and rule are None for a list without the rule. A rule that moved and changed is
+    CHANGED.
     """
 
     change: Change

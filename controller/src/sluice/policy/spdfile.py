@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An SPD as operators write it: two ordered lists of rules in YAML, validated whole.
+"""Reads an SPD file: two ordered lists of rules in YAML, validated as a whole.
 
     spd: corp
     outbound:
@@ -14,12 +14,14 @@
       - {name: rest, action: discard, audit: true}
     inbound: [...]
 
-A rule names its action (bypass, discard, protect), what it looks at (absent or `any`: everything;
-`opaque`, for protocol, ports and icmp: only packets that show no such value), for protect a bundle,
-and for discard whether the audit log is told; docs/how-to/rules.md has an example of each. Order
-decides; what no rule matches is discarded (RFC 4301, 4.4.1). Problems are told all at once, each
-with file, line, list, and the rule's number and name. Depends on policy_model, config_keys and
-yamlreader.
+A rule has an action (bypass, discard, protect) and selectors. A selector that is absent or `any`
+matches everything; `opaque`, for protocol, ports and icmp, matches only packets that do not show
+the value. A protect rule names a bundle. A discard rule may request an audit log record.
+docs/how-to/rules.md has an example of each.
+
+The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
+All problems are reported at once, each with file, line, list, and the rule's number and name.
+Depends on model, config_keys and yamlreader.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from sluice.yamlreader import Mapping, Reader, Value
 
 T = TypeVar("T")
 Bundles: TypeAlias = frozenset[str] | None
-"""The names that protect rules may use; None: not known, so that any will do."""
+"""The bundle names that protect rules may use; None: unknown, so any name is accepted."""
 _ACTIONS = {action.name.lower(): action for action in Action}
 _ANY = "`any`"
 _ADDRESSES = "address, prefix, `LOW-HIGH`, list of them"
@@ -58,7 +60,7 @@ _PORTS = "0 to 65,535, `LOW-HIGH`, list of them, `opaque`"
 
 @scalars.takes(", ".join(f"`{name}`" for name in _ACTIONS))
 def to_action(value: object) -> Action:
-    """`bypass`, `discard` or `protect`. Raises ValueError."""
+    """Converts `bypass`, `discard` or `protect`. Raises ValueError."""
     try:
         return _ACTIONS[str(value)]
     except KeyError:
@@ -112,14 +114,15 @@ class SpdText:
 
 
 def load_spd(path: Path, bundles: Bundles) -> SpdText:
-    """The SPD in a file. Raises ConfigError with every problem in it."""
+    """Reads an SPD from a file. Raises ConfigError with every problem in it."""
     return _read_spd(Reader.from_file(path), lambda _: bundles)
 
 
 def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdText:
-    """The SPD in the text of a file called `name`; `bundles` are those of an SPD by its name.
+    """Reads an SPD from the text of a file called `name`.
 
-    Raises ConfigError with every problem in it.
+    `bundles` returns the bundle names for an SPD's name. Raises ConfigError with every problem in
+    the text.
     """
     return _read_spd(Reader(text, name), bundles)
 
@@ -134,7 +137,7 @@ def _read_spd(reader: Reader, bundles: Callable[[str], Bundles]) -> SpdText:
 
 
 def read_lists(root: Mapping, bundles: Bundles) -> dict[Direction, tuple[Rule, ...]]:
-    """The `inbound` and `outbound` lists under a mapping.
+    """Reads the `inbound` and `outbound` lists under a mapping.
 
     `bundles` are the names that protect rules of this SPD may use.
     """
@@ -202,7 +205,7 @@ def _check_together(text: Mapping, rule: Rule) -> None:
         (RuleKeys.destination_ports, rule.destination_port, PORT_PROTOCOLS),
         (RuleKeys.icmp, rule.icmp, ICMP_PROTOCOLS),
     ):
-        # An empty tuple of protocols is a problem that was told already.
+        # An empty tuple of protocols is a problem that was reported already.
         if isinstance(numbers, tuple) and not (
             isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
@@ -210,7 +213,7 @@ def _check_together(text: Mapping, rule: Rule) -> None:
             text.problem(key, f"numbers need a `protocol:` of {names} and no other")
 
 
-# -- values: a scalar or a list of scalars; `any`, or no such key, is None
+# -- values: a scalar or a list of scalars; None for `any` and for a missing key
 
 
 def _addresses(text: Mapping, key: Key) -> tuple[AddressRange, ...] | None:
@@ -232,7 +235,7 @@ def _numbers(
 def _listed(value: Value, convert: Callable[[Value], T | None]) -> tuple[T, ...] | None:
     if value.text() == "any":
         return None
-    if value.is_null():  # might be a slip, and would match everything
+    if value.is_null():  # possibly a mistake, and it would match everything
         value.problem("nothing is written here; write `any`, or leave the key out")
         return ()
     elements = value.sequence() if value.is_sequence() else [value]
@@ -246,9 +249,9 @@ def _listed(value: Value, convert: Callable[[Value], T | None]) -> tuple[T, ...]
 
 
 def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object], T]:
-    """The converter, for numbers that YAML reads as a person does.
+    """Wraps a converter so that it refuses numbers that YAML does not read as decimal.
 
-    YAML 1.1 knows octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000.
+    YAML 1.1 has octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000.
     """
 
     def convert(value: object) -> T:
@@ -262,7 +265,7 @@ def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object
 
 
 def to_address_range(value: object) -> AddressRange:
-    """An address, a prefix, or two addresses with a dash."""
+    """Converts an address, a prefix, or two addresses with a dash."""
     text = value if isinstance(value, str) else f"{value!r} (put it in quotes)"
     if "-" in text:
         low, _, high = text.partition("-")
@@ -276,7 +279,7 @@ def to_address_range(value: object) -> AddressRange:
 
 
 def to_protocol(value: object) -> int:
-    """A protocol's name or number."""
+    """Converts a protocol's name or number."""
     if str(value) in PROTOCOLS:
         return PROTOCOLS[str(value)]
     number = _number(str(value), 0xFF)
@@ -289,7 +292,7 @@ def to_protocol(value: object) -> int:
 
 
 def to_ports(value: object) -> NumberRange:
-    """A port, or two with a dash."""
+    """Converts a port, or two ports with a dash."""
     ports = _range(str(value), 0xFFFF)
     if ports is None:
         raise ValueError(
@@ -300,7 +303,11 @@ def to_ports(value: object) -> NumberRange:
 
 
 def to_icmp(value: object) -> NumberRange:
-    """`8` is every code of type 8, `5-7` every code of three types, `3/4` and `3/0-4` are codes."""
+    """Converts ICMP types and codes.
+
+    `8` is every code of type 8, `5-7` every code of three types; `3/4` and `3/0-4` are codes of
+    type 3.
+    """
     kind, slash, code = str(value).partition("/")
     types, codes = _range(kind, 0xFF), _range(code if slash else "0-255", 0xFF)
     if types is None or codes is None or (slash and types.low != types.high):
@@ -312,7 +319,7 @@ def to_icmp(value: object) -> NumberRange:
 
 
 def _range(text: str, most: int) -> NumberRange | None:
-    """A number, or two with a dash; None for anything else."""
+    """Parses a number, or two numbers with a dash; None for anything else."""
     low, dash, high = text.partition("-")
     first = _number(low.strip(), most)
     last = _number(high.strip(), most) if dash else first
@@ -322,7 +329,7 @@ def _range(text: str, most: int) -> NumberRange | None:
 
 
 def _number(text: str, most: int) -> int | None:
-    """A decimal number without leading zeros; None for anything else."""
+    """Parses a decimal number without leading zeros; None for anything else."""
     is_decimal = text.isascii() and text.isdigit() and len(text) <= 5
     if not is_decimal or (text[0] == "0" and text != "0") or int(text) > most:
         return None

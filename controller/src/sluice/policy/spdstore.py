@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores the state of the SPDs' lists on disk, before it is written to the switch.
 
-One JSON file, replaced whole (`durable`): a write that fails leaves the old one. Only its owner may
-read or write it, since it says what is protected. A checksum tells damage, which is an
-error by name and never a guess: with wrong numbers a retired flow could count as current again. It
-holds the rules too, in the language of SPD files: what was committed last stays in force over a
-restart. Depends on state.spd for what it stores and on spdtext for how rules are written.
+The state is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
+
+- Only its owner may read or write it, since it tells which traffic is protected.
+- A checksum detects damage, which is a named error. Nothing is guessed: with wrong numbers a
+  retired flow could count as current again.
+- It holds the rules too, in the language of SPD files, so that the last committed rules stay in
+  force over a restart.
+
+Depends on state.spd for the record and on spdtext for the text of rules.
 """
 
 from __future__ import annotations
@@ -30,13 +34,13 @@ DIRECTORY_MODE = 0o700
 
 
 class SpdStoreError(Exception):
-    """The file cannot be written, or what it holds cannot be what was written."""
+    """The file cannot be read or written, or its content is damaged."""
 
 
 def prepare(directory: Path) -> None:
-    """Makes the state directory, for its owner only; tightens one that is there.
+    """Creates the state directory, for its owner only; restricts an existing one likewise.
 
-    Raises SpdStoreError when it belongs to another user, who could replace what it holds.
+    Raises SpdStoreError if it belongs to another user, who could replace its files.
     """
     try:
         directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -52,16 +56,16 @@ def prepare(directory: Path) -> None:
 
 
 def _tighten(path: Path, mode: int) -> None:
-    """Takes all permissions away that are not in `mode`. Raises OSError."""
+    """Removes all permissions that are not in `mode`. Raises OSError."""
     now = stat.S_IMODE(path.stat().st_mode)
     if now & ~mode:
         path.chmod(now & mode)
 
 
 class SpdStore:
-    """The file in a state directory, which exists.
+    """Reads and writes the file in a state directory, which must exist.
 
-    `on_disk` is the record that a restart would load, None while that is not known.
+    `on_disk` is the record that a restart would load, None while it is unknown.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -69,7 +73,10 @@ class SpdStore:
         self.on_disk: SpdRecord | None = None
 
     def load(self) -> SpdRecord:
-        """Returns the last saved record, empty where there is none. Raises SpdStoreError."""
+        """Returns the last saved record, an empty one if there is no file, and sets `on_disk`.
+
+        Raises SpdStoreError; `on_disk` is then None.
+        """
         self.on_disk = None
         self.on_disk = self._load()
         return self.on_disk
@@ -96,10 +103,10 @@ class SpdStore:
             ) from None
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
-        """Rules and caches of all SPDs but these are taken from the configuration when they start.
+        """Forgets the rules and cache states of all SPDs except `keep`.
 
-        The numbers stay, so that entities in the switch keep their meaning. Returns the record now
-        on disk. Raises SpdStoreError.
+        These SPDs start from the configuration. Their numbers stay, so that entities in the switch
+        keep their meaning. Returns the record now on disk. Raises SpdStoreError.
         """
         record = self.load()
         lists = tuple(one if one.spd in keep else one._replace(rules=None) for one in record.lists)
@@ -110,7 +117,7 @@ class SpdStore:
         return kept
 
     def save(self, record: SpdRecord) -> None:
-        """Returns when the record would survive a crash. Raises SpdStoreError."""
+        """Saves a record; returns once it would survive a crash. Raises SpdStoreError."""
         body = _encode(record)
         document = {"version": VERSION, "sha256": _checksum(body), "body": body}
         try:
@@ -120,12 +127,12 @@ class SpdStore:
         self.on_disk = record
 
     def _doubt(self) -> None:
-        """From here on a restart finds the one or the other, until the directory is synced."""
+        """Resets `on_disk`: until the directory is synced, a restart may find either record."""
         self.on_disk = None
 
 
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
-    """Says which rules a restart would go on with."""
+    """Returns a sentence on which rules a restart would resume with."""
     if on_disk is None:
         return "whether a restart goes on with the rules in force or with the change is not known"
     if holds(on_disk, in_force):
@@ -137,7 +144,7 @@ def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
 
 
 def holds(on_disk: SpdRecord | None, in_force: SpdRecord) -> bool:
-    """Whether a restart would go on with what is in force."""
+    """Returns whether a restart would resume with the rules and caches in force."""
     return on_disk is not None and _meaning(on_disk) == _meaning(in_force)
 
 
@@ -172,7 +179,10 @@ def _encode(record: SpdRecord) -> Any:
 
 
 def _decode(body: Any) -> SpdRecord:
-    """Raises ValueError, KeyError, TypeError or AttributeError for what `_encode` never made."""
+    """Decodes the output of `_encode`.
+
+    Raises ValueError, KeyError, TypeError or AttributeError for anything else.
+    """
     lists = tuple(
         ListRecord(
             _number(one["list_id"], MAXIMUM_LIST_ID),
@@ -190,7 +200,7 @@ def _decode(body: Any) -> SpdRecord:
         for list_id, counts in body["issued"].items()
     }
     caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
-    # Written since bundles may change their numbers; without it none is known, which is safe.
+    # Older files lack "bundles". Then no bundle's number is known, which is safe.
     bundles = {
         _number(int(number), MAXIMUM_COUNT): str(name)
         for number, name in body.get("bundles", {}).items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules back as what an SPD file says: for the record on disk and for `sluice spd export`.
+"""Converts rules into the language of SPD files, for the record on disk and `sluice spd export`.
 
-`from_document(to_document(rule)) == rule` for every rule that a file can hold; the generated ones
-are in no file. Depends on spdfile, whose language this is.
+`from_document(to_document(rule)) == rule` for every rule that a file can hold; generated rules are
+in no file. Depends on spdfile, which defines the language.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 
 def spd_document(spd: str, rules: Mapping[Direction, Iterable[Rule]]) -> dict[str, Any]:
-    """A whole SPD; as YAML or JSON it is a file that `sluice spd commit` takes."""
+    """Converts an SPD; as YAML or JSON the result is a file for `sluice spd commit`."""
     lists = {
         direction.value: [to_document(rule) for rule in listed if not rule.generated]
         for direction, listed in rules.items()
@@ -36,7 +36,7 @@ def spd_document(spd: str, rules: Mapping[Direction, Iterable[Rule]]) -> dict[st
 
 
 def to_document(rule: Rule) -> dict[str, Any]:
-    """One rule, in scalars and lists; selectors that are ANY are left out."""
+    """Converts a rule into scalars and lists; selectors that are ANY are left out."""
     written: dict[str, Any] = {"name": rule.name, "action": rule.action.name.lower()}
     if rule.bundle is not None:
         written["bundle"] = rule.bundle
@@ -64,7 +64,10 @@ def to_document(rule: Rule) -> dict[str, Any]:
 
 
 def from_document(written: Mapping[str, Any]) -> Rule:
-    """The rule that `to_document` wrote. Raises ValueError, KeyError or TypeError for others."""
+    """Converts the output of `to_document` back into a rule.
+
+    Raises ValueError, KeyError or TypeError for anything else.
+    """
     return Rule(
         name=str(written["name"]),
         action=to_action(written["action"]),

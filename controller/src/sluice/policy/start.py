@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an SPD starts with: the rules that were committed last, and room for them in the pipeline.
+"""Selects the rules that an SPD starts with, and checks that they fit the pipeline's tables.
 
-Rules change by a commit and by nothing else. A start, and so a crash, takes what was committed last
-(`spdstore` has it), whatever the files say by then; the configuration's rules are for an SPD that
-was never in force before, or where the operator asks for them (`sluice run --configured-policy`).
-Where the two differ it is said, and `sluice spd diff --configured SPD` shows how.
+Rules change only by a commit. A start, also after a crash, uses the last committed rules (from
+`spdstore`), even if the files have changed since. The configured rules apply to an SPD that was
+never in force, or if the operator requests them (`sluice run --configured-policy`). A difference
+between the two is logged; `sluice spd diff --configured SPD` shows it.
 
-Pure; depends on config, state.spd and policy_model.
+Pure; depends on config, state.spd and model.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """Impossible policy, or a change of policy that was not made, as a sentence."""
+    """An impossible policy, or a change of policy that failed; the text is a sentence."""
 
 
 class Room(NamedTuple):
-    """Capacity of the pipeline: flows of a direction's lists together, rules, list ids."""
+    """Capacity of the pipeline: flows of all lists of a direction, rules, list ids."""
 
     flows: Mapping[Direction, int]
     rules: int
@@ -36,12 +36,15 @@ class Room(NamedTuple):
 
 
 def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Rule, ...]]:
-    """The operator's rules of every list, and a word where the files say otherwise. PolicyError."""
+    """Returns the operator's rules of every list; logs differences to the configured rules.
+
+    Raises PolicyError if committed rules name a bundle that is no longer configured.
+    """
     committed = {(one.spd, one.direction): one.rules for one in record.lists}
     rules: dict[ListName, tuple[Rule, ...]] = {}
     problems: list[str] = []
     for spd in config.policy.spds:
-        if spd.is_mirrored:  # what the kernel says now counts, and nothing else
+        if spd.is_mirrored:  # its rules are the kernel's current policies only
             rules |= {(spd.name, direction): () for direction in Direction}
             continue
         in_force = {
@@ -85,7 +88,10 @@ def _tell_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]])
 
 
 def check_room(config: Config, room: Room) -> None:
-    """Whether all flow caches fit the pipeline's tables, however the flows fall. PolicyError."""
+    """Checks that all flow caches fit the pipeline's tables, for any mix of flows.
+
+    Raises PolicyError.
+    """
     spds = config.policy.spds
     wanted = sum(spd.flow_cache.size for spd in spds)
     for direction, flows in room.flows.items():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warnings of `sluice spd check`: effects of an SPD that its author may not intend.
 
-A router that guards its interfaces guards them against itself too. Sessions of its routing daemons
-need rules like anybody's traffic (DESIGN: only ND and IKE have theirs generated), and a discard
-rule that also meets the errors of path MTU discovery makes black holes. Where FRR's configuration
-is known, its sessions are tried one by one; where it is not, nothing is said of sessions.
+The policy of an interface applies to the router's own packets too. Sessions of its routing daemons
+need rules like other traffic (DESIGN: only the rules for ND and IKE are generated). A discard rule
+that also matches the errors of path MTU discovery makes black holes. If FRR's configuration is
+known, its sessions are tested one by one; otherwise there are no warnings about sessions.
 
-Pure; depends on policy_model, frr, model and state.rule_search.
+Pure; depends on policy.model, frr, sluice.model and state.rule_search.
 """
 
 from __future__ import annotations
@@ -55,9 +55,13 @@ class Guarded(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """Facts beside the rules. `own` are this router's addresses in the guarded VRFs;
-    `routing` is None where nothing is known of FRR; `elsewhere` are the networks on interfaces that
-    this SPD does not guard; `are_errors_checked` is the SPD's `icmp_errors`."""
+    """Inputs other than the rules.
+
+    - `own`: this router's addresses in the guarded VRFs.
+    - `routing`: None if FRR's configuration is unknown.
+    - `elsewhere`: the networks on interfaces that this SPD does not guard.
+    - `are_errors_checked`: the SPD has `icmp_errors: checked`.
+    """
 
     guarded: tuple[Guarded, ...] = ()
     own: tuple[Address, ...] = ()
@@ -77,11 +81,11 @@ def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
     return [f"{spd}: {warning}" for warning in found]
 
 
-# -- packets tried
+# -- tests of packets
 
 
 def _obstacle(rules: Rules, packet: Selectors) -> str | None:
-    """Returns why an outgoing packet or its answer is discarded; None where both pass."""
+    """Returns why an outgoing packet or its answer is discarded; None if both pass."""
     answer = packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -127,7 +131,7 @@ def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
             or any(_is_in(peer.address, net) for net in around.elsewhere)
         ):
             continue
-        # Several hops away, by whichever interface: one address that gets through will do.
+        # A multihop peer, by an unknown interface: it is enough that one source address passes.
         tried = [
             (own, _bgp_obstacle(rules, own, peer.address, peer.port))
             for own in _sources(peer, around)
@@ -172,7 +176,7 @@ def _on_link(peer: BgpPeer, around: Surroundings) -> Iterator[tuple[Address, Add
 
 
 def _sources(peer: BgpPeer, around: Surroundings) -> list[Address]:
-    """The addresses that a session with a peer several hops away may come from."""
+    """Returns the possible source addresses of a session with a multihop peer."""
     far = peer.address or b""
     source = around.routing.bgp_sources.get(far) if around.routing else None
     if source is not None:
@@ -211,7 +215,7 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: Rules, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    peer = own[:-1] + bytes([own[-1] ^ 3 or 1])  # somebody else on the link
+    peer = own[:-1] + bytes([own[-1] ^ 3 or 1])  # another address on the link
     group = ALL_OSPF_ROUTERS[len(own)]
     obstacle = _discarded(rules, Direction.OUTBOUND, _ospf(own, group)) or _discarded(
         rules, Direction.INBOUND, _ospf(peer, group)
@@ -235,10 +239,10 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 
 
 def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
-    """Lists that lose every error of path MTU discovery: by a rule, or because none matches it.
+    """Warns of lists that discard all errors of path MTU discovery, by a rule or for lack of one.
 
-    An error about a bypassed packet needs a rule of its own; inbound, `icmp_errors: checked` does
-    too. One about a protected packet goes by the bundle (RFC 4301, section 6).
+    An error about a bypassed packet needs a rule of its own, or inbound `icmp_errors: checked`. An
+    error about a protected packet is sent through the bundle (RFC 4301, section 6).
     """
     for direction, listed in rules.items():
         for protocol, icmp, name in TOO_BIG_ERRORS:
@@ -262,9 +266,10 @@ def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
 
 
 def _traceroute(rules: Rules) -> Iterator[str]:
-    """The router's own answers to traceroute leave by the interface that the probe came in by.
+    """Warns if this router's answers to traceroute are discarded.
 
-    A list that lets nothing out is warned of as such.
+    They leave by the interface on which the probe arrived. A list that discards everything has a
+    warning of its own.
     """
     outbound = rules.get(Direction.OUTBOUND, ())
     lost = [
@@ -282,7 +287,10 @@ def _traceroute(rules: Rules) -> Iterator[str]:
 
 
 def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:
-    """Whether packets that may be too big pass in clear; BGP's are those of a link."""
+    """Returns whether a rule bypasses packets that may exceed the path MTU.
+
+    Rules for BGP only do not count: its packets stay on a link.
+    """
     if rule.generated or rule.action is not Action.BYPASS or not _has_family(rule, icmp_protocol):
         return False
     ports = (rule.source_port, rule.destination_port)
@@ -302,14 +310,14 @@ def _has_family(rule: Rule, icmp_protocol: int) -> bool:
 
 
 def _lets_pass(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Whether some such error about what is bypassed passes by this rule."""
+    """Returns whether a rule lets some of these errors about bypassed packets pass."""
     everywhere = rule.source is None and rule.destination is None
     passes = rule.action is Action.BYPASS or (rule.action is Action.PROTECT and everywhere)
     return passes and _touches(rule, protocol, icmp)
 
 
 def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Whether some such error matches, by an operator's rule."""
+    """Returns whether an operator's rule matches some of these errors."""
     accepts = rule.icmp is None or (
         rule.icmp is not OPAQUE and any(low <= icmp <= high for low, high in rule.icmp)
     )
@@ -327,9 +335,9 @@ def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
 
 
 def _discarding(rules: Iterable[Rule], protocol: int, icmp: int) -> Rule | None:
-    """The rule that discards all of these, whatever their addresses."""
+    """Returns the rule that discards all of these errors, for any addresses."""
     for rule in rules:
-        # Any router on the way may send one: a rule for some sources only settles nothing.
+        # Any router on the path may send one: a rule for some sources decides nothing.
         if not _touches(rule, protocol, icmp) or rule.source is not None:
             continue
         if rule.action is not Action.DISCARD:

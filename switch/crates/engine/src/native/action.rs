@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions and their operations.
+//! Code for actions and their operations.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,30 +18,31 @@ use super::number::{Words, signed_words};
 use super::runtime::{self, NONE};
 use crate::counters::Counters;
 
-/// Headers up to this size are copied and cleared by code of their own.
+/// Headers of at most this size are copied and cleared by inline code instead of a runtime function.
 const INLINE_BYTES: u32 = 256;
 
-/// What code would end with that nothing leads to.
+/// Trap at the end of unreachable code.
 const NEVER: TrapCode = TrapCode::unwrap_user(1);
 
-/// Whether control leaves a piece of code at its end.
+/// Reachability of the end of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It may: the builder is there.
+    /// Control can reach the end, and the builder is there.
     Open,
-    /// Never: the builder is in a block that has ended.
+    /// Control cannot reach the end. The builder is in a block that has ended.
     Closed,
 }
 
-/// Counts an action's operations, where they could be too many.
+/// Counter of an action's operations, for actions that might exceed the limit.
 #[derive(Clone, Copy)]
 struct Steps {
     taken: Variable,
+    /// Target when the limit is exceeded.
     over: Block,
 }
 
 impl Lower<'_> {
-    /// An action's operations; `exit` is where `exit` leads.
+    /// Compiles an action. Its `exit` operations jump to the block `exit`.
     pub(super) fn action(&mut self, id: ActionId, params: &Params, exit: Block) -> End {
         let action: &Action = self.program.action(id);
         let ops = &action.ops;
@@ -70,7 +71,7 @@ impl Lower<'_> {
         let steps = self.steps(ops);
         let backward = has_loop(ops);
         if backward {
-            // On every edge to a label only that is certain which no operation changes.
+            // Labels may be reached from later operations. So only facts that no operation changes are certain there.
             ops.iter().for_each(|op| self.forget_written(op));
         }
         let base = self.known.clone();
@@ -142,7 +143,7 @@ impl Lower<'_> {
             labels.for_each(|block| self.b.seal_block(*block));
         }
         if !ends {
-            // The block has no way in, but every block must be filled.
+            // No edge leads to the block, but every block must be filled.
             self.enter(end);
             self.b.ins().trap(NEVER);
             return End::Closed;
@@ -159,7 +160,7 @@ impl Lower<'_> {
         self.call(runtime::release_registers as *const (), &[id], 0);
     }
 
-    /// A counter of operations, unless they cannot be more than are allowed.
+    /// Declares a counter of operations; `None` if they cannot exceed [`crate::Config::max_action_steps`].
     fn steps(&mut self, ops: &[Op]) -> Option<Steps> {
         if !has_loop(ops) && ops.len() <= self.config.max_action_steps as usize {
             return None;
@@ -171,6 +172,7 @@ impl Lower<'_> {
         Some(Steps { taken, over })
     }
 
+    /// Counts an operation, and ends the action if it exceeds the limit.
     fn step(&mut self, steps: Steps) {
         let taken = self.b.use_var(steps.taken);
         let taken = self.b.ins().iadd_imm_s(taken, 1);
@@ -182,7 +184,8 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// One operation that is neither a jump nor `exit` (which do nothing in a parser state).
+    /// Compiles one operation. Generates no code for jumps and `exit`: [`Self::action`] handles them, and in a parser
+    /// state they have no effect.
     pub(super) fn op(&mut self, op: &Op, params: &Params) {
         match op {
             Op::Move { to, from } => {
@@ -239,7 +242,7 @@ impl Lower<'_> {
         self.store_value(target, value, params);
     }
 
-    /// Writes a number, extended with 0 where the target is wider.
+    /// Writes a number, extended with 0 if the target is wider.
     fn store_value(&mut self, target: &LValue, value: Words, params: &Params) {
         match target {
             LValue::Field(slot) => {
@@ -266,8 +269,8 @@ impl Lower<'_> {
         }
     }
 
-    /// A message: its parts stay where the program has them, the arguments are handed over in two's
-    /// complement, each after its number of words.
+    /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments:
+    /// for each one its number of words, then these words in two's complement.
     fn log(&mut self, parts: &Vec<LogPart>, arguments: &[Arith], params: &Params) {
         let mut values = Vec::new();
         for argument in arguments {
@@ -284,7 +287,7 @@ impl Lower<'_> {
         self.call(runtime::log as *const (), &[parts, place, count], 0);
     }
 
-    /// Whether a header is plain bytes, few enough to handle them here.
+    /// Returns whether a header has no `varbit` field and is small enough for inline code.
     fn is_small(&self, id: HeaderId) -> bool {
         let header = self.program.header(id);
         self.program.header_type(header.ty).varbit.is_none() && header.bytes <= INLINE_BYTES
@@ -317,7 +320,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Does something with two ids if both are there.
+    /// Runs `then` with two ids if neither is [`NONE`].
     fn when_both(&mut self, left: Value, right: Value, then: impl FnOnce(&mut Self, Value, Value)) {
         let (left_exists, left) = self.existing(left);
         let (right_exists, right) = self.existing(right);
@@ -325,7 +328,7 @@ impl Lower<'_> {
         self.when(both, |lower| then(lower, left, right));
     }
 
-    /// Adds the header's bytes on the wire to the packet's length, or takes them off.
+    /// Adds the header's length on the wire to the packet's length if `more`, else subtracts it.
     fn change_length(&mut self, id: HeaderId, more: bool) {
         let ty = self.program.header_type(self.program.header(id).ty);
         let mut bits = self.int(ty.fixed_bits as u64);
@@ -381,7 +384,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Calls a runtime function with a header that was found, or notes that there is none.
+    /// Calls a runtime function with the id of a header found at run time. Counts an out-of-range access if the id is
+    /// [`NONE`].
     fn on_found(&mut self, id: Value, function: *const ()) {
         let (exists, id) = self.existing(id);
         self.either(
@@ -394,7 +398,7 @@ impl Lower<'_> {
         );
     }
 
-    /// Operations on whole unions and stacks, and on `varbit` fields.
+    /// Compiles an operation on a whole union or stack, or on a `varbit` field.
     fn stack_op(&mut self, op: &Op, params: &Params) {
         let (function, left, right) = match op {
             Op::AssignVarbit(to, from) => return self.assign_varbit(to, from, params),
@@ -449,7 +453,8 @@ impl Lower<'_> {
         );
     }
 
-    /// Counters, meters, registers, hashes, and what the traffic manager does later.
+    /// Compiles an operation on a counter, meter or register, a hash or random number, or a request to the traffic
+    /// manager.
     fn extern_op(&mut self, op: &Op, params: &Params) {
         match op {
             Op::Count(id, index) => {
@@ -537,14 +542,14 @@ impl Lower<'_> {
         self.int(list.map_or(NONE, |list| list.0.into()))
     }
 
-    /// Does something with a register cell, or notes that it is beyond the array.
+    /// Runs `then` if a register cell's address is not 0. Else counts an out-of-range access.
     fn on_cell(&mut self, place: Value, then: impl FnOnce(&mut Self)) {
         let zero = self.int(0);
         let exists = self.compare(IntCC::NotEqual, place, zero);
         self.either(exists, then, Self::out_of_range);
     }
 
-    /// A value modulo another, of which 0 counts as 1.
+    /// Returns `value` modulo `max`. A `max` of 0 counts as 1.
     fn remainder(&mut self, value: Value, max: &Arith, params: &Params) -> Value {
         if let sluice_program::expr::Data::Const(max) = &max.data {
             let max = super::number::constant_words(max, 1)[0].max(1);
@@ -559,7 +564,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether operations are left backward.
+/// Returns whether an operation may jump backward, or to itself.
 fn has_loop(ops: &[Op]) -> bool {
     ops.iter().enumerate().any(|(index, op)| match op {
         Op::Jump(target) | Op::JumpUnless(_, target) => *target <= index,
@@ -567,7 +572,7 @@ fn has_loop(ops: &[Op]) -> bool {
     })
 }
 
-/// An action's parameters, given as bytes, as the words that [`sluice_program::ParamSlot`] describes.
+/// Converts an action's parameters from bytes to words, as [`sluice_program::ParamSlot`] describes.
 pub(super) fn param_words(action: &Action, values: &[Vec<u8>]) -> Rc<[u64]> {
     let mut words = vec![0; action.param_words];
     for (param, value) in action.params.iter().zip(values) {

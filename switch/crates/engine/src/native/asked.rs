@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines of memory that packets in lanes have asked for, gathered so that they are fetched together.
+//! Cache lines that packets in lanes have noted, gathered so that they are prefetched together.
 //!
-//! A prefetch whose page the processor has to look for first is not done until it is found, and what follows can run
-//! ahead of it only as far as the processor keeps instructions: a look for a page costs more than the rest of the
-//! look-up. Several prefetches in a row have their pages looked for at once. So a lane notes what it wants and pauses,
-//! and when some lanes have, all that they want is fetched.
+//! A prefetch that misses the TLB does not retire before its page walk ends, and later instructions run ahead of it
+//! only as far as the reorder buffer reaches. So a page walk costs more than the rest of the lookup. The page walks of
+//! several prefetches in a row overlap. Therefore each lane notes the lines that it needs and yields; when a group of
+//! lanes has yielded, all noted lines are prefetched.
 
 use std::cell::Cell;
 
-/// Lines that are kept at most.
+/// Maximum number of noted lines. Further lines are prefetched at once.
 const ROOM: usize = 64;
 
-/// See the module.
+/// List of noted cache lines; see the module.
 pub(super) struct Asked {
     lines: [Cell<*const u8>; ROOM],
     count: Cell<usize>,
 }
 
 impl Asked {
-    /// Nothing yet.
+    /// Creates an empty list of lines.
     pub(super) fn new() -> Self {
         Self {
             lines: [const { Cell::new(std::ptr::null()) }; ROOM],
@@ -26,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// Notes the line of an address.
+    /// Notes the cache line of an address.
     #[inline(always)]
     pub(super) fn note(&self, line: *const u8) {
         let count = self.count.get();
@@ -38,7 +38,7 @@ impl Asked {
         }
     }
 
-    /// Fetches all lines that were noted.
+    /// Prefetches all noted lines, and forgets them.
     #[inline]
     pub(super) fn fetch(&self) {
         let noted = &self.lines[..self.count.replace(0)];
@@ -46,20 +46,20 @@ impl Asked {
     }
 }
 
-/// Asks for a line.
+/// Prefetches a cache line to all cache levels.
 #[inline(always)]
 pub(super) fn fetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86_64, and a prefetch has no effect that a program could see.
+        // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
 }
 
-/// Asks for a line that is needed some time later, and once: it need not come nearer than the second cache.
+/// Prefetches a cache line that is needed later, and only once: to the second-level cache, not to the first.
 #[inline(always)]
 pub(super) fn fetch_later(line: *const u8) {
     #[cfg(target_arch = "x86_64")]

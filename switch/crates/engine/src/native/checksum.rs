@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums and other calculations.
 //!
-//! An Internet checksum over bytes of one header that lie at even places of the input is a sum of the
-//! words as they lie in memory: the one's complement sum does not depend on byte order (RFC 1071,
-//! section 2). Any other calculation collects its input at run time.
+//! If the input of an Internet checksum is bytes of one header, in runs at even offsets of the input, the code adds the
+//! words as they are in memory: the one's complement sum does not depend on byte order (RFC 1071, section 2). Any other
+//! calculation collects its input at run time.
 
 use std::collections::BTreeSet;
 
@@ -20,18 +20,18 @@ use super::runtime;
 use super::table::words_of;
 use crate::hash::{self, Folding, Remainder, RemainderOfBlock};
 
-/// Input of more bits is put together by the runtime.
+/// Inputs of more bits than this are collected by the runtime.
 const MOST_BITS: u32 = 512;
 
-/// Bytes of the header vector that follow each other in the input of a checksum.
+/// Consecutive bytes of the header vector that are also consecutive in the input of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u32,
     bytes: u32,
 }
 
-/// The runs of a checksum whose input is all of one header, each at an even place; `None` for any
-/// other calculation.
+/// Returns the header and the runs of an Internet checksum whose input comes from one header, with each run at an even
+/// byte offset of the input and at most 256 bytes in all. Returns `None` for any other calculation.
 fn runs(
     program: &sluice_program::Program,
     calculation: &Calculation,
@@ -40,7 +40,7 @@ fn runs(
         return None;
     }
     let mut header = None;
-    // Bits of the header vector that follow each other: first and count.
+    // Consecutive bits of the header vector: first and count.
     let mut pieces: Vec<(usize, usize)> = Vec::new();
     for input in &calculation.input {
         let (id, first, bits) = match input {
@@ -87,16 +87,16 @@ enum Piece {
     Constant(Vec<u64>, u32),
 }
 
-/// What a calculation or a selector takes.
+/// Input of a calculation or a selector.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
-    /// What must be valid, so that it is this.
+    /// Headers that must be valid for the input to be these pieces.
     pub(super) headers: BTreeSet<HeaderId>,
     pieces: Vec<Piece>,
     bits: u32,
 }
 
-/// An input that is short and of fixed length.
+/// Returns an input of fixed length and at most [`MOST_BITS`] bits; `None` for any other input.
 pub(super) fn pieces(
     program: &sluice_program::Program,
     inputs: &[CalculationInput],
@@ -125,7 +125,7 @@ pub(super) fn pieces(
     })
 }
 
-/// Whether code for a calculation takes metadata where it is kept, whatever packet comes.
+/// Returns whether the code for a calculation reads metadata as kept fields, for every packet.
 pub(super) fn takes_kept_fields(
     program: &sluice_program::Program,
     calculation: &Calculation,
@@ -136,7 +136,7 @@ pub(super) fn takes_kept_fields(
 }
 
 impl Lower<'_> {
-    /// The value of a calculation.
+    /// Returns the value of a calculation.
     pub(super) fn calculation(&mut self, id: CalculationId) -> Value {
         let calculation = self.program.calculation(id);
         match runs(self.program, calculation) {
@@ -145,8 +145,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Any other calculation: its input put together here if it is short and its headers are valid, else
-    /// by the runtime.
+    /// Returns the value of any other calculation. The code here collects the input if it is short and its headers are
+    /// valid; otherwise the runtime does.
     fn gathered(&mut self, id: CalculationId, calculation: &Calculation) -> Value {
         let result = self.b.declare_var(I64);
         let calculate = |lower: &mut Self| {
@@ -175,7 +175,7 @@ impl Lower<'_> {
         self.b.use_var(result)
     }
 
-    /// Whether all of these headers are valid.
+    /// Returns whether all of these headers are valid.
     pub(super) fn all_valid(&mut self, headers: &BTreeSet<HeaderId>) -> Value {
         headers.iter().fold(self.byte(true), |all, header| {
             let valid = self.is_valid(*header);
@@ -183,7 +183,7 @@ impl Lower<'_> {
         })
     }
 
-    /// [`hash::blend`] of an input.
+    /// Computes [`hash::blend`] of an input.
     fn blend(&mut self, input: &Input) -> Value {
         let words = self.input_words(input, 0).into_iter().enumerate();
         let weighted = words.map(|(index, word)| {
@@ -200,7 +200,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A hash of an input, by an algorithm of the program that is not the random one.
+    /// Computes the hash of an input by any algorithm of the program but the random one.
     fn hashed(&mut self, algorithm: &HashAlgorithm, input: &Input) -> Value {
         if let Some(folding) = hash::folding(*algorithm)
             && let (Some(of_block), Some(of_blocks)) =
@@ -218,7 +218,7 @@ impl Lower<'_> {
         self.call_bare(runtime::hash as *const (), &arguments, 1)[0]
     }
 
-    /// A CRC, by remainders of whole blocks.
+    /// Computes a CRC from remainders of whole blocks.
     fn crc(
         &mut self,
         folding: &'static Folding,
@@ -246,7 +246,7 @@ impl Lower<'_> {
         self.b.ins().bxor(remainder, of_zeros)
     }
 
-    /// An input as big-endian words: so many bits of 0, the input, and 0 up to whole bytes and words.
+    /// Returns an input as big-endian words: `lead` zero bits, the input, and zeros up to whole bytes and words.
     pub(super) fn input_words(&mut self, input: &Input, lead: u32) -> Vec<Value> {
         let bits = lead + input.bits.next_multiple_of(8);
         let mut words: Vec<Option<Value>> = vec![None; bits.div_ceil(64) as usize];
@@ -284,7 +284,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Big-endian words in memory; their address.
+    /// Stores words in memory, big-endian, and returns their address.
     fn in_memory(&mut self, words: Vec<Value>) -> Value {
         let place = self.stack(words.len() * 8);
         for (index, word) in words.into_iter().enumerate() {
@@ -294,14 +294,14 @@ impl Lower<'_> {
         place
     }
 
-    /// The Internet checksum over parts of a header, or over nothing if it is not valid.
+    /// Computes the Internet checksum over runs of a header; over nothing if the header is not valid.
     fn internet_checksum(&mut self, header: HeaderId, runs: &[Run]) -> Value {
         let mut sum = self.int(0);
         for run in runs {
             let mut offset = 0;
             while offset < run.bytes {
                 let left = run.bytes - offset;
-                // The last byte of an odd input is the first of a word in memory: the low one.
+                // The last byte of an odd input is the first byte of a word in memory, and so its low byte.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
@@ -310,8 +310,8 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // At most 64 words of 32 bits. A number plus itself turned by half has in its upper half the one's
-        // complement sum of both halves.
+        // The sum of at most 64 words of 32 bits cannot overflow. A number plus itself rotated by half its width has in
+        // its upper half the one's complement sum of both halves.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);
         let sum = self.shr(sum, 32);
@@ -325,8 +325,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, word)
     }
 
-    /// Up to four bytes of the header vector as they lie there, of `left` that are wanted, and how many
-    /// these are.
+    /// Loads 4, 2 or 1 bytes of the header vector in memory order, the most that `left` allows. Returns them and their
+    /// number.
     fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
         let (base, offset) = (self.phv, byte as i32);
         let flags = MemFlagsData::new().with_notrap();
@@ -348,7 +348,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a checksum to be verified is wrong: a byte that is 0 or 1.
+    /// Verifies checksums. Returns a byte that is 1 if one of them is wrong, else 0.
     pub(super) fn verify_checksums(&mut self) -> Value {
         let program = self.program;
         let wrong = self.b.declare_var(cranelift_codegen::ir::types::I8);
@@ -375,7 +375,7 @@ impl Lower<'_> {
         self.b.use_var(wrong)
     }
 
-    /// Writes all checksums to be updated.
+    /// Updates all checksums that the program updates.
     pub(super) fn update_checksums(&mut self) {
         let program = self.program;
         for checksum in program.checksums.iter().filter(|checksum| checksum.update) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups: from the row of a table with an action profile to the action of a member.
+//! Members and groups: resolves the row of a table with an action profile to the action of a member.
 //!
-//! A group's member is chosen here: the selector's hash from fields that are in registers mostly, then three
-//! reads (see [`GroupHandle`]). These wait for each other and for the table's look-up, the packet for them; so
-//! such a table with few keys has the heads of its rows in an array of their own ([`TableHandle::HEADS`]). What a side keeps elsewhere (groups of one entry, very large groups, groups that
-//! watch ports, buckets that several members have) is for the runtime, by the same hash.
+//! Machine code chooses the member of a group. It computes the selector's hash, mostly from fields in registers, and
+//! then does three loads (see [`GroupHandle`]). Each load depends on the one before, the first one on the table's
+//! lookup, and the packet waits for all of them. To shorten this chain, such a table with few keys has the heads of its
+//! rows in a separate array ([`TableHandle::HEADS`]).
+//!
+//! The runtime, with the same hash, handles the cases that a [`GroupHandle`] does not cover: groups of one entry, very
+//! large groups, groups that watch ports, and buckets that several members share.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
@@ -20,8 +23,8 @@ use super::lookups;
 use super::lower::Lower;
 use crate::hash;
 
-/// Whether code for a selector takes metadata where it is kept, whatever packet comes. (A table with a direct
-/// meter has the runtime choose.)
+/// Returns whether the code for a selector reads metadata from kept fields, for every packet. It does not if a table
+/// with a direct meter uses the selector: there the runtime chooses.
 pub(super) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> bool {
     let metered = program.tables.iter().any(|table| {
         let profile = table.profile.map(|profile| program.profile(profile));
@@ -33,7 +36,7 @@ pub(super) fn chooses_by_kept_fields(program: &Program, selector: &Selector) -> 
         && pieces(program, &selector.input).is_some_and(|input| input.headers.is_empty())
 }
 
-/// Where a choice leads: an action and the address of its parameters.
+/// Result of a choice: an action and the address of its parameters.
 #[derive(Clone, Copy)]
 struct Chosen {
     action: Variable,
@@ -41,7 +44,7 @@ struct Chosen {
 }
 
 impl Lower<'_> {
-    /// The head of the row that a key leads to, in a table that has [`TableHandle::HEADS`].
+    /// Loads the head of the row for a key, or of the default row, in a table that has [`TableHandle::HEADS`].
     pub(super) fn head_of(&mut self, id: TableId, key: Value) -> Value {
         let heads = self.handle(id, TableHandle::HEADS);
         let offset = self.shl(key, size_of::<u64>().ilog2());
@@ -58,15 +61,15 @@ impl Lower<'_> {
         self.b.use_var(head)
     }
 
-    /// Whether a word is 0.
+    /// Returns whether a word is 0.
     fn not_set(&mut self, word: Value) -> Value {
         let zero = self.int(0);
         self.compare(IntCC::Equal, word, zero)
     }
 
-    /// What a row of a table that has a profile, and no meter, leads to, whose head is given: the action and the
-    /// address of its parameters. `row` gives its address where that is needed; `count` notes the packet where it is
-    /// not the runtime that does.
+    /// Resolves a row, given its head, to an action and the address of the action's parameters. The table must have a
+    /// profile and no meter. `row` computes the row's address where it is needed. `count` counts the packet on the
+    /// paths on which the runtime does not.
     pub(super) fn choose_action(
         &mut self,
         id: TableId,
@@ -134,14 +137,14 @@ impl Lower<'_> {
         self.branch(same, yes, no);
     }
 
-    /// A number of 32 bits in a table's handle.
+    /// Loads a 32-bit number from a table's handle.
     fn handle_count(&mut self, id: TableId, field: usize) -> Value {
         let number = self.handle_of(I32, id, field);
         self.b.ins().uextend(I64, number)
     }
 
-    /// The id of the member of a group that the packet's hash chooses; goes `elsewhere` where it takes more
-    /// than what is in the group's handle.
+    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the group's handle
+    /// is not enough to choose it.
     fn member_of(
         &mut self,
         id: TableId,
@@ -168,7 +171,8 @@ impl Lower<'_> {
         let place = self.b.ins().iadd(buckets, offset);
         let member = self.load(I16, place, 0);
         let member = self.b.ins().uextend(I64, member);
-        // A member that has the bucket alone: nearly always, so the next read does not wait for this.
+        // Nearly always one member has the whole bucket. So the branch is predicted, and the next load does not wait
+        // for the comparison.
         let alone = self.b.create_block();
         let divided = self.int(GroupHandle::DIVIDED.into());
         let divided = self.compare(IntCC::Equal, member, divided);
@@ -177,7 +181,7 @@ impl Lower<'_> {
         member
     }
 
-    /// What a member leads to. Members of groups have rows as long as the groups have them.
+    /// Loads the action of a member, given its id. The member's row exists as long as a group contains the member.
     fn member_row(&mut self, id: TableId, member: Value, stride: usize, chosen: Chosen) {
         let rows = self.handle(id, TableHandle::MEMBERS);
         let offset = self.shl(member, stride.ilog2());
@@ -188,7 +192,7 @@ impl Lower<'_> {
         self.b.def_var(chosen.params, params);
     }
 
-    /// What the runtime says that a row leads to. It counts the packet, too.
+    /// Calls the runtime to resolve a row. The runtime also counts the packet.
     fn chosen_elsewhere(&mut self, id: TableId, profile: ProfileId, row: Value, chosen: Chosen) {
         let number = self.int(id.0.into());
         let selector = self.program.profile(profile).selector.as_ref();
@@ -198,7 +202,7 @@ impl Lower<'_> {
             let arguments = [number, row, hash];
             self.call(lookups::behind_by_hash as *const (), &arguments, 2)
         } else {
-            // A random number is taken only where there is a choice.
+            // Without a hash argument: the runtime draws a random number only if there is a choice.
             self.call(lookups::behind as *const (), &[number, row], 2)
         };
         let action = self.b.ins().ireduce(I32, found[1]);
@@ -206,7 +210,8 @@ impl Lower<'_> {
         self.b.def_var(chosen.params, found[0]);
     }
 
-    /// What a selector that draws no random numbers chooses by: [`hash::selector`].
+    /// Computes the hash by which a selector chooses, as [`hash::selector`]; 0 if the profile has no selector. The
+    /// selector must not use random numbers.
     fn selector_hash(&mut self, profile: ProfileId) -> Value {
         let Some(selector) = &self.program.profile(profile).selector else {
             return self.int(0);
@@ -234,7 +239,7 @@ impl Lower<'_> {
         self.b.use_var(result)
     }
 
-    /// [`hash::spread`] of an input.
+    /// Computes [`hash::spread`] of an input.
     fn spread(&mut self, input: &Input) -> Value {
         let mut words = self.input_words(input, 0).into_iter();
         let Some(first) = words.next() else {
@@ -246,7 +251,7 @@ impl Lower<'_> {
         })
     }
 
-    /// The exclusive or of the halves of a product.
+    /// Returns the exclusive or of both halves of the 128-bit product of `value` and `by`.
     pub(super) fn fold(&mut self, value: Value, by: u64) -> Value {
         let by = self.int(by);
         let low = self.b.ins().imul(value, by);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that holds machine code: written once, then executable and never writable again, given back
-//! when the last engine that runs it is gone.
+//! Memory for machine code: written once, then executable and never writable again, and unmapped when the last engine
+//! that runs the code is dropped.
 
 use std::io;
 use std::ptr::NonNull;
@@ -13,13 +13,13 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Copies machine code to pages of its own.
+    /// Maps new pages and copies machine code to them.
     ///
     /// # Errors
-    /// What the kernel says when it has no memory, or allows no executable pages.
+    /// The kernel's error if it has no memory or allows no executable pages.
     pub(super) fn new(code: &[u8]) -> io::Result<Self> {
         let bytes = code.len().max(1);
-        // SAFETY: a new private mapping, of which nothing else knows.
+        // SAFETY: this creates a new private mapping, to which no other code has a reference.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -37,8 +37,8 @@ impl Pages {
             return Err(io::Error::other("a mapping at address 0"));
         };
         let pages = Self { start, bytes };
-        // SAFETY: the mapping is writable, has at least `code.len()` bytes and overlaps nothing; it
-        // becomes executable only after it was written.
+        // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. It becomes
+        // executable only after it was written.
         let protected = unsafe {
             std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len());
             libc::mprotect(
@@ -53,15 +53,15 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Bytes of code.
+    /// Returns the number of bytes of code.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Address of the byte at `offset`.
+    /// Returns the address of the byte at `offset`.
     ///
     /// # Panics
-    /// If that is beyond the code.
+    /// If `offset` is beyond the code.
     pub(super) fn address(&self, offset: usize) -> *const u8 {
         assert!(offset < self.bytes, "no code at {offset}");
         // SAFETY: inside the mapping, as was just checked.
@@ -71,12 +71,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and whoever could call into it held a reference.
+        // SAFETY: this value owns the mapping. Callers of the code hold a reference to this value, and none is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-// SAFETY: nobody writes to the pages after `new`.
+// SAFETY: the pages are not written after `new`.
 unsafe impl Send for Pages {}
 // SAFETY: likewise.
 unsafe impl Sync for Pages {}

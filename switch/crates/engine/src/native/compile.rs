@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a program to pages of machine code.
+//! Compiles a program to pages of machine code.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,43 +20,44 @@ use super::lower::{Lower, Statics};
 use super::variants::Interest;
 use crate::config::Config;
 
-/// A part of the program that is one function.
+/// A part of the program that is compiled to one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Parser and ingress, and all that follows where the traffic manager is not asked for anything
+    /// Parser and ingress; also egress and deparser for packets that need nothing from the traffic manager
     /// ([`super::forward`]).
     Forward = 0,
     Egress = 1,
     Deparser = 2,
-    /// The parser alone, for packets that ingress has cloned.
+    /// The parser alone, for packets that ingress cloned.
     Parser = 3,
 }
 
-/// First those that look at metadata in memory: [`Part::Forward`] writes there what they read.
+/// Order: parts that read metadata from memory come first. They mark the fields that [`Part::Forward`] must write to
+/// memory.
 const PARTS: [Part; 4] = [Part::Parser, Part::Egress, Part::Deparser, Part::Forward];
 
-/// Why a program could not be compiled.
+/// Errors when a program is compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
-    /// This machine is of a kind for which no code can be made.
+    /// There is no code generator for this machine.
     #[error("no native code for this machine: {0}")]
     Machine(String),
-    /// The code generator refused what it was given: a mistake in this crate.
+    /// The code generator rejected its input: a bug in this crate.
     #[error("code generation: {0}")]
     Generator(String),
-    /// No memory for code.
+    /// The kernel gave no executable memory for the code.
     #[error("memory for code: {0}")]
     Memory(#[from] std::io::Error),
 }
 
-/// What came of compiling a program.
+/// Report on the compilation of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Constructs that the interpreter would have to run. Empty for every program that is known.
+    /// Descriptions of constructs that are not compiled to inline code. Empty for all known programs.
     pub not_compiled: Vec<String>,
     /// Bytes of machine code.
     pub code_bytes: usize,
-    /// How long it took.
+    /// Duration of the compilation.
     pub time: Duration,
 }
 
@@ -67,20 +68,20 @@ pub struct Code {
     pages: Pages,
     entries: [Option<Entry>; 4],
     most_header_bytes: usize,
-    /// Metadata fields that somebody looks at in the header vector.
+    /// Metadata fields that are read from the header vector.
     observed: Vec<Slot>,
-    /// What the code refers to by address.
+    /// Constants that the code refers to by address.
     _statics: Statics,
 }
 
-/// Takes the address [`MIDDLE`] bytes into a frame.
+/// A part's function. Its argument is the address [`MIDDLE`] bytes into a frame.
 type Entry = unsafe extern "C" fn(*mut u8) -> u64;
 
 impl Code {
-    /// Compiles a program. The drop port and the limits of steps become part of the code.
+    /// Compiles a program. The drop port and the step limits of `config` become part of the code.
     ///
     /// # Errors
-    /// When code cannot be made for this machine, or not be placed in memory.
+    /// If code cannot be generated for this machine, or there is no memory for it.
     pub fn compile(
         program: &Arc<Program>,
         config: &Config,
@@ -102,7 +103,8 @@ impl Code {
                     build(part, program, config, &facts, statics, not_compiled, &isa)
                 };
                 if part == Part::Forward && facts.keep.get() {
-                    // What is found out on the way: metadata must all be in memory, or which of it is read there.
+                    // Only this first build shows whether all metadata must stay in memory, and if not, which fields
+                    // are read from there. Its code is dropped.
                     build(&mut Statics::default(), &mut Vec::new());
                     if facts.whole.get() {
                         facts.keep.set(false);
@@ -136,8 +138,8 @@ impl Code {
         }
         let pages = Pages::new(&all)?;
         let entries = entries.map(|entry: Option<usize>| {
-            // SAFETY: at this offset begins a function that was generated with this signature, for the
-            // layout of frames that this build has.
+            // SAFETY: the function at this offset was generated with this signature, and for the frame layout of this
+            // build.
             entry.map(|entry| unsafe {
                 std::mem::transmute::<*const u8, Entry>(pages.address(entry))
             })
@@ -160,50 +162,50 @@ impl Code {
         Ok((Arc::new(code), report))
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// What it was compiled with.
+    /// Returns the configuration that the program was compiled with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Bytes of all headers that the deparser can emit.
+    /// Returns the total number of bytes of all headers that the deparser can emit.
     pub(super) fn most_header_bytes(&self) -> usize {
         self.most_header_bytes
     }
 
-    /// Whether a metadata field is looked at in the header vector.
+    /// Returns whether a metadata field is read from the header vector.
     pub(super) fn looks_at(&self, slot: Slot) -> bool {
         self.observed.iter().any(|field| field.bit() == slot.bit())
     }
 
-    /// Whether a part has anything to do.
+    /// Returns whether a part has a function. A part with nothing to do has none.
     pub(super) fn has(&self, part: Part) -> bool {
         self.entries[part as usize].is_some()
     }
 
-    /// Runs a part on a packet of the program; 0 if it has nothing to do.
+    /// Runs a part on a packet of this program, and returns the result of the part's function; 0 if it has none.
     #[inline]
     pub(super) fn run(&self, part: Part, frame: &mut Frame<'_>) -> u64 {
         let Some(entry) = self.entries[part as usize] else {
             return 0;
         };
         let frame: *mut Frame<'_> = frame;
-        // SAFETY: a frame is longer than that. The pages live as long as this value. The frame points to what it says it does, and to
-        // nothing that others use meanwhile.
-        // The code stays inside the header vector, whose layout the loader checked, and inside the
-        // packet, since every read is preceded by the check of its length.
+        // SAFETY: a frame is longer than `MIDDLE` bytes. The pages live as long as this value. By the invariant of
+        // `Frame`, its pointers are valid, and no other code uses their targets during the call. The machine code stays
+        // inside the header vector, whose layout the loader checked, and inside the packet, whose length it checks
+        // before each read.
         unsafe { entry(frame.cast::<u8>().add(MIDDLE)) }
     }
 }
 
-/// The machine that this runs on.
+/// Returns the code generator for this machine.
 fn isa() -> Result<OwnedTargetIsa, NativeError> {
     if !cfg!(target_arch = "x86_64") {
-        // Elsewhere the instruction cache must be told of new code.
+        // On other machines the instruction cache would have to be flushed for new code.
         return Err(NativeError::Machine(std::env::consts::ARCH.into()));
     }
     let generator = |error: &dyn std::fmt::Display| NativeError::Generator(error.to_string());
@@ -226,7 +228,7 @@ fn isa() -> Result<OwnedTargetIsa, NativeError> {
         .map_err(|error| generator(&error))
 }
 
-/// One part as intermediate code.
+/// Builds the intermediate code of one part.
 fn build(
     part: Part,
     program: &Program,
@@ -282,7 +284,7 @@ fn build(
     function
 }
 
-/// One part as machine code that refers to nothing but absolute addresses.
+/// Generates the machine code of one part. It contains only absolute addresses, so it needs no relocation.
 fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeError> {
     let mut context = Context::for_function(function);
     let compiled = context

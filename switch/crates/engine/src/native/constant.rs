@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables whose entries the program gives: the decision is code, without a look-up.
+//! Tables with constant entries, which the program defines: compiled to a decision in code, without a lookup.
 //!
-//! The key is cut into columns of at most 64 bits. A table of few rows is a sequence of comparisons. In a
-//! larger one every column says, as a bit vector, which rows it matches (narrow columns by a table
-//! of all their values, wide ones by comparing with each value that occurs); the conjunction of the
-//! vectors has a bit for each row that matches, and the lowest one wins (bit-vector classification:
-//! Lakshman and Stiliadis, SIGCOMM 1998).
+//! The key is split into columns of at most 64 bits. A table of few rows becomes a sequence of comparisons. A larger
+//! table uses bit-vector classification (Lakshman and Stiliadis, SIGCOMM 1998):
+//!
+//! - Each column yields a bit vector of the rows that it matches. A narrow column reads it from a table indexed by its
+//!   value. A wide column is compared with each value that occurs in a row.
+//! - The conjunction of these vectors has a bit for each row that matches in all columns. The lowest bit wins.
 
 use std::rc::Rc;
 use std::slice;
@@ -22,14 +23,14 @@ use super::lower::Lower;
 use super::pipeline::Graph;
 use super::table::words_of;
 
-/// Up to so many rows are compared one after the other.
+/// At most this many rows are compared one after the other.
 const SEQUENTIAL: usize = 3;
-/// Columns up to this width have a table of all their values.
+/// Columns of at most this width, in bits, are matched by a table of all their values.
 const TABLED: u32 = 8;
-/// More rows than this are looked up as in any other table.
+/// Tables of more rows than this are not compiled to code: they use a lookup as any other table.
 const MOST_ROWS: usize = 512;
 
-/// What a row wants of a column.
+/// Condition of a row on a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Any,
@@ -47,13 +48,13 @@ impl Pattern {
     }
 }
 
-/// A row: one pattern for each column, and what it does.
+/// A row: one pattern for each column, and the action with its parameters.
 #[derive(Clone, Debug)]
 struct Row {
     patterns: Vec<Pattern>,
     action: ActionId,
     params: Rc<[u64]>,
-    /// The number of the entry's record.
+    /// Number of the entry's record.
     record: u32,
 }
 
@@ -64,7 +65,7 @@ struct Column {
     width: u32,
 }
 
-/// The low `width` bits in words, least significant first.
+/// Returns a mask of the low `width` bits, in words, least significant first.
 fn ones(width: u16) -> Vec<u64> {
     let words = usize::from(width).div_ceil(64);
     let mut ones = vec![u64::MAX; words];
@@ -72,7 +73,7 @@ fn ones(width: u16) -> Vec<u64> {
     ones
 }
 
-/// The first `len` of `width` bits.
+/// Returns a mask of the first `len` of `width` bits, in words, least significant first.
 fn prefix(width: u16, len: u32) -> Vec<u64> {
     let mut mask = ones(width);
     for bit in 0..u32::from(width) - len {
@@ -81,8 +82,8 @@ fn prefix(width: u16, len: u32) -> Vec<u64> {
     mask
 }
 
-/// What an entry wants of a key field, by word, least significant first; `None` if it cannot be said
-/// so.
+/// Returns an entry's condition on a key field, as one pattern for each word, least significant first. Returns `None`
+/// for a range of more than 64 bits.
 fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
     let all = ones(key.width);
     let own = match &key.mask {
@@ -126,7 +127,7 @@ fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
     })
 }
 
-/// The order in which entries are tried: as `tables` ranks them.
+/// Returns an entry's rank, as in `sluice_tables`: the matching entry of the lowest rank wins.
 fn order(table: &Table, entry: &TableEntry) -> u32 {
     if table.needs_priority() {
         return entry.priority;
@@ -139,14 +140,14 @@ fn order(table: &Table, entry: &TableEntry) -> u32 {
 }
 
 impl Lower<'_> {
-    /// Compiles a table whose entries are constant; `false`, and no code, where that cannot be done.
-    /// Ends the block.
+    /// Compiles a table with constant entries and ends the block. Returns `false`, and generates no code, if it cannot
+    /// compile the table.
     pub(super) fn constant_table(&mut self, id: TableId, graph: &mut Graph) -> bool {
         let table: &Table = self.program.table(id);
         if table.entries.len() > MOST_ROWS {
             return false;
         }
-        // An entry that is equal to an earlier one has no record, and never matches first.
+        // Entries that equal an earlier one have no record and are left out: the earlier one always wins.
         let records = constant_rows(table).into_iter();
         let entries = table.entries.iter().zip(records);
         let mut entries: Vec<(&TableEntry, u32)> = entries
@@ -157,7 +158,7 @@ impl Lower<'_> {
         for (entry, record) in entries {
             let mut all = Vec::new();
             for (key, value) in table.key.iter().zip(&entry.key) {
-                // A mask on the key applies to values and to the upper bounds of no range.
+                // A key's mask applies to values, but not to the upper bound of a range.
                 let ranged = key.kind == MatchKind::Range && key.mask.is_some();
                 match patterns(key, value) {
                     Some(patterns) if !ranged => all.extend(patterns),
@@ -173,7 +174,7 @@ impl Lower<'_> {
             });
         }
         let columns = self.columns(table);
-        // A row that wants something else of a column than it is known to be never matches.
+        // If a column's value is known at compile time, rows that do not match it are dropped.
         for (index, column) in columns.iter().enumerate() {
             if let Some(value) = self.constant(column.value) {
                 rows.retain(|row| row.patterns[index].matches(value));
@@ -209,7 +210,7 @@ impl Lower<'_> {
         columns
     }
 
-    /// Whether a column matches; `None` for always.
+    /// Tests whether a column matches a pattern. Returns `None` if it always matches.
     fn matches(&mut self, column: Column, pattern: Pattern) -> Option<Value> {
         match pattern {
             Pattern::Any => None,
@@ -232,7 +233,7 @@ impl Lower<'_> {
         }
     }
 
-    /// One row after the other.
+    /// Tests one row after the other. Ends the block.
     fn sequence(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         for row in rows {
@@ -248,7 +249,7 @@ impl Lower<'_> {
             let params = Params::Known(Rc::clone(&row.params));
             match all.map(|all| self.constant(all)) {
                 Some(Some(0)) => continue,
-                // Matches always: what follows is never reached.
+                // This row always matches, so the rows after it are never reached.
                 None | Some(Some(_)) => {
                     self.count_row(id, slice::from_ref(row), None);
                     return self.run(table, row.action, &params, true, graph);
@@ -266,10 +267,10 @@ impl Lower<'_> {
         self.miss(id, graph);
     }
 
-    /// All of up to 64 rows at once; goes on in a new block where none matches.
+    /// Tests up to 64 rows at once. Leaves the builder in a new block, which is reached if no row matches.
     fn vectors(&mut self, id: TableId, columns: &[Column], rows: &[Row], graph: &mut Graph) {
         let (hit, none) = (self.b.create_block(), self.b.create_block());
-        // Narrow columns are cheap, and mostly leave nothing for the others to decide.
+        // Narrow columns come first: they are cheap, and mostly rule out all rows.
         let (narrow, wide): (Vec<_>, Vec<_>) = (0..columns.len())
             .filter(|index| rows.iter().any(|row| row.patterns[*index] != Pattern::Any))
             .partition(|index| columns[*index].width <= TABLED);
@@ -295,7 +296,7 @@ impl Lower<'_> {
         self.enter(none);
     }
 
-    /// Which of the rows some columns match, too.
+    /// Restricts a vector of rows (`None` for all rows) to those that the columns `which` match.
     fn conjunction(
         &mut self,
         vector: Option<Value>,
@@ -313,7 +314,7 @@ impl Lower<'_> {
         })
     }
 
-    /// Which rows a column matches.
+    /// Returns the vector of the rows whose pattern a column matches.
     fn column_vector(&mut self, column: Column, wanted: &[Pattern]) -> Value {
         let rows = |test: &dyn Fn(Pattern) -> bool| {
             let bits = wanted.iter().enumerate();
@@ -339,7 +340,7 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // No row has two patterns: a sum is a union.
+                // Each row has one pattern here, so the added bits are not set yet and a sum equals a union.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);
@@ -350,7 +351,7 @@ impl Lower<'_> {
         vector
     }
 
-    /// Runs the action of the lowest row of a vector that is not 0. Ends the block.
+    /// Runs the action of the lowest row in a vector. The vector must not be 0. Ends the block.
     fn run_row(&mut self, id: TableId, vector: Value, rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let row = self.b.ins().ctz(vector);
@@ -368,7 +369,7 @@ impl Lower<'_> {
         for block in &blocks {
             self.flow_part(*block, share);
         }
-        // One after the other: whether the lowest bit belongs to a row of an action.
+        // For each action in turn, test whether the lowest bit belongs to one of its rows.
         let mut targets = actions.iter().zip(&blocks).peekable();
         while let Some((action, block)) = targets.next() {
             if targets.peek().is_none() {
@@ -391,8 +392,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Counts the packet at the entry of one of these rows, the first one if none is said, if the
-    /// table counts.
+    /// Counts the packet at the entry of the row at index `row`, or of the first row if `row` is `None`. Generates no
+    /// code if the table has neither counters nor timeouts.
     fn count_row(&mut self, id: TableId, rows: &[Row], row: Option<Value>) {
         let table: &Table = self.program.table(id);
         if table.with_counters || table.support_timeout {
@@ -409,7 +410,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The parameters of the row that matched.
+    /// Returns the parameters of the row at index `row`, whose action must be `action`.
     fn row_params(&mut self, action: ActionId, row: Value, rows: &[Row]) -> Params {
         let mut own = rows.iter().filter(|row| row.action == action);
         let first = own.next().expect("an action is listed for its rows");

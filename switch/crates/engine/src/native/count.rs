@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters, direct and indirect: two additions in memory, which are atomic unless nobody else counts.
+//! Code for direct and indirect counters: two additions in memory, atomic unless only this thread counts.
 
 use std::mem::offset_of;
 
@@ -13,7 +13,8 @@ use super::frame::Frame;
 use super::lower::Lower;
 
 impl Lower<'_> {
-    /// Counts the packet at a cell of an indirect counter, or notes that it is beyond the array.
+    /// Counts the packet in a cell of an indirect counter. Counts an out-of-range access if the index is beyond the
+    /// array.
     pub(super) fn count(&mut self, id: CounterId, index: Value) {
         let cells = Externs::cells_of(self.program, id);
         let size = self.int(cells.len() as u64);
@@ -43,16 +44,18 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// Counts the packet at what packets leave behind at an entry, and notes when it came.
+    /// Counts the packet in the packet state of an entry ([`EntryState`]), and stores the packet's time there as the
+    /// last hit.
     pub(super) fn leave_behind(&mut self, state: Value) {
-        // First what is always done: where the state lies is then worked out before ways part, once.
+        // Order: store the time before the branch to atomic or plain additions, so that the address of the state is
+        // computed once, ahead of that branch.
         let now = self.frame_field(offset_of!(Frame<'static>, now_us));
         self.store(now, state, EntryState::LAST_HIT as u32);
         let counter = EntryState::COUNTER;
         self.add_packet(state, [counter, counter + CounterCell::BYTES]);
     }
 
-    /// Adds the packet and its bytes to two numbers.
+    /// Adds 1 packet and its bytes to the two numbers at these offsets.
     fn add_packet(&mut self, base: Value, offsets: [usize; 2]) {
         let alone = self.frame_field(offset_of!(Frame<'static>, alone));
         let [yes, no, after] = [(); 3].map(|()| self.b.create_block());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The deparser: checksums, extern calls, then every valid header at the next place of the output.
-//! What follows the headers is the caller's to append.
+//! The deparser: updates checksums, runs extern calls, then writes all valid headers one after the other. The caller
+//! appends the payload.
 //!
-//! Where it is not certain any more which headers are valid, their validity is compared as a whole with what the
-//! likeliest packets have after parsing: for these, headers are written without a test of each, at known places.
+//! If the validity of many headers is uncertain here, all validity bytes are compared at once with the likeliest sets
+//! of valid headers after parsing. For a packet with one of these sets, the headers are written at constant offsets,
+//! without a test of each.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -19,14 +20,15 @@ use super::lower::{Lower, chunks};
 use super::runtime;
 use crate::profile::Place;
 
-/// Where output ends so far: an address, and bytes behind it.
+/// End of the output so far: an address and a constant offset from it.
 type End = (Value, u32);
 
-/// So many sets of valid headers are looked for as a whole, where it is not certain of so many headers.
+/// Limit of the sets of valid headers that are compared at once. They are compared only if the validity of at least
+/// `MANY_UNCERTAIN` headers is uncertain.
 const MOST_SETS: usize = 6;
 const MANY_UNCERTAIN: usize = 4;
 
-/// Headers that are valid together, and how likely that is.
+/// A set of headers that are valid together after parsing, and its estimated likelihood.
 #[derive(Clone, Debug)]
 pub(super) struct Together {
     weight: f64,
@@ -34,7 +36,7 @@ pub(super) struct Together {
 }
 
 impl Lower<'_> {
-    /// Notes which headers are valid when a packet was parsed, if that is certain.
+    /// Notes which headers are valid at the end of the parser, if that is certain for all of them.
     pub(super) fn note_together(&mut self) {
         let order = &self.program.deparser.order;
         let known = order
@@ -49,7 +51,8 @@ impl Lower<'_> {
         }
     }
 
-    /// The deparser; `finish` is given how many bytes it has written, and ends the block.
+    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block; it is called once for
+    /// each set of valid headers, and once for all others.
     pub(super) fn deparser(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         self.mark(Place::Checksums);
         self.update_checksums();
@@ -66,7 +69,7 @@ impl Lower<'_> {
         finish(self, bytes);
     }
 
-    /// The likeliest sets of valid headers; goes on where it is none of them.
+    /// Deparses packets that have one of the likeliest sets of valid headers. Continues in a block for all others.
     fn likeliest_headers(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         let order: BTreeSet<HeaderId> = self.program.deparser.order.iter().copied().collect();
         let (Some(first), Some(last)) = (order.first(), order.last()) else {
@@ -86,7 +89,7 @@ impl Lower<'_> {
         sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
         sets.truncate(MOST_SETS);
         let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
-        // A byte is 0 or 1: eight words of them are one, each in bits of its own.
+        // Each validity byte is 0 or 1, so up to eight words of them fit in one, each shifted by its index in bits.
         let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
             let bytes = (0..ty.bytes()).filter(|byte| {
                 let id = HeaderId(first.0 + at + byte);
@@ -121,7 +124,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Writes every valid header; how many bytes that takes.
+    /// Writes all valid headers and returns their length in bytes.
     fn headers(&mut self) -> Value {
         let start = self.frame_field(offset_of!(Frame<'static>, out));
         let mut end = (start, 0);
@@ -130,7 +133,7 @@ impl Lower<'_> {
                 [id] => self.is_valid(*id),
                 _ => self.any_valid(ids),
             };
-            // Most packets have none of most headers: whether any of a run is valid is one test.
+            // In most packets most stack elements are invalid, so one test covers a run of them.
             end = self.emit_if(any, end, |lower, end| match ids {
                 [id] => lower.emit(*id, end),
                 _ => ids.iter().fold(end, |end, id| {
@@ -146,7 +149,7 @@ impl Lower<'_> {
         self.b.ins().isub(place, start)
     }
 
-    /// Whether any of some headers, whose validity lies in one word, is valid.
+    /// Returns whether any of these headers is valid. Their validity bytes must fill one word.
     fn any_valid(&mut self, ids: &[HeaderId]) -> Value {
         if ids.iter().all(|id| self.known.valid(*id) == Some(false)) {
             return self.byte(false);
@@ -157,7 +160,7 @@ impl Lower<'_> {
         self.compare(IntCC::NotEqual, valid, zero)
     }
 
-    /// The address of a place.
+    /// Returns the address of an end of the output.
     fn at(&mut self, (base, offset): End) -> Value {
         match offset {
             0 => base,
@@ -165,7 +168,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Writes something if the condition holds; where that ends, or would begin.
+    /// Runs `emit` if the condition holds, and returns the new end of the output.
     fn emit_if(
         &mut self,
         condition: Value,
@@ -188,7 +191,7 @@ impl Lower<'_> {
         (self.b.use_var(place), 0)
     }
 
-    /// Writes a header; where it ends.
+    /// Writes a header, and returns the new end of the output.
     fn emit(&mut self, id: HeaderId, end: End) -> End {
         let program = self.program;
         let header = program.header(id);
@@ -204,7 +207,7 @@ impl Lower<'_> {
     }
 }
 
-/// Words of at most 64 bits that make up so many bytes.
+/// Splits this many bytes into words of at most 64 bits, each with its offset.
 fn words(bytes: u32) -> Vec<(Type, u32)> {
     let halves = |(ty, at)| match ty {
         I8X16 => vec![(I64, at), (I64, at + I64.bytes())],
@@ -213,7 +216,7 @@ fn words(bytes: u32) -> Vec<(Type, u32)> {
     chunks(bytes).into_iter().flat_map(halves).collect()
 }
 
-/// The order in runs: 8, 4 or 2 elements of stacks whose ids follow each other, and single headers.
+/// Splits the deparser's order into runs: 8, 4 or 2 stack elements with consecutive ids, or a single header.
 fn runs(program: &Program) -> Vec<&[HeaderId]> {
     let elements: HashSet<HeaderId> = program
         .stacks

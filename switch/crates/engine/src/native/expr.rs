@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Expressions. Evaluating one changes nothing, so both sides of `&&` and of `?:` are computed where
-//! that is cheaper than a branch.
+//! Code for expressions. An expression has no side effects, so both sides of `&&` and of `?:` are computed where that
+//! is cheaper than a branch.
 
 use std::rc::Rc;
 
@@ -16,33 +16,33 @@ use super::lower::Lower;
 use super::number::{Words, constant_words, signed_words, whole_words};
 use super::runtime::{self, NONE, Wide};
 
-/// Expressions of more words than this are reported: their code is long, and mostly calls.
+/// Expressions of more words than this are reported: their code is long and mostly calls runtime functions.
 const MOST_WORDS: usize = 64;
 
-/// Where the parameters of an action come from.
+/// Source of an action's parameters.
 #[derive(Clone, Debug)]
 pub(super) enum Params {
-    /// There are none.
+    /// No parameters.
     None,
-    /// Their words lie at this address.
+    /// The address of the parameters' words, found at run time.
     At(Value),
-    /// Their words are known.
+    /// The parameters' words, known at compile time.
     Known(Rc<[u64]>),
 }
 
-/// What a reference to a header or union means.
+/// Target of a reference to a header or union.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place<T> {
-    /// This one.
+    /// Known at compile time.
     Fixed(T),
-    /// The one with this id, [`NONE`] for none.
+    /// Found at run time: its id, or [`NONE`].
     Found(Value),
 }
 
-/// The value is less than 2 to this power.
+/// Returns an upper bound of the number of bits: the value is less than 2 to this power.
 fn most_bits(data: &Data) -> u32 {
     match data {
-        // A difference is at most what something is taken from.
+        // If the subtrahend is not negative, the difference is at most the minuend.
         Data::Arith(ArithOp::Sub, operands) if operands.1.bounds().below.is_none() => {
             operands.0.bounds().above
         }
@@ -51,7 +51,7 @@ fn most_bits(data: &Data) -> u32 {
 }
 
 impl Lower<'_> {
-    /// An expression modulo 2^(64 * words).
+    /// Evaluates an expression modulo 2^(64 * words).
     pub(super) fn data(&mut self, data: &Data, words: usize, params: &Params) -> Words {
         match data {
             Data::Const(value) => self.constants(&constant_words(value, words)),
@@ -110,7 +110,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A whole expression, in as many words as it takes or more.
+    /// Evaluates an expression exactly. `words` must be enough for the whole value.
     pub(super) fn whole(&mut self, data: &Data, words: usize, params: &Params) -> Words {
         let bounds = data.bounds();
         if words > MOST_WORDS {
@@ -127,7 +127,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A field's value in so many words.
+    /// Extends a field's value to `words` words, or truncates it.
     fn extend(&mut self, mut value: Words, width: u32, signed: bool, words: usize) -> Words {
         if !signed {
             return self.resize(value, words);
@@ -138,7 +138,7 @@ impl Lower<'_> {
         self.resize_signed(value, words)
     }
 
-    /// A field of a header that may be none, which then is 0.
+    /// Loads a field of a header. The value is 0 if the reference leads to no header.
     fn load_in_header(&mut self, place: Place<HeaderId>, slot: sluice_program::Slot) -> Words {
         match place {
             Place::Fixed(id) => {
@@ -157,8 +157,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a header found at run time exists, and where its fields start; those of the first
-    /// header if it does not.
+    /// Returns whether a header found at run time exists, and the address of its fields. If it does not exist, the
+    /// address is that of the first header.
     pub(super) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -168,7 +168,7 @@ impl Lower<'_> {
         (exists, self.b.ins().iadd(self.phv, offset))
     }
 
-    /// Whether an id is one, and an id in any case.
+    /// Returns whether an id is not [`NONE`], and a valid id: `id` itself, or 0 in place of `NONE`.
     pub(super) fn existing(&mut self, id: Value) -> (Value, Value) {
         let none = self.int(NONE);
         let exists = self.compare(IntCC::NotEqual, id, none);
@@ -180,7 +180,7 @@ impl Lower<'_> {
         let words = slot.words();
         let first = usize::from(slot.word);
         if let (Params::At(address), 1) = (params, words) {
-            // What is above a parameter in its word is 0.
+            // The bits above a parameter in its word are 0, so a narrower load gives the same value.
             let ty = match slot.width {
                 0..=8 => I8,
                 9..=16 => I16,
@@ -220,7 +220,7 @@ impl Lower<'_> {
             .collect()
     }
 
-    /// Address of a register cell, 0 beyond the array.
+    /// Returns the address of a register cell; 0 if the index is beyond the array.
     pub(super) fn register(&mut self, id: RegisterId, index: &Arith, params: &Params) -> Value {
         let index = self.index(index, params);
         let id = self.int(id.0.into());
@@ -257,7 +257,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Left shift; a negative count, or one from [`MAX_SHIFT`] on, shifts everything out.
+    /// Shifts left. A count that is negative, or at least [`MAX_SHIFT`], shifts all bits out.
     fn shift(&mut self, value: Words, count: &Arith, params: &Params) -> Words {
         if let Data::Const(count) = &count.data {
             let count = count.to_u32().unwrap_or(MAX_SHIFT).min(MAX_SHIFT);
@@ -275,7 +275,7 @@ impl Lower<'_> {
             let count = count.to_u32().unwrap_or(MAX_SHIFT).min(MAX_SHIFT);
             self.shift_right(&value, count, negative)
         } else {
-            // Two's complement needs a bit for the sign once the runtime shifts.
+            // The runtime shifts values of several words, in two's complement: that takes a sign bit.
             let value = match value.len() {
                 1 => value,
                 _ => self.whole(left, signed_words(bounds).max(words), params),
@@ -357,7 +357,7 @@ impl Lower<'_> {
         self.resize(value, words)
     }
 
-    /// An expression as an index or length; negative or huge values are `u64::MAX`.
+    /// Evaluates an expression as an index or length. A value that is negative, or 2^64 or more, becomes `u64::MAX`.
     pub(super) fn index(&mut self, arith: &Arith, params: &Params) -> Value {
         let bounds = arith.data.bounds();
         let value = self.whole(&arith.data, whole_words(bounds), params);
@@ -375,12 +375,12 @@ impl Lower<'_> {
         self.b.ins().select(fits, value[0], most)
     }
 
-    /// An expression modulo 2^64.
+    /// Evaluates an expression modulo 2^64.
     pub(super) fn low(&mut self, arith: &Arith, params: &Params) -> Value {
         self.data(&arith.data, 1, params)[0]
     }
 
-    /// A boolean expression: a byte that is 0 or 1.
+    /// Evaluates a boolean expression to a byte that is 0 or 1.
     pub(super) fn bool(&mut self, condition: &Bool, params: &Params) -> Value {
         if let Some(holds) = self.holds(condition) {
             return self.byte(holds);
@@ -456,15 +456,15 @@ impl Lower<'_> {
         }
     }
 
-    /// Asks a runtime function a question.
+    /// Calls a runtime function that returns a truth value, 0 or not 0.
     fn ask(&mut self, function: *const (), args: &[Value]) -> Value {
         let answer = self.call(function, args, 1)[0];
         let zero = self.int(0);
         self.compare(IntCC::NotEqual, answer, zero)
     }
 
-    /// Whether a field in memory is equal to a constant, compared as it lies there; `None` where that
-    /// cannot be said so.
+    /// Compares a field in memory with a constant, in wire byte order, so that no bytes are swapped at run time.
+    /// Returns `None` if the field or the constant does not allow it.
     fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
         let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
             return None;
@@ -481,7 +481,7 @@ impl Lower<'_> {
         if slot.lead != 0 || slot.signed || !fits || self.is_kept(*slot) {
             return None;
         }
-        // Loading it the other way notes who looks at metadata in memory, and at headers.
+        // `load_slot`, which this load replaces, notes which metadata and which headers are read from memory.
         self.note_load(*slot);
         self.note_read(*slot);
         let number = constant_words(constant, 1)[0].swap_bytes() >> (64 - slot.width);
@@ -523,9 +523,9 @@ impl Lower<'_> {
         }
     }
 
-    // Headers and unions that are found at run time.
+    // Headers and unions found at run time.
 
-    /// The id at an index of a constant list, or `NONE` beyond it.
+    /// Returns the id at an index of a constant list; `NONE` if the index is beyond the list.
     fn select_id(&mut self, ids: Vec<u64>, index: Value) -> Value {
         let length = self.int(ids.len() as u64);
         let inside = self.compare(IntCC::UnsignedLessThan, index, length);
@@ -538,7 +538,7 @@ impl Lower<'_> {
         self.b.ins().select(inside, id, none)
     }
 
-    /// The header that a reference means.
+    /// Resolves a reference to a header.
     pub(super) fn header(&mut self, header: &HeaderRef, params: &Params) -> Place<HeaderId> {
         let program = self.program;
         let ids = |stack: &sluice_program::StackId| {
@@ -573,7 +573,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The union that a reference means.
+    /// Resolves a reference to a union.
     fn union(&mut self, union: &UnionRef, params: &Params) -> Place<UnionId> {
         let program = self.program;
         let ids = |stack: &sluice_program::UnionStackId| {
@@ -594,14 +594,14 @@ impl Lower<'_> {
         }
     }
 
-    /// Notes that an instance is taken as a whole, which metadata may not be where its fields are kept.
+    /// Notes that an instance is used as a whole. If it is metadata, no metadata fields can be kept.
     pub(super) fn as_header(&mut self, id: HeaderId) {
         if self.program.header(id).metadata {
             self.facts.whole.set(true);
         }
     }
 
-    /// The id of the header that a reference means, or `NONE`.
+    /// Resolves a reference to a header; returns its id, or `NONE`.
     pub(super) fn header_id(&mut self, header: &HeaderRef, params: &Params) -> Value {
         match self.header(header, params) {
             Place::Fixed(id) => {
@@ -612,7 +612,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The id of the union that a reference means, or `NONE`.
+    /// Resolves a reference to a union; returns its id, or `NONE`.
     pub(super) fn union_id(&mut self, union: &UnionRef, params: &Params) -> Value {
         match self.union(union, params) {
             Place::Fixed(id) => self.int(id.0.into()),

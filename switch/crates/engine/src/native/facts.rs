@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known while code is generated: which metadata fields are the function's own, and what each
-//! place of the code may take for granted.
+//! Facts that code generation uses: which metadata fields a function keeps, and what is certain at each place of the
+//! code.
 //!
-//! In the function that parses a packet and runs ingress, metadata fields begin as 0 and are seen by
-//! nobody else but where the program says so (egress, selectors, digests, field lists). They are
-//! *kept*: along every edge of the code goes what is certain on it, values that fields have, registers
-//! that hold them, and the validity of headers. Where edges meet, what is certain on all of them remains. A field that
-//! is in a register on all of them is *near*: if it is read before the next call, the edges bring it along, so that
-//! what a table's action writes is the next table's key without a way through memory. Other fields are read from memory
-//! again. (If all were brought along wherever edges meet, that took a quarter of all instructions.) A field is written
-//! only if somebody reads it from memory: the function is built twice, at first to find that out. A condition that is
-//! decided by what is certain is not tested.
+//! In the function that parses a packet and runs ingress, metadata fields start as 0. No other code reads them, except
+//! where the program says so (egress, selectors, digests, field lists). They are *kept*: each edge of the code carries
+//! the facts that are certain on it. These are values of fields, registers that hold fields, and the validity of
+//! headers. Where edges meet, the facts that are certain on all of them remain.
+//!
+//! A kept field that is in a register on all edges is *near*. If it is read before the next call, the edges pass it in
+//! a register, so that a value that one table's action writes becomes the next table's key without a load. Fields that
+//! are not near are loaded from memory again. (Passing all kept fields on all edges took a quarter of all
+//! instructions.)
+//!
+//! A kept field is stored only if it is loaded somewhere. The function is built twice; the first build finds that out.
+//! A condition whose outcome is certain is not tested.
 
 mod conditions;
 mod unwritten;
@@ -30,36 +33,36 @@ use super::choice::chooses_by_kept_fields;
 use super::lower::Lower;
 use super::number::Words;
 
-/// Wider fields than this many words stay in memory.
+/// Fields of more 64-bit words than this are not kept.
 const MOST_WORDS: u16 = 4;
 
 /// A metadata field.
 #[derive(Debug)]
 struct Field {
     slot: Slot,
-    /// It may be kept: it is 0 when a packet is parsed, and nothing but machine code writes it.
+    /// May be kept: it is 0 when a packet is parsed, and only machine code writes it.
     keepable: bool,
-    /// Somebody else reads it in memory.
+    /// Code that does not keep it reads it from the header vector.
     observed: Cell<bool>,
-    /// The function that keeps it reads it from memory.
+    /// The function that keeps it loads it from memory.
     reread: Cell<bool>,
 }
 
-/// Facts about a program that code generation asks for again and again.
+/// Facts about a whole program, shared by the functions that are built from it.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Metadata fields by their place. Each has the bytes it lies in for itself, and its spare bits are
-    /// always 0.
+    /// Metadata fields by offset. No two fields share a byte, and the unused bits of their bytes are always 0.
     fields: Vec<Field>,
-    /// Some code takes a metadata instance as a whole, as if it were a header.
+    /// Some code uses a metadata instance as a whole, as if it were a header.
     pub(super) whole: Cell<bool>,
-    /// The bytes of each header with a `varbit` field.
+    /// Byte ranges of the headers with a `varbit` field.
     varbit: Vec<Range<u32>>,
-    /// Headers that can be named in code, by their place; and whether one is read where it may not be valid.
+    /// Headers outside of stacks and unions, by offset: byte range, id, and whether the header is read where it may be
+    /// invalid.
     headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
-    /// Fields may be kept at all.
+    /// Cleared if the program's metadata must all stay in memory.
     pub(super) keep: Cell<bool>,
-    /// It is known which kept fields are read from memory.
+    /// Set after the first build, when `reread` is known for all fields.
     pub(super) pruned: Cell<bool>,
 }
 
@@ -109,7 +112,7 @@ impl Facts {
         facts
     }
 
-    /// What runtime functions and the traffic manager read.
+    /// Marks the fields that runtime functions and the traffic manager read.
     fn observe_inputs(&self, program: &Program) {
         let standard = &program.standard_metadata;
         self.observe(standard.egress_spec);
@@ -149,7 +152,7 @@ impl Facts {
         }
     }
 
-    /// The metadata field in which a slot lies, and how many bits of the field lie below it.
+    /// Returns the number of the metadata field that contains a slot, and the number of its bits below the slot.
     fn field(&self, slot: Slot) -> Option<(usize, u32)> {
         let after = self
             .fields
@@ -163,37 +166,37 @@ impl Facts {
         (last <= end).then(|| (index, (end - last) as u32))
     }
 
-    /// Whether a slot lies in a header with a `varbit` field.
+    /// Returns whether a slot lies in a header with a `varbit` field.
     pub(super) fn is_beside_varbit(&self, slot: Slot) -> bool {
         self.varbit.iter().any(|header| header.contains(&slot.byte))
     }
 
-    /// Whether a slot is a metadata field, all of it.
+    /// Returns whether a slot is a whole metadata field.
     pub(super) fn is_field(&self, slot: Slot) -> bool {
         self.field(slot)
             .is_some_and(|(index, _)| self.fields[index].slot.width == slot.width)
     }
 
-    /// The metadata fields at which somebody looks in the header vector: all of them where an instance is taken as a
-    /// whole.
+    /// Returns the metadata fields that are read from the header vector by code that does not keep them: all fields
+    /// if some code uses a metadata instance as a whole.
     pub(super) fn observed(&self) -> Vec<Slot> {
         let fields = self.fields.iter();
         let observed = fields.filter(|field| self.whole.get() || field.observed.get());
         observed.map(|field| field.slot).collect()
     }
 
-    /// Whether somebody looks at a metadata field in the header vector.
+    /// Returns whether code that does not keep a metadata field reads it from the header vector.
     pub(super) fn is_observed(&self, slot: Slot) -> bool {
         let field = self.index(slot).map(|index| &self.fields[index]);
         self.whole.get() || field.is_some_and(|field| field.observed.get())
     }
 
-    /// The number of the metadata field in which a slot lies.
+    /// Returns the number of the metadata field that contains a slot.
     pub(super) fn index(&self, slot: Slot) -> Option<usize> {
         self.field(slot).map(|(index, _)| index)
     }
 
-    /// Somebody looks at a slot in the header vector.
+    /// Marks the field or header that contains a slot as read from the header vector.
     fn observe(&self, slot: Slot) {
         if let Some((_, _, read)) = self.named_header(slot) {
             read.set(true);
@@ -204,27 +207,27 @@ impl Facts {
     }
 }
 
-/// What is certain at a place of the code.
+/// Facts that are certain at a place of the code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Values of kept fields of one word.
+    /// Kept fields of one word whose value is a constant here.
     fields: BTreeMap<usize, u64>,
-    /// The words of other kept fields, least significant first, as far as they are at hand.
+    /// Words of other kept fields that are in registers here, least significant first.
     words: BTreeMap<usize, Words>,
-    /// Kept fields that are near: their variables ([`Flow`]) were written since the last call.
+    /// Kept fields that are near: since the last call, their variables ([`Flow`]) were written on all paths to here.
     near: BTreeSet<usize>,
-    /// Headers that are valid, or are not.
+    /// Headers whose validity is certain.
     valid: BTreeMap<HeaderId, bool>,
-    /// Bytes that the parser took so far.
+    /// Bytes that the parser has consumed.
     pub(super) parsed: Option<u64>,
-    /// States of the parser that were entered at most, if that is bounded.
+    /// Upper bound of the number of parser states entered, if there is one.
     pub(super) entered: Option<u64>,
-    /// How likely it is that a packet comes here, as a guess.
+    /// Estimated likelihood that a packet reaches this place.
     pub(super) weight: f64,
 }
 
 impl Known {
-    /// Where all packets come, and nothing is certain.
+    /// Returns the facts of a place that all packets reach: nothing is certain.
     pub(super) fn of_all() -> Self {
         Self {
             weight: 1.0,
@@ -232,12 +235,12 @@ impl Known {
         }
     }
 
-    /// What is also certain in `other`.
+    /// Keeps only the facts that are also certain in `other`, and adds the weights.
     pub(super) fn meet(&mut self, other: &Self) {
-        // What is at hand on all edges comes from a block before all of them.
+        // Words that are the same values on all edges are defined in a block that dominates the edges.
         self.words
             .retain(|field, words| other.words.get(field) == Some(words));
-        // Where most come with a constant, memory is as near.
+        // If the more likely path has a constant that the other has not, passing the field costs as much as loading it.
         let heavier = if other.weight > self.weight {
             other
         } else {
@@ -258,12 +261,12 @@ impl Known {
         self.weight += other.weight;
     }
 
-    /// The value of a kept field, by its number.
+    /// Returns the value of a kept field, by its number, if it is a constant here.
     pub(super) fn field(&self, index: usize) -> Option<u64> {
         self.fields.get(&index).copied()
     }
 
-    /// Nothing is in registers any more.
+    /// Forgets which fields are in registers, as after a call. Constants remain near.
     pub(super) fn forget_words(&mut self) {
         self.words.clear();
         let constants = &self.fields;
@@ -282,25 +285,26 @@ impl Known {
         self.valid.remove(&header);
     }
 
-    /// Any header may have become valid or not.
+    /// Forgets the validity of all headers.
     pub(super) fn forget_validity(&mut self) {
         self.valid.clear();
     }
 }
 
-/// What kept fields are, and what is certain on edges to blocks that have not begun.
+/// Kept fields of a function, and the facts on edges to blocks that have not begun.
 #[derive(Default)]
 pub(super) struct Flow {
-    /// Which metadata fields are kept. Nothing at all in functions that keep none.
+    /// Whether each metadata field is kept. Empty in functions that keep none.
     kept: Vec<bool>,
-    /// The words of each kept field, least significant first, as variables: always what the field is where they were
-    /// written last, but used only near there. What would be far is read from memory again.
+    /// Variables for the words of each kept field, least significant first. They hold the field's value as of their
+    /// last write. They are used only while the field is near; otherwise the field is loaded from memory.
     variables: Vec<Vec<Variable>>,
+    /// Facts that are certain on all edges so far to each block that has not begun.
     pub(super) incoming: BTreeMap<Block, Known>,
 }
 
 impl Lower<'_> {
-    /// From here on metadata fields are kept: called where they are all 0 and no header is valid.
+    /// Begins to keep metadata fields. Must be called where they are all 0 and no header is valid.
     pub(super) fn keep_fields(&mut self) {
         for (index, field) in self.facts.fields.iter().enumerate() {
             self.flow.kept.push(field.keepable);
@@ -327,7 +331,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The kept field in which a slot lies, and the bits below; notes who looks at the header vector.
+    /// As [`Facts::field`], for kept fields. A field that is not kept is marked as read from the header vector.
     fn kept(&self, slot: Slot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
         if self.keeps(index) {
@@ -337,17 +341,17 @@ impl Lower<'_> {
         None
     }
 
-    /// Whether a metadata field is kept in this function.
+    /// Returns whether this function keeps a metadata field.
     fn keeps(&self, index: usize) -> bool {
         self.flow.kept.get(index) == Some(&true)
     }
 
-    /// Notes that a slot which is not kept is looked at in the header vector.
+    /// Notes that a slot is read from the header vector, unless it is kept.
     pub(super) fn note_load(&self, slot: Slot) {
         self.kept(slot);
     }
 
-    /// Notes that a header's bytes are looked at, whether it is valid or not.
+    /// Notes that a header's bytes are read, unless the header is certainly valid here.
     pub(super) fn note_read(&self, slot: Slot) {
         if let Some((_, id, read)) = self.facts.named_header(slot)
             && self.known.valid(*id) != Some(true)
@@ -356,13 +360,13 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether a slot lies in a kept field.
+    /// Returns whether a slot lies in a kept field.
     pub(super) fn is_kept(&self, slot: Slot) -> bool {
         let index = self.facts.index(slot);
         index.is_some_and(|index| self.keeps(index))
     }
 
-    /// A kept field's words.
+    /// Returns a kept field's words. Loads them if the field is neither constant nor near.
     fn kept_words(&mut self, index: usize) -> Words {
         if let Some(value) = self.known.field(index) {
             return vec![self.int(value)];
@@ -387,7 +391,7 @@ impl Lower<'_> {
         words
     }
 
-    /// A kept field's words as registers that all ways to this place have.
+    /// Returns the words of a near field from its variables.
     fn near_words(&mut self, index: usize) -> Words {
         let mut bits = u32::from(self.facts.fields[index].slot.width);
         let mut words = Words::new();
@@ -400,7 +404,7 @@ impl Lower<'_> {
         words
     }
 
-    /// Has a kept field's words at hand where ways meet.
+    /// Writes a kept field's words to its variables: the field is near from here on.
     fn keep_near(&mut self, index: usize, words: &[Value]) {
         for (variable, word) in self.flow.variables[index].iter().zip(words) {
             self.b.def_var(*variable, *word);
@@ -408,7 +412,7 @@ impl Lower<'_> {
         self.known.near.insert(index);
     }
 
-    /// Writes a kept field, if somebody reads it from memory.
+    /// Stores a kept field to memory, if some code loads it.
     fn store_field(&mut self, index: usize, words: &[Value]) {
         let field = &self.facts.fields[index];
         if field.observed.get() {
@@ -418,7 +422,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The value of a slot that lies in a kept field.
+    /// Returns the value of a slot that lies in a kept field, else `None`.
     pub(super) fn load_kept(&mut self, slot: Slot) -> Option<Words> {
         let (index, low) = self.kept(slot)?;
         let words = self.kept_words(index);
@@ -430,7 +434,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes a slot, if it lies in a kept field.
+    /// Writes a slot if it lies in a kept field, and returns whether it does.
     pub(super) fn store_kept(&mut self, slot: Slot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;
@@ -470,7 +474,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Nothing is certain any more of what an operation may write.
+    /// Forgets the facts that an operation may change.
     pub(super) fn forget_written(&mut self, op: &Op) {
         use sluice_program::action::LValue;
         let mut slots = Vec::new();
@@ -485,7 +489,7 @@ impl Lower<'_> {
                 LValue::HeaderField(HeaderRef::Fixed(id), slot) => {
                     slots.push(slot.moved(self.program.header(*id).offset));
                 }
-                // A field of a header of a stack: no metadata.
+                // A field in a header of a stack is not metadata.
                 LValue::HeaderField(..) => {}
             },
             Op::MarkToDrop(copy) => {
@@ -510,7 +514,7 @@ impl Lower<'_> {
         slots.into_iter().for_each(|slot| self.forget_field(slot));
     }
 
-    /// Nothing is certain any more of a field.
+    /// Forgets the value of a field.
     pub(super) fn forget_field(&mut self, slot: Slot) {
         if let Some((index, _)) = self.facts.field(slot) {
             self.known.fields.remove(&index);
@@ -520,7 +524,7 @@ impl Lower<'_> {
     }
 }
 
-/// Whether a program's ingress may ask for a clone, which is parsed without entering ingress.
+/// Returns whether a program may request clones. A clone is parsed without entering ingress.
 pub(super) fn clones(program: &Program) -> bool {
     let ops = program.actions.iter().flat_map(|action| &action.ops);
     ops.chain(&program.deparser.ops)

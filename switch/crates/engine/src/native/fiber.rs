@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stacks, and going from one to another.
+//! Stacks of coroutines, and switches between them.
 //!
-//! A packet in a lane pauses several times, so what a pause costs is a part of what a packet costs. One switch leads
-//! from lane to lane, with no function between them that would be returned to, and who has left a stack goes on by a
-//! jump: a return would be predicted by the calls that the processor has seen, which were another stack's.
+//! A packet in a lane yields several times, so each yield must be cheap. One switch leads directly from one lane to the
+//! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not a return:
+//! the CPU would predict the return from the latest calls, and these were made on another stack.
 //!
-//! Of who leaves, the registers are kept that a call keeps. Who goes on is decided by the functions that [`leave`] and
-//! [`enter`] ask: both are told where the stack that is left can be gone on with, and give that of another.
+//! A switch saves the callee-saved registers on the stack that it leaves. [`leave`] and [`enter`] each call a function
+//! that decides which stack to resume: it takes the saved stack pointer of the stack that is left, and returns that of
+//! the stack to resume.
 
 use std::io;
 
@@ -14,26 +15,26 @@ use corosensei::stack::{DefaultStack, Stack};
 
 use super::lane::{self, Common, Seat};
 
-/// Where a stack that was left can be gone on with: its top.
+/// Saved stack pointer of a suspended stack. Its saved registers begin here.
 pub(super) type Place = *mut u64;
 
-/// A stack. The page below it cannot be touched.
+/// A stack with a guard page below it.
 pub(super) struct Fiber(DefaultStack);
 
 impl Fiber {
-    /// A stack of so many bytes.
+    /// Allocates a stack of this many bytes.
     ///
     /// # Errors
-    /// There is no memory.
+    /// If there is no memory.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
         DefaultStack::new(bytes).map(Self)
     }
 
-    /// Makes it a stack that begins with a call of `function`, `shift` bytes below its top. Gives where it can be gone
-    /// on with.
+    /// Prepares the stack so that resuming it calls `function` with `argument`. The stack's first frame lies `shift`
+    /// bytes below its top. Returns the saved stack pointer.
     ///
     /// # Safety
-    /// Nobody goes on with what was on the stack. The shift is a multiple of 16, and leaves room enough.
+    /// The previous contents of the stack are never resumed. `shift` is a multiple of 16 and leaves enough room.
     pub(super) unsafe fn begin<T>(
         &self,
         shift: usize,
@@ -46,31 +47,31 @@ impl Fiber {
         kept[GO_ON] = start as *const () as usize as u64;
         let place = self.0.base().get() - shift - size_of_val(&kept);
         let place = std::ptr::with_exposed_provenance_mut::<u64>(place);
-        // SAFETY: below its base lies the stack, in which is room by the caller's promise; the base is at a multiple
-        // of 16, so words have their alignment.
+        // SAFETY: the stack lies below its base, and the caller promises that there is room. The base is a multiple of
+        // 16, so words are aligned.
         unsafe { place.copy_from_nonoverlapping(kept.as_ptr(), KEPT) };
         place
     }
 }
 
-/// Makes the functions that leave a stack: `$code` keeps registers on it, asks with who leaves and the stack's place, and
-/// goes on with what that gives.
+/// Defines the functions that leave a stack. `$code` saves registers on it, calls `next` with the function's argument
+/// and the saved stack pointer, and resumes the stack whose pointer `next` returns.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! leaving {
     ($($code:literal),*) => {
-        /// Leaves a lane's stack until somebody goes on with it.
+        /// Yields: leaves a lane's stack until it is resumed.
         ///
         /// # Safety
-        /// It is the stack of this seat's lane, whose batch is under way.
+        /// The caller runs on the stack of this seat's lane, and the lane's batch is under way.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn leave(seat: *const Seat) {
             std::arch::naked_asm!($($code),*, next = sym lane::next)
         }
 
-        /// Leaves the stack of who has lanes run, until they have.
+        /// Leaves the caller's stack to run lanes. Returns when the lanes resume the caller.
         ///
         /// # Safety
-        /// A lane is to run, and the stacks of all that are can be gone on with.
+        /// At least one lane is active, and all active lanes have a valid saved stack pointer.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn enter(common: *const Common) {
             std::arch::naked_asm!($($code),*, next = sym lane::first)
@@ -80,7 +81,7 @@ macro_rules! leaving {
 
 #[cfg(target_arch = "x86_64")]
 mod kept {
-    /// Words that are kept, from a stack's place on.
+    /// Number of saved words, from the saved stack pointer on.
     pub(super) const KEPT: usize = 8;
     /// r12
     pub(super) const FUNCTION: usize = 4;
@@ -97,7 +98,7 @@ leaving!(
     "push r13",
     "push r14",
     "push r15",
-    // Calls are made at a multiple of 16.
+    // The stack pointer must be a multiple of 16 at a call.
     "sub rsp, 8",
     "mov rsi, rsp",
     "call {next}",
@@ -112,10 +113,10 @@ leaving!(
     "jmp rcx"
 );
 
-/// The bottom of a stack.
+/// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Gone on with only where [`Fiber::begin`] says, never called.
+/// Never called; reached only by resuming a stack that [`Fiber::begin`] prepared.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {
@@ -124,7 +125,7 @@ unsafe extern "C" fn start() {
 
 #[cfg(target_arch = "aarch64")]
 mod kept {
-    /// Words that are kept, from a stack's place on.
+    /// Number of saved words, from the saved stack pointer on.
     pub(super) const KEPT: usize = 20;
     /// x20
     pub(super) const FUNCTION: usize = 1;
@@ -164,17 +165,17 @@ leaving!(
     "br x30"
 );
 
-/// The bottom of a stack.
+/// First code on a new stack: calls the function given to [`Fiber::begin`] with its argument.
 ///
 /// # Safety
-/// Gone on with only where [`Fiber::begin`] says, never called.
+/// Never called; reached only by resuming a stack that [`Fiber::begin`] prepared.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn start() {
     std::arch::naked_asm!("mov x0, x19", "blr x20", "brk 1")
 }
 
-/// Where no machine code is made ([`NativeError`](super::NativeError)) there are no lanes.
+/// Stubs for CPUs for which no machine code is generated ([`NativeError`](super::NativeError)): they have no lanes.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod none {
     use super::{Common, Seat, lane};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control flow: blocks, the edges between them, and what is certain along each ([`super::facts`]).
+//! Control flow: basic blocks, the edges between them, and the facts that are certain on each edge
+//! ([`super::facts`]).
 //!
-//! A block is entered when all edges to it are there, except where it begins a loop.
+//! Order: a block is entered only when all edges to it exist, unless it begins a loop.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
@@ -12,9 +13,9 @@ use super::expr::Params;
 use super::facts::Known;
 use super::lower::Lower;
 
-/// The share of packets that take an edge to a block that is marked cold.
+/// Estimated share of packets that take an edge to a block that is marked cold.
 const COLD: f64 = 1.0 / 64.0;
-/// A switch of up to so many cases compares one after the other.
+/// Switches of up to this many cases compare with one case after the other.
 const MOST_COMPARED: usize = 4;
 
 impl Lower<'_> {
@@ -39,7 +40,7 @@ impl Lower<'_> {
         self.branch_by_share(condition, yes, no, share);
     }
 
-    /// Likewise, where this share of the packets goes to `yes`, as a guess.
+    /// As [`Self::branch`], with an estimate of the share of packets that take `yes`.
     pub(super) fn branch_by_share(&mut self, condition: Value, yes: Block, no: Block, share: f64) {
         match self.constant(condition) {
             _ if yes == no => self.jump(yes),
@@ -53,21 +54,21 @@ impl Lower<'_> {
         }
     }
 
-    /// Goes on in a block to which all edges lead already.
+    /// Continues in a block to which all edges exist, and seals it.
     pub(super) fn enter(&mut self, block: Block) {
         self.known = self.incoming(block);
         self.b.switch_to_block(block);
         self.b.seal_block(block);
     }
 
-    /// Goes on in a block to which more edges will lead, on all of which this is certain. It must be
-    /// sealed when they do.
+    /// Continues in a block to which more edges will be added. `known` must be certain on all of them. The caller seals
+    /// the block when all edges exist.
     pub(super) fn enter_open(&mut self, block: Block, known: Known) {
         self.known = known;
         self.b.switch_to_block(block);
     }
 
-    /// Runs `then` or `otherwise`, each of which leaves its block open, and goes on after both.
+    /// Runs `then` or `otherwise`, and continues after both. Neither may end its last block.
     pub(super) fn either(
         &mut self,
         condition: Value,
@@ -109,12 +110,12 @@ impl Lower<'_> {
         self.enter(after);
     }
 
-    /// An edge to a block.
+    /// Records an edge to a block.
     pub(super) fn flow_to(&mut self, to: Block) {
         self.flow_part(to, 1.0);
     }
 
-    /// An edge to a block that so many of the packets take, as a guess.
+    /// Records an edge to a block, with an estimate of the share of packets here that take it.
     pub(super) fn flow_part(&mut self, to: Block, share: f64) {
         let mut known = self.known.clone();
         known.weight *= share;
@@ -126,23 +127,23 @@ impl Lower<'_> {
         }
     }
 
-    /// How likely it is that a packet comes to a block, by the edges so far.
+    /// Returns the estimated likelihood that a packet reaches a block, by the edges so far.
     pub(super) fn weight_of(&self, block: Block) -> f64 {
         let known = self.flow.incoming.get(&block);
         known.map_or(0.0, |known| known.weight)
     }
 
-    /// Whether an edge leads to a block that has not begun.
+    /// Returns whether an edge leads to a block that has not begun.
     pub(super) fn is_reached(&self, block: Block) -> bool {
         self.flow.incoming.contains_key(&block)
     }
 
-    /// What is certain on all edges to a block so far; nothing if there is none.
+    /// Takes the facts that are certain on all edges to a block so far; none if there is no edge.
     pub(super) fn incoming(&mut self, block: Block) -> Known {
         self.flow.incoming.remove(&block).unwrap_or_default()
     }
 
-    /// What is certain on all edges to some blocks so far.
+    /// Takes the facts that are certain on all edges to any of these blocks so far.
     pub(super) fn incoming_to_any(&mut self, blocks: &[Block]) -> Known {
         let mut known = blocks
             .iter()
@@ -152,8 +153,8 @@ impl Lower<'_> {
         all
     }
 
-    /// Ends the block with a switch over different numbers. The weights say how likely each case is, and at last
-    /// none of them.
+    /// Ends the block with a switch over distinct numbers. `weights` holds the likelihood of each case, and last that
+    /// of `otherwise`.
     pub(super) fn emit_switch(
         &mut self,
         cases: &[(u64, Block)],
@@ -185,7 +186,8 @@ impl Lower<'_> {
         self.b.ins().jump(otherwise, &[]);
     }
 
-    /// Ends the block: goes where `target` says for each outcome of a condition.
+    /// Ends the block with branches on a condition. `target` returns the block for each outcome; it may be called more
+    /// than once for an outcome, each time with the facts that are certain there.
     pub(super) fn decide(
         &mut self,
         condition: &Bool,
@@ -201,7 +203,7 @@ impl Lower<'_> {
                 self.decide(inner, params, &mut |lower, holds| target(lower, !holds))
             }
             Bool::And(operands) | Bool::Or(operands) => {
-                // The outcome of the left side that leaves the right one to decide.
+                // The outcome of the left operand with which the right operand decides.
                 let open = matches!(condition, Bool::And(_));
                 let second = self.b.create_block();
                 self.decide(&operands.0, params, &mut |lower, holds| {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A packet's whole way in one function: parser, ingress, egress, deparser, and between them what the traffic manager
-//! does with a packet for which nothing else was asked.
+//! The whole packet path in one function: parser, ingress, egress and deparser. Between them it does the traffic
+//! manager's work for packets without requests.
 //!
 //! ```text
-//! parser -> ingress -> asked? -> egress_spec -> egress -> asked? -> egress_spec -> deparser
-//!    |                   |           |                      |           |             |
-//!  limit           the manager    dropped              the manager   dropped   headers are written
+//! parser -> ingress -> requests? -> egress_spec -> egress -> requests? -> egress_spec -> deparser
+//!    |                     |             |                       |             |            |
+//!  limit           traffic manager    dropped            traffic manager    dropped   headers written
 //! ```
 //!
-//! What is certain at the end of ingress, which headers are valid above all, is so in egress and in the deparser. Where
-//! the program asked for something (a clone, a digest, another pass, a multicast group), the priority is that of no queue,
-//! or packets may have to wait for egress ([`crate::Congestion`]), the function ends, with the packet as the traffic
-//! manager ([`crate::Switch`]) expects it to be between two parts.
+//! Facts that are certain at the end of ingress, above all which headers are valid, stay certain in egress and in the
+//! deparser. The function ends between two parts if:
+//!
+//! - the program requested something: a clone, a digest, another pass, a multicast group;
+//! - no queue has the packet's priority;
+//! - packets may have to wait for egress ([`crate::Congestion`]).
+//!
+//! The packet is then in the state that the traffic manager ([`crate::Switch`]) expects between two parts.
 
 use std::mem::offset_of;
 
@@ -28,22 +32,23 @@ use super::variants::Interest;
 use crate::interpreter::Way;
 use crate::packet::InstanceType;
 
-/// An egress of more steps is not compiled twice.
+/// An egress of more steps than this is compiled only as a function of its own.
 const MOST_STEPS: usize = 128;
 
-/// The function's result: what became of the packet, above it how many bytes of headers were written, and the port.
+/// Layout of the function's result: the outcome in the low bits, the number of header bytes written from bit `BYTES`
+/// on, and the port from bit `PORT` on.
 const BYTES: u32 = 8;
 const PORT: u32 = 32;
 
 const INGRESS: u64 = 0;
-/// The parser returns it ([`Lower::parser`]).
+/// Returned by the parser ([`Lower::parser`]).
 const PARSER_LIMIT: u64 = 1;
 const DROPPED_INGRESS: u64 = 2;
 const EGRESS: u64 = 3;
 const DROPPED_EGRESS: u64 = 4;
 const DEPARSED: u64 = 5;
 
-/// What became of the packet, and how many bytes of headers were written.
+/// Decodes the function's result: the outcome for the packet, and the number of header bytes written.
 #[inline(always)]
 pub(super) fn result(word: u64) -> (Way, usize) {
     let port = (word >> PORT) as u32;
@@ -58,7 +63,8 @@ pub(super) fn result(word: u64) -> (Way, usize) {
     (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
 }
 
-/// Whether a program's whole way is one function: none of it is too long, and its headers can be counted.
+/// Returns whether a program's whole packet path becomes one function: egress is short enough, and the number of header
+/// bytes fits in the result.
 fn is_whole(program: &Program) -> bool {
     let headers = program.deparser.order.iter();
     let bytes: u64 = headers.map(|id| u64::from(program.header(*id).bytes)).sum();
@@ -66,20 +72,20 @@ fn is_whole(program: &Program) -> bool {
     bytes < 1 << (PORT - BYTES) && steps <= MOST_STEPS
 }
 
-/// Where the function goes on between its parts.
+/// Blocks and state that the function's parts share.
 struct Ends {
-    /// The traffic manager goes on after ingress.
+    /// Ends the function after ingress; the traffic manager continues.
     manager: Block,
     dropped: Block,
-    /// Where the packet leaves, from the end of ingress on.
+    /// Egress port, set at the end of ingress.
     port: Variable,
 }
 
 impl Lower<'_> {
-    /// The function.
+    /// Generates the function.
     pub(super) fn forward(&mut self) {
         let program = self.program;
-        // A profile is told of each part by who calls it.
+        // With a profile, the function ends after ingress: the caller reports each part to the profile.
         let whole = is_whole(program) && !self.config.profile;
         let (mut behind_egress, mut behind_ingress) = (Interest::default(), Interest::default());
         if whole {
@@ -118,25 +124,25 @@ impl Lower<'_> {
         }
     }
 
-    /// Whether the program asked the traffic manager for something.
+    /// Returns whether the program requested something from the traffic manager.
     fn asked(&mut self) -> Value {
         let place = self.frame_field(offset_of!(Frame<'static>, asked));
         self.load(I8, place, 0)
     }
 
-    /// A metadata field as the traffic manager reads it: 32 bits.
+    /// Loads the low 32 bits of a metadata field, as the traffic manager does.
     fn standard(&mut self, slot: Slot) -> Value {
         let word = self.load_slot(self.phv, slot)[0];
         self.and(word, u32::MAX.into())
     }
 
-    /// Whether the packet is to be dropped.
+    /// Returns whether the packet is to be dropped.
     fn is_dropped(&mut self, port: Value) -> Value {
         let drop_port = self.int(self.config.drop_port.into());
         self.compare(IntCC::Equal, port, drop_port)
     }
 
-    /// From the end of ingress to the beginning of egress. Ends the block.
+    /// Generates the code from the end of ingress to the start of egress. Ends the block.
     fn after_ingress(&mut self, ends: &Ends, egress: &mut Graph) {
         let standard = &self.program.standard_metadata;
         self.b.set_cold_block(ends.manager);
@@ -168,7 +174,7 @@ impl Lower<'_> {
         self.enter_pipeline(egress);
     }
 
-    /// Whether there is no queue of this priority.
+    /// Returns whether no queue has this priority.
     fn is_beyond_queues(&mut self, priority: Value) -> Value {
         match self.constant(priority) {
             Some(priority) => self.byte(priority >= self.config.queues.into()),
@@ -180,7 +186,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Goes on where the condition does not hold.
+    /// Jumps to `otherwise` if the condition holds; continues if it does not.
     fn unless(&mut self, condition: Value, otherwise: Block) {
         if self.constant(condition) == Some(0) {
             return;
@@ -190,14 +196,14 @@ impl Lower<'_> {
         self.enter(on);
     }
 
-    /// What a packet has when it enters egress: as [`crate::standard::Standard`] writes it.
+    /// Sets the standard metadata with which a packet enters egress, as [`crate::standard::Standard`] does.
     fn enter_egress(&mut self, port: Value, priority: Value) {
         let standard = &self.program.standard_metadata;
         self.set_observed(Some(standard.instance_type), |lower| {
             lower.int(InstanceType::Normal as u64)
         });
         self.set_observed(Some(standard.egress_port), |_| port);
-        // Anything but the drop port: egress drops by setting it.
+        // Any port but the drop port, which egress sets to drop the packet.
         let none = u64::from(self.config.drop_port) + 1;
         self.store_constant(standard.egress_spec, none);
         self.set_observed(Some(standard.packet_length), |lower| {
@@ -219,7 +225,7 @@ impl Lower<'_> {
         self.set_observed(standard.qid, |_| priority);
     }
 
-    /// Writes a metadata field, if somebody looks at it.
+    /// Writes a metadata field if it is read from the header vector.
     pub(super) fn set_observed(
         &mut self,
         slot: Option<Slot>,
@@ -234,7 +240,7 @@ impl Lower<'_> {
         }
     }
 
-    /// From the end of egress to the end of the function. Ends the block.
+    /// Generates the code from the end of egress to the end of the function. Ends the block.
     fn after_egress(&mut self, ends: &Ends) {
         let program = self.program;
         if program.egress.first.is_some() {
@@ -261,7 +267,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Ends the function with the headers written.
+    /// Writes the headers and ends the function.
     fn send(&mut self, ends: &Ends) {
         self.deparser(&|lower, bytes| {
             let port = lower.b.use_var(ends.port);
@@ -269,7 +275,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Ends the function.
+    /// Ends the function with this outcome, number of header bytes, and port.
     fn leave(&mut self, kind: u64, bytes: Value, port: Value) {
         let bytes = self.shl(bytes, BYTES);
         let low = match self.constant(bytes) {

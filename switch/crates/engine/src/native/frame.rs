@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What machine code is given with each call: where the packet's parts lie, and what runtime functions
-//! need.
+//! Frame: the argument of each call of machine code. It holds the addresses of the packet's parts, and the state that
+//! runtime functions need.
 
 use sluice_program::Program;
 use sluice_tables::{CounterCell, Externs, Side, TableHandle};
@@ -13,47 +13,47 @@ use crate::packet::{Packet, Sink};
 use crate::profile::Profile;
 use crate::trace::NoTrace;
 
-/// One call's surroundings. Machine code reads the fields by their offsets; all point to what the
-/// caller has for itself as long as the call lasts.
+/// Argument of one call. Machine code reads the fields by their offsets. Invariant: the targets of all pointers outlive
+/// the call, and the packet and the worker's buffers belong to the caller alone.
 #[repr(C)]
 pub(super) struct Frame<'a> {
-    /// Bytes of the packet header vector, `phv_bytes` of them, and one for each header: 0 or 1.
+    /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.
     pub(super) phv: *mut u8,
-    /// Elements in each stack, then in each union stack.
+    /// Number of elements in each stack, then in each union stack.
     pub(super) filled: *mut u32,
-    /// Bits in the `varbit` field of each header.
+    /// Number of bits in the `varbit` field of each header.
     pub(super) varbit: *mut u32,
-    /// Set to 1 before what [`crate::phv::Phv::touch`] is for.
+    /// Set to 1 before the writes that [`crate::phv::Phv::touch`] is for.
     pub(super) touched: *mut u8,
     /// The packet as it entered the parser.
     pub(super) data: *const u8,
-    /// Its bytes.
+    /// Length of `data` in bytes.
     pub(super) data_len: usize,
-    /// Bytes of it that the parser took.
+    /// Number of bytes of `data` that the parser has consumed.
     pub(super) parsed: *mut usize,
-    /// Not 0 where the traffic manager goes on after the pipeline that ends.
+    /// Nonzero if the traffic manager must continue after the current pipeline.
     pub(super) asked: *const u8,
-    /// Length as `packet_length` shows it.
+    /// Packet length in bytes for `packet_length`.
     pub(super) length: *mut u64,
-    /// Where the deparser writes; has room for all headers at once.
+    /// Output of the deparser. Has room for all headers at once.
     pub(super) out: *mut u8,
     /// The worker's counters.
     pub(super) counters: *mut Counters,
-    /// One for each table.
+    /// Table handles, one for each table.
     pub(super) tables: *const TableHandle,
     /// The cells of all indirect counters.
     pub(super) cells: *const CounterCell,
-    /// Now, in microseconds.
+    /// Current time in microseconds.
     pub(super) now_us: u64,
-    /// What counters count of the packet.
+    /// Packet length in bytes for counters.
     pub(super) ingress_length: u64,
-    /// Where the packet came in.
+    /// Port on which the packet arrived.
     pub(super) ingress_port: u64,
-    /// Not 0 where the header vector is still what an earlier packet left.
+    /// Nonzero if the header vector still holds the values of an earlier packet.
     pub(super) fresh: u64,
-    /// Not 0 where nobody else counts packets at the same time.
+    /// Nonzero if no other thread updates counters at the same time, so that updates need not be atomic.
     pub(super) alone: u64,
-    /// Look-ups in tables of so many entries wait for memory.
+    /// Least number of table entries for which lookups yield while memory is fetched.
     pub(super) far: u64,
     packet: *mut Packet,
     work: *mut Work,
@@ -63,12 +63,13 @@ pub(super) struct Frame<'a> {
     context: Context<'a>,
 }
 
-/// Machine code is given the address so many bytes into a frame: the distances to all fields fit in a signed byte.
+/// Offset into a frame of the address that machine code receives. From there, the offsets of all fields fit in a signed
+/// byte.
 pub(super) const MIDDLE: usize = 128;
 const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
 
 impl<'a> Frame<'a> {
-    /// In place: most of what it is made of is in registers where a packet is processed.
+    /// Creates the frame of a packet. Inlined because most of its inputs are in registers at the call.
     #[inline(always)]
     pub(super) fn new(
         program: &'a Program,
@@ -81,9 +82,8 @@ impl<'a> Frame<'a> {
         let data: *const [u8] = packet.data(context.input);
         let packet: *mut Packet = packet;
         let work: *mut Work = work;
-        // SAFETY: both come from exclusive references that live as long as the frame; what is taken
-        // here are addresses of their parts, of which one is used at a time: the machine code does
-        // not run while a runtime function does.
+        // SAFETY: both come from exclusive references that live as long as the frame. Only addresses of their parts are
+        // taken here. Machine code and runtime functions use them one at a time: neither runs while the other does.
         unsafe {
             let phv = (*packet).phv.parts();
             Self {
@@ -116,44 +116,44 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The tables that this packet sees.
+    /// Returns the tables that this packet uses.
     #[inline]
     pub(super) fn side(&self) -> &'a Side {
         self.context.side
     }
 
-    /// Counters, meters and registers.
+    /// Returns counters, meters and registers.
     #[inline]
     pub(super) fn externs(&self) -> &'a Externs {
         self.context.externs
     }
 
-    /// The program.
+    /// Returns the program.
     #[inline]
     pub(super) fn program(&self) -> &'a Program {
         self.program
     }
 
-    /// The packet as it came in.
+    /// Returns the packet as received.
     #[inline]
     pub(super) fn input(&self) -> &'a [u8] {
         self.context.input
     }
 
-    /// Now, in microseconds.
+    /// Returns the current time in microseconds.
     #[inline]
     pub(super) fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// How the packet waits, if it runs in a lane.
+    /// Returns the handle by which the packet yields, if it runs in a lane.
     #[inline]
     pub(super) fn waiting(&self) -> Option<Waiting> {
         // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
         unsafe { (*self.work).waiting }
     }
 
-    /// Waits until what earlier packets do to registers and meters is done.
+    /// Yields until earlier packets have finished, and with them their updates of registers and meters.
     #[inline]
     pub(super) fn turn(&self) {
         if let Some(waiting) = self.waiting() {
@@ -161,25 +161,25 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Where the packet's time is added up, if it is.
+    /// Returns the profile that the packet's time is added to, if there is one.
     #[inline]
     pub(super) fn profile(&mut self) -> Option<&mut Profile> {
         // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
         unsafe { (*self.work).profile.as_deref_mut() }
     }
 
-    /// The packet.
+    /// Returns the packet.
     #[inline]
     pub(super) fn packet(&mut self) -> &mut Packet {
         // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
         unsafe { &mut *self.packet }
     }
 
-    /// The packet and the worker's buffers, the scalar way to what the interpreter also has.
+    /// Returns the interpreter's view of the packet and the worker's buffers.
     #[inline]
     pub(super) fn machine(&mut self) -> Machine<'_, NoTrace> {
-        // SAFETY: the frame was made from exclusive references to these, which live as long; the
-        // borrow of the frame keeps a second machine from existing. `NoTrace` has no bytes.
+        // SAFETY: the frame was made from exclusive references to these, which live as long. The borrow of the frame
+        // prevents a second machine. `NoTrace` has no bytes.
         unsafe {
             (*self.packet).phv.touch();
             Machine {

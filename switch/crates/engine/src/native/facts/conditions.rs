@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions whose outcome is certain, and what is certain once an outcome is known.
+//! Conditions: evaluates them from certain facts, and derives facts from their outcome.
 
 use sluice_program::Slot;
 use sluice_program::expr::{Bool, CmpOp, Constant, Data, HeaderRef};
 
 use crate::native::lower::Lower;
 
-/// A constant as an unsigned word.
+/// Returns a constant as an unsigned word, if it fits.
 fn word(constant: &Constant) -> Option<u64> {
     match constant {
         Constant::Small(value) => u64::try_from(*value).ok(),
@@ -15,7 +15,7 @@ fn word(constant: &Constant) -> Option<u64> {
 }
 
 impl Lower<'_> {
-    /// The outcome of a condition, where it is certain.
+    /// Returns the outcome of a condition, if it is certain.
     pub(in crate::native) fn holds(&self, condition: &Bool) -> Option<bool> {
         match condition {
             Bool::Const(value) => Some(*value),
@@ -48,7 +48,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The value of an expression that is a constant or an unsigned kept field, where it is certain.
+    /// Returns the value of an expression that is a constant or an unsigned kept field, if the value is certain.
     fn certain(&self, data: &Data) -> Option<u64> {
         match data {
             Data::Const(value) => word(value),
@@ -61,7 +61,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Takes the outcome of a condition for granted.
+    /// Records the facts that follow from the outcome of a condition.
     pub(in crate::native) fn learn(&mut self, condition: &Bool, holds: bool) {
         match condition {
             Bool::Valid(HeaderRef::Fixed(id)) => self.known.set_valid(*id, holds),
@@ -86,7 +86,8 @@ impl Lower<'_> {
         }
     }
 
-    /// A field is, or is not, equal to a value.
+    /// Records that a field is equal, or not equal, to a value. If a one-bit field differs from one value, it has the
+    /// other.
     fn learn_field(&mut self, slot: Slot, value: u64, equal: bool) {
         let Some((index, _)) = self.facts.field(slot) else {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which bytes of the header vector may be read before they are written: the others need not be cleared when a packet
-//! begins.
+//! Bytes of the header vector that may be read before they are written. Only these must be cleared when a packet
+//! starts.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use sluice_program::{HeaderId, Program, Slot};
 use super::Facts;
 
 impl Facts {
-    /// Bytes of the header vector, first and end, in order, that may be read before they are written; headers with a
-    /// `varbit` field are not among them.
+    /// Returns the ranges of the header vector that may be read before they are written, as start and end, in order.
+    /// Headers with a `varbit` field are not included.
     pub(in crate::native) fn read_unwritten(&self, program: &Program) -> Vec<(u32, u32)> {
         let all = self.whole.get() || !self.pruned.get();
         let fields = self.fields.iter();
@@ -33,7 +33,7 @@ impl Facts {
         runs
     }
 
-    /// The header outside of stacks and unions in which a slot lies.
+    /// Returns the header outside of stacks and unions that contains a slot.
     pub(super) fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
         let after = self
             .headers
@@ -43,12 +43,13 @@ impl Facts {
     }
 }
 
-/// Bytes in which a field lies.
+/// Returns the number of bytes that contain a field.
 fn whole_bytes(slot: Slot) -> u32 {
     (u32::from(slot.lead) + u32::from(slot.width)).div_ceil(8)
 }
 
-/// The headers outside of stacks and unions, of which code always says which one it means; of them none is read yet.
+/// Returns the headers outside of stacks and unions, by offset, marked as not read. Code refers to these headers by
+/// constant ids, so each read can be noted.
 pub(super) fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
     let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
     let stacked: BTreeSet<HeaderId> = stacked.copied().collect();
