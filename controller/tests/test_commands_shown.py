@@ -122,7 +122,7 @@ def test_commands_of_sluice_switch_are_there_with_their_options() -> None:
 
 def test_ctl_s_table_has_every_command_and_no_other() -> None:
     page = (ROOT / "switch/README.md").read_text(encoding="utf-8")
-    section = page.split("## Asking a running switch", 1)[1].split("\n## ", 1)[0]
+    section = page.split("## Inspecting a running switch", 1)[1].split("\n## ", 1)[0]
     rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `ctl")]
     named = set(re.findall(r"`ctl ([a-z-]+)", " ".join(rows)))
     assert named == commands_in("ctl") - {"help"}
