@@ -155,6 +155,23 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     assert network.in_use("outbound").isdisjoint(before)
 
 
+@pytest.mark.parametrize("initiator", ["r", "p"])
+def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> None:
+    """Without `make_before_break` all SAs end before there are new ones: packets drop meanwhile."""
+    ends = (connections(of_peer=of_peer, start="trap") for of_peer in (False, True))
+    peers.start(*ends)
+    passes_soon(network)
+    before = network.wait_in_use()
+    daemon: StrongSwan = getattr(peers, initiator)
+    with network.witness():
+        daemon.ctl("--rekey", "--ike", "peer", "--reauth")
+        network.wait_in_use(before)
+        passes_soon(network)
+        network.passes("h2")
+        network.passes("h1")
+    assert network.in_use("outbound").isdisjoint(before)
+
+
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
     """Both ends use ESP in UDP."""
     with network.nat():
