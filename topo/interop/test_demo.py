@@ -34,7 +34,12 @@ def test_the_demo_negotiates(lab: Lab) -> None:
     wait_for_legs(network, 2)
     assert ike_story.can_be_told(sites)
     lines: list[str] = []
-    ike_story.tell(sites, Teller(lines.append))
+
+    def write(text: str) -> None:
+        print(text)  # pytest shows it if the test fails
+        lines.append(text)
+
+    ike_story.tell(sites, Teller(write))
     told = "\n".join(lines)
     assert "two rekeys: packets lost: 0 of" in told
     assert "after expiry: in clear on the links: 0" in told
