@@ -203,7 +203,7 @@ fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
     let (milliseconds, bytes) = (report.time.as_secs_f64() * 1e3, report.code_bytes);
     tracing::info!(milliseconds, bytes, "program compiled");
     for construct in &report.not_compiled {
-        tracing::error!(construct, "no machine code for a construct: please report this program");
+        tracing::error!(construct, "no machine code: please report this");
     }
     Some(code)
 }

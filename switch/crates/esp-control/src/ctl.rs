@@ -14,30 +14,30 @@ use zeroize::Zeroizing;
 use crate::protocol::{MAX_REQUEST, Request, Which};
 use crate::sas;
 
-/// What is asked of the engine.
+/// A command for the engine.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Add the SAs of a JSON file (`-`: of standard input), in their order, up to the first that is refused
+    /// Add the SAs of a JSON file (`-`: standard input) in order; stop at the first refusal
     Add {
-        /// One SA, or a list
+        /// File with one SA, or a list of SAs
         file: PathBuf,
     },
-    /// End an outbound SA
+    /// Delete an outbound SA
     DeleteOut {
-        /// Its number
+        /// Number of the SA
         sa: u32,
     },
-    /// End an inbound SA
+    /// Delete an inbound SA
     DeleteIn {
-        /// Its SPI
+        /// SPI of the SA
         spi: u32,
-        /// Its VRF
+        /// VRF of the SA
         #[arg(default_value_t = 0)]
         vrf: u16,
     },
     /// Show SAs and counters
     Show {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

@@ -17,36 +17,36 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// Sluice's ESP engine on a network interface. `sluice-esp ctl` gives it SAs.
+/// Runs an ESP engine on a network interface. `sluice-esp ctl` manages its SAs.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-esp", version = VERSION, max_term_width = 100)]
 pub(crate) struct Options {
-    /// The interface whose other end is the switch's engine port
+    /// Interface whose peer is the engine port of the switch
     #[arg(short, long, value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Where sequence numbers are reserved; it has to outlive the process, and the machine's restarts
+    /// Directory in which sequence numbers are reserved; it must survive restarts of the process and of the machine
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/sluice-esp")]
     pub(crate) state_directory: PathBuf,
 
-    /// The Unix socket of `sluice-esp ctl` (mode 0600)
+    /// Unix socket of `sluice-esp ctl` (mode 0600)
     #[arg(long, value_name = "PATH", default_value = ADMIN_SOCKET)]
     pub(crate) admin: PathBuf,
 
-    /// SAs to begin with: a JSON file as for `ctl add`
+    /// JSON file of initial SAs, as for `ctl add`
     #[arg(long, value_name = "FILE")]
     pub(crate) sas: Option<PathBuf>,
 
-    /// Take SAs of the algorithm null-without-integrity, which protects nothing
+    /// Accept SAs of the algorithm null-without-integrity, which protects nothing; for benchmarks
     #[arg(long)]
     pub(crate) allow_null_without_integrity_for_benchmarks: bool,
 }
 
-/// Give SAs to a running engine, end them, show them.
+/// Add, delete and show SAs of a running engine.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-esp ctl", version = VERSION, max_term_width = 100)]
 pub(crate) struct Ctl {
-    /// The engine's admin socket
+    /// Admin socket of the engine
     #[arg(long, value_name = "PATH", global = true, default_value = ADMIN_SOCKET)]
     pub(crate) admin: PathBuf,
 

@@ -20,32 +20,33 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Names the targets
+    /// Lists the targets
     List,
     /// Fuzzes targets one after the other: all of them if none is named
     Run {
         /// Targets
         targets: Vec<String>,
-        /// Time for each target; without it, until its bar is reached
+        /// Seconds for each target (default: until its bar is reached)
         #[arg(long)]
         seconds: Option<u64>,
-        /// A folder of compiled programs (NAME.json, in folders too) that `engines` runs besides our own
+        /// Folder of compiled programs (NAME.json, also in subfolders) that `engines` runs in addition to the
+        /// project's own
         #[arg(long)]
         programs: Option<PathBuf>,
-        /// Where the inputs begin; equal seeds try equal inputs
+        /// Seed of the random generator; equal seeds generate equal inputs
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Folder for the inputs of crashes
+        /// Folder for inputs that crash
         #[arg(long, default_value = "fuzz-artifacts")]
         artifacts: PathBuf,
     },
-    /// Gives a file to a target as its input
+    /// Runs a target on one input file
     Replay {
         /// Target
         target: String,
-        /// The input
+        /// Input file
         file: PathBuf,
-        /// The folder of programs that it was found with
+        /// Folder of programs that the input was found with
         #[arg(long)]
         programs: Option<PathBuf>,
     },

@@ -17,43 +17,43 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 
-/// Writes updates to a P4Runtime server and says, in JSON, how long it took. Exit code 1 if a write is refused
+/// Writes updates to a P4Runtime server, and prints the duration as JSON. Exit code 1 if a write is refused
 #[derive(Debug, Parser)]
 #[command(name = "p4runtime-load", version, max_term_width = 100)]
 struct Options {
-    /// The server
+    /// Address of the server
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
     server: String,
 
-    /// The device
+    /// Device id
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
 
-    /// The election id to become primary with
+    /// Election id to become primary with
     #[arg(long, value_name = "ID", default_value_t = 1)]
     election_id: u64,
 
-    /// Updates of one request
+    /// Updates per request
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
 
-    /// Connections; sluice-switch takes more than one with --writes-from-any-connection
+    /// Number of connections; for more than one sluice-switch needs --writes-from-any-connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
-    /// Requests under way on each connection
+    /// Outstanding requests per connection
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     window: u32,
 
-    /// Updates a second; as many as the server takes if this is not given
+    /// Updates per second (default: as fast as the server accepts)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
 
-    /// The server's process, to say what it takes
+    /// Process id of the server, to measure its processor time and memory
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Encoded updates: an encoded WriteRequest that has nothing else, of any length
+    /// File with an encoded WriteRequest that has updates only, of any length
     file: PathBuf,
 }
 

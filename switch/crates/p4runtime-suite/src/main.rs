@@ -13,19 +13,19 @@ use sluice_p4runtime_suite::{Case, Failure, Target, Verdict, cases};
 #[derive(Debug, Parser)]
 #[command(name = "p4runtime-suite", version, max_term_width = 100)]
 struct Options {
-    /// The server, started with CPU port 510
+    /// Address of the server, which must have CPU port 510
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9559")]
     server: String,
 
-    /// Start the server with this command before each case, and kill it after it
+    /// Command that starts the server before each case; it is killed after the case
     #[arg(long, value_name = "COMMAND")]
     spawn: Option<String>,
 
-    /// The device
+    /// Device id
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
 
-    /// Only cases whose section or name contains this; repeat for more
+    /// Run only cases whose section or name contains this text; repeat for more
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
 
@@ -33,7 +33,7 @@ struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Print the cases and run none
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
 }

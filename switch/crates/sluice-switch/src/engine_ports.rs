@@ -25,10 +25,10 @@ use crate::options::Options;
 const ENGINE: &str = "engine:";
 
 /// A requested engine port: its number, and the path of its admin socket if one was given.
-pub(crate) type Asked = (PortId, Option<PathBuf>);
+pub(crate) type Requested = (PortId, Option<PathBuf>);
 
 /// Parses PORT or PORT@SOCKET.
-pub(crate) fn asked(argument: &str) -> Result<Asked, String> {
+pub(crate) fn parse(argument: &str) -> Result<Requested, String> {
     let (port, socket) = match argument.split_once('@') {
         Some((port, socket)) => (port, Some(socket)),
         None => (argument, None),
@@ -58,7 +58,7 @@ impl Sockets {
             return Ok(Self(Vec::new()));
         }
         no_core().context("cannot switch core files off")?;
-        let open = |(number, socket): &Asked| -> anyhow::Result<_> {
+        let open = |(number, socket): &Requested| -> anyhow::Result<_> {
             let path = socket.clone().unwrap_or_else(|| default_socket(*number));
             let opened = admin::listen(&path);
             let (listener, file) =

@@ -29,18 +29,18 @@ pub(crate) struct Options {
     /// The program: BMv2 JSON made by p4c. Not with --no-p4
     pub(crate) json: Option<PathBuf>,
 
-    /// Attach network interface IFACE as port PORT; repeat for each port. Missing interfaces and ports given twice are
-    /// named, and the switch starts without them
+    /// Attach network interface IFACE as port PORT; repeat for each port. A missing interface or a port given twice is
+    /// reported, and the switch starts without it
     #[arg(short = 'i', long = "interface", value_name = "PORT@IFACE", value_parser = interface)]
     pub(crate) interfaces: Vec<(PortId, String)>,
 
-    /// Encrypt and decrypt inside the switch what the program sends to port PORT: the ESP engine, administered by
-    /// `sluice-switch ctl esp` over the Unix socket SOCKET (mode 0600; default: one in /run/sluice-switch). Repeat for
-    /// several engines. The process writes no core file then
-    #[arg(long = "engine-port", value_name = "PORT[@SOCKET]", value_parser = engine_ports::asked)]
-    pub(crate) engine_ports: Vec<engine_ports::Asked>,
+    /// Run an ESP engine inside the switch as port PORT: it encrypts and decrypts packets that the program sends there.
+    /// `sluice-switch ctl esp` manages it by the Unix socket SOCKET (mode 0600; default: one in /run/sluice-switch).
+    /// Repeat for several engines. The process then writes no core file
+    #[arg(long = "engine-port", value_name = "PORT[@SOCKET]", value_parser = engine_ports::parse)]
+    pub(crate) engine_ports: Vec<engine_ports::Requested>,
 
-    /// Where engines reserve sequence numbers; it has to outlive the process, and the machine's restarts
+    /// Directory in which engines reserve sequence numbers; it must survive restarts of the process and of the machine
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     )]
     pub(crate) engine_state_directory: PathBuf,
 
-    /// End where an interface is missing or a port given twice
+    /// Exit with code 1 if an interface is missing or a port is given twice
     #[arg(long)]
     pub(crate) strict_ports: bool,
 
@@ -56,12 +56,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub(crate) device_id: u64,
 
-    /// Serve P4Runtime at unix:PATH or HOST:PORT (BMv2's default is 0.0.0.0:9559). An address that is not loopback takes
-    /// mutual TLS
+    /// Serve P4Runtime at unix:PATH or HOST:PORT (BMv2's default is 0.0.0.0:9559). An address that is not loopback
+    /// requires mutual TLS
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9559")]
     pub(crate) grpc_server_addr: P4RuntimeAddress,
 
-    /// Mode of a Unix socket that P4Runtime is served on: who may write to it controls the switch
+    /// Mode of P4Runtime's Unix socket: users who may write to it control the switch
     #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = socket_mode)]
     grpc_socket_mode: u32,
 
@@ -69,22 +69,22 @@ pub(crate) struct Options {
     #[arg(long, value_name = "GROUP", value_parser = sluice_unix_socket::group)]
     grpc_socket_group: Option<u32>,
 
-    /// Serve P4Runtime in the clear, or without asking for a certificate, on an address that is not loopback: everybody
-    /// who reaches it controls the switch. For closed laboratories
+    /// Allow P4Runtime without client certificates, or without TLS, on an address that is not loopback: every client
+    /// that reaches it controls the switch. For isolated laboratories
     #[arg(long)]
     grpc_insecure_any_address: bool,
 
-    /// Take writes with the primary's election id by any connection, as P4Runtime allows; not only by the connection of
-    /// the primary's stream
+    /// Accept writes with the primary's election id from any connection, as P4Runtime allows; not only from the
+    /// connection of the primary's stream
     #[arg(long)]
     pub(crate) writes_from_any_connection: bool,
 
-    /// Without a configuration of its own, a role may write only what the program gives to it or to nobody
-    /// (@p4runtime_role); otherwise it may write everything
+    /// Restrict roles without a configuration to what the program assigns to them, or to no role, by @p4runtime_role.
+    /// By default they may write everything
     #[arg(long)]
     pub(crate) roles_by_annotation: bool,
 
-    /// The port number by which packets go to and come from P4Runtime clients
+    /// Port number of packet-ins and packet-outs
     #[arg(long, value_name = "PORT")]
     pub(crate) cpu_port: Option<PortId>,
 
@@ -96,7 +96,7 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_p4: bool,
 
-    /// P4Info of the program (text format, or binary where the name ends in .bin): clients find it loaded
+    /// P4Info of the program (text format, or binary if the name ends in .bin); clients then find the program loaded
     #[arg(long, value_name = "FILE")]
     pub(crate) p4info: Option<PathBuf>,
 
@@ -104,7 +104,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// Read packets from IFACE_in.pcap and write them to IFACE_out.pcap, beginning after SECONDS
+    /// Read packets from IFACE_in.pcap and write them to IFACE_out.pcap; reading starts after SECONDS
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) use_files: Option<i64>,
 
@@ -116,15 +116,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", conflicts_with = "log_console")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// What is logged; `trace` has every step of every packet (default: trace, as in BMv2, when a log is asked for)
+    /// Log level; `trace` logs every step of every packet (default with --log-console or --log-file: trace, as in BMv2)
     #[arg(short = 'L', long, value_enum)]
     log_level: Option<Level>,
 
-    /// Bytes after which a log file is put aside
+    /// Size in bytes at which a log file is rotated
     #[arg(long, value_name = "BYTES", default_value_t = 5 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     log_file_max_size: u64,
 
-    /// Log files that are kept besides the current one
+    /// Number of rotated log files to keep
     #[arg(long, value_name = "N", default_value_t = 3)]
     log_file_max_files: u32,
 
@@ -136,15 +136,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics_address: Option<Address>,
 
-    /// Multicast groups that there may be
+    /// Maximum number of multicast groups
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_mc_groups: Option<u32>,
 
-    /// Replicas of all multicast groups and clone sessions that there may be (BMv2's level 1)
+    /// Maximum number of replicas in all multicast groups and clone sessions (BMv2's level 1)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_l1_entries: Option<u32>,
 
-    /// Likewise (BMv2's level 2); the smaller of the two counts
+    /// The same limit by BMv2's level 2; the smaller of the two applies
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_l2_entries: Option<u32>,
 
@@ -152,20 +152,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 512)]
     max_port_count: usize,
 
-    /// Threads that process packets; packets of one port stay in order
+    /// Number of threads that process packets; packets of one port stay in order
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
 
-    /// Niceness of these threads: where processors are few, they go before those that serve controllers. Raising it
-    /// takes CAP_SYS_NICE; without, they start with the priority of the process
+    /// Niceness of these threads. A negative value, which requires CAP_SYS_NICE, puts them before the threads that serve
+    /// controllers. Without the capability they have the niceness of the process
     #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) worker_nice: i32,
 
-    /// Queues of each port: a packet whose standard_metadata.priority is N or higher is dropped, the highest goes first
+    /// Number of queues of each port. The highest priority is served first; a packet whose standard_metadata.priority is
+    /// N or higher is dropped
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) priority_queues: u32,
 
-    /// What runs programs: machine code made of them, or the interpreter that defines what is right
+    /// Engine that runs programs: machine code, or the interpreter, which is the reference for it
     #[arg(
         long,
         value_name = "interpreter|native",
@@ -174,11 +175,11 @@ pub(crate) struct Options {
     )]
     pub(crate) engine: EngineKind,
 
-    /// Frames of each port that may wait to be processed
+    /// Size of each port's receive ring in frames
     #[arg(long, value_name = "FRAMES", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
     pub(crate) rx_ring: u32,
 
-    /// Print the newest BMv2 JSON version that is understood
+    /// Print the newest supported version of BMv2 JSON
     #[arg(long)]
     pub(crate) json_version: bool,
 
@@ -304,7 +305,10 @@ pub(crate) enum Admin {
 fn socket_mode(argument: &str) -> Result<u32, String> {
     match u32::from_str_radix(argument, 8) {
         Ok(mode) if mode & !0o777 == 0 && mode & 0o600 == 0o600 => Ok(mode),
-        _ => Err("expected an octal mode from 0600 to 0777 that lets the owner in".to_owned()),
+        _ => Err(
+            "expected an octal mode from 0600 to 0777 that lets the owner read and write"
+                .to_owned(),
+        ),
     }
 }
 
@@ -398,7 +402,7 @@ impl Options {
             return Err(format!("--max-port-count {most}: there are {there} ports"));
         }
         if self.use_files.is_some() && self.workers > 1 {
-            return Err("--use-files takes one worker: files have an order".into());
+            return Err("--use-files needs --workers 1, which keeps the order of the files".into());
         }
         Ok(())
     }
@@ -408,8 +412,7 @@ impl Options {
         let unix = matches!(self.grpc_server_addr, P4RuntimeAddress::Unix(_));
         if unix && self.tls.is_on() {
             return Err(
-                "--grpc-server-ssl is for TCP: a Unix socket's permissions say who may connect"
-                    .into(),
+                "--grpc-server-ssl is for TCP: for a Unix socket use --grpc-socket-mode".into(),
             );
         }
         if self.grpc_socket_group.is_some() && !unix {

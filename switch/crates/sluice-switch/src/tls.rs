@@ -14,19 +14,19 @@ pub(crate) struct TlsOptions {
     #[arg(long)]
     grpc_server_ssl: bool,
 
-    /// The authority whose clients are served (with --grpc-server-with-client-auth)
+    /// Certificate of the authority that signs client certificates (with --grpc-server-with-client-auth)
     #[arg(long, value_name = "FILE")]
     grpc_server_cacert: Option<PathBuf>,
 
-    /// The server's certificate, with its chain
+    /// Certificate of the server, with its chain
     #[arg(long, value_name = "FILE")]
     grpc_server_cert: Option<PathBuf>,
 
-    /// The server's private key
+    /// Private key of the server
     #[arg(long, value_name = "FILE")]
     grpc_server_key: Option<PathBuf>,
 
-    /// Serve only clients with a certificate
+    /// Require a client certificate
     #[arg(long)]
     grpc_server_with_client_auth: bool,
 }

@@ -8,11 +8,11 @@ use crate::frame::{Builder, Mac, Protocol, Shape, Size};
 use crate::generator::Plan;
 use crate::schedule::{Arrivals, Schedule};
 
-/// Generates traffic on a Linux interface, and says what became of it.
+/// Generates traffic on a Linux interface, and measures loss and latency.
 ///
-/// Packets depart by the clock, whatever the network does, and carry when they should have departed;
-/// so latencies include what a slow device holds back. The result is one JSON object on standard
-/// output; `sluice-traffic: ready` on standard error says that a sink misses nothing from then on.
+/// Packets depart by the clock, whatever the network does, and carry their scheduled departure time;
+/// so latencies include the delay of packets that a slow device holds back. The result is one JSON object on standard
+/// output. After `sluice-traffic: ready` on standard error a sink receives every packet.
 /// Exit codes: 0 measured, 1 could not be measured, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-traffic", version)]
@@ -25,9 +25,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Sends.
     Gen(GenArgs),
-    /// Receives what a `gen` with the same --run sends, in another process or namespace.
+    /// Receives the packets of a `gen` with the same --run, in another process or namespace.
     Sink(SinkArgs),
-    /// Sends and receives, and knows what was lost.
+    /// Sends and receives, and counts losses.
     Run(RunArgs),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Command {
 pub(crate) struct GenArgs {
     #[command(flatten)]
     pub(crate) traffic: TrafficArgs,
-    /// Number that tells this run's packets from others.
+    /// Number that distinguishes this run's packets from others.
     #[arg(long, default_value_t = 1)]
     pub(crate) run: u32,
 }
@@ -47,13 +47,13 @@ pub(crate) struct SinkArgs {
     /// Number of the run to receive.
     #[arg(long, default_value_t = 1)]
     pub(crate) run: u32,
-    /// Stop after so many distinct packets.
+    /// Stop after this number of distinct packets.
     #[arg(long)]
     pub(crate) count: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after this number of seconds.
     #[arg(long, value_parser = seconds)]
     pub(crate) duration: Option<u64>,
-    /// Stop after so many seconds without a packet, once there was one.
+    /// Stop after this number of seconds without a packet, once one has arrived.
     #[arg(long, value_parser = seconds)]
     pub(crate) idle: Option<u64>,
 }
@@ -64,7 +64,8 @@ pub(crate) struct RunArgs {
     pub(crate) traffic: TrafficArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// Seconds of silence after the last packet was sent that end the wait for missing ones.
+    /// After the last packet was sent, stop waiting for missing packets after this number of seconds without an
+    /// arrival.
     #[arg(long, default_value = "1", value_parser = seconds)]
     pub(crate) drain: u64,
 }
@@ -74,7 +75,7 @@ pub(crate) struct InputArgs {
     /// Interface to receive on; several can be given.
     #[arg(long, required = true)]
     pub(crate) rx: Vec<String>,
-    /// Frames that may wait on each interface.
+    /// Size of each interface's receive ring in frames.
     #[arg(long, default_value_t = 16384, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
     pub(crate) ring: u32,
 }
@@ -110,10 +111,10 @@ struct FlowArgs {
     /// IPv6 flow labels.
     #[arg(long, value_name = "RANGE", default_value = "0")]
     flow_label: Range,
-    /// Which flow the next packet belongs to: round-robin, random or zipf:EXPONENT.
+    /// Choice of each packet's flow: round-robin, random or zipf:EXPONENT.
     #[arg(long, default_value = "round-robin")]
     pick: Pick,
-    /// The same seed gives the same traffic.
+    /// Seed of the random generator; equal seeds generate equal traffic.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -121,10 +122,10 @@ struct FlowArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Frames")]
 struct ShapeArgs {
-    /// Destination MAC: the router's.
+    /// Destination MAC address: the router's.
     #[arg(long)]
     dst_mac: Mac,
-    /// Source MAC.
+    /// Source MAC address.
     #[arg(long, default_value = "02:00:00:00:00:fe")]
     src_mac: Mac,
     /// 802.1Q tag.
@@ -142,7 +143,7 @@ struct ShapeArgs {
     /// Type of service or traffic class.
     #[arg(long, default_value_t = 0)]
     tos: u8,
-    /// Set IPv4's don't fragment.
+    /// Set IPv4's DF bit.
     #[arg(long)]
     df: bool,
 }
@@ -150,13 +151,13 @@ struct ShapeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Pace")]
 struct PaceArgs {
-    /// Packets a second; as fast as possible without.
+    /// Packets per second (default: as fast as possible).
     #[arg(long, value_parser = positive)]
     rate: Option<f64>,
     /// Distribution of the time between departures.
     #[arg(long, value_enum, default_value_t = Arrivals::Constant)]
     arrivals: Arrivals,
-    /// Packets that depart together; the rate stays the same.
+    /// Packets per burst; the average rate stays the same.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
     /// Packets to send.
@@ -165,7 +166,7 @@ struct PaceArgs {
     /// Seconds to send.
     #[arg(long, value_parser = seconds)]
     duration: Option<u64>,
-    /// Wait for departures on the CPU instead of asleep: more exact, and takes a whole core.
+    /// Wait for departures by busy polling instead of sleeping: more exact, and uses a whole core.
     #[arg(long)]
     spin: bool,
 }

@@ -16,15 +16,15 @@ use sluice_admin::proto::*;
 
 use connect::{Client, Target};
 
-/// Ask a running switch: its ports, counters and tables, and what happens to packets.
+/// Inspect and configure a running switch: ports, counters, tables, traces of packets.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-switch ctl", version = crate::VERSION, max_term_width = 100)]
 struct Options {
-    /// The switch's admin address: unix:PATH or 127.0.0.1:PORT (default: the only switch that runs here)
+    /// Admin address of the switch: unix:PATH or 127.0.0.1:PORT (default: the only switch that runs on this host)
     #[arg(long, value_name = "ADDRESS", global = true)]
     admin: Option<Address>,
 
-    /// Of several switches that run here, the one with this device id
+    /// Select one of several switches on this host by its device id
     #[arg(long, value_name = "ID", global = true, conflicts_with = "admin")]
     device_id: Option<u64>,
 
@@ -38,115 +38,115 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// What the switch is
+    /// Show identity, program and engine of the switch
     Show,
-    /// Ports with their statistics
+    /// Show ports and their statistics
     Ports,
     /// Attach a network interface as a port
     AddPort {
-        /// The port's number and the interface; replay:FILE (a pcap file's frames, from memory and without end) or
-        /// discard:NAME for measuring
+        /// Port number and interface. For measurements also replay:FILE (the frames of a pcap file, from memory,
+        /// repeated without end) or discard:NAME
         #[arg(value_name = "PORT@IFACE", value_parser = crate::options::interface)]
         port: (u16, String),
     },
-    /// Detach a port; its interface is given back
+    /// Detach a port and release its interface
     RemovePort {
-        /// The port's number
+        /// Port number
         port: u16,
     },
-    /// Count ports' packets, bytes and drops from 0 again
+    /// Reset the statistics of ports
     ResetPorts {
-        /// The port's number (default: all ports)
+        /// Port number (default: all ports)
         port: Option<u16>,
     },
-    /// Queues of ports, in which packets wait before egress while a port takes no more
+    /// Show the queues in which packets wait before egress while a port is congested
     Queues,
-    /// Set how many packets queues hold
+    /// Set the capacity of queues
     SetQueueDepth {
-        /// Packets
+        /// Capacity in packets
         packets: u32,
-        /// The port's number (default: all ports, those to come included)
+        /// Port number (default: all ports, present and future)
         port: Option<u16>,
         /// The queue's priority (default: all)
         priority: Option<u32>,
     },
-    /// Set how many packets leave queues in a second at most
+    /// Set the highest rate of queues
     SetQueueRate {
-        /// Packets a second; 0 for no limit
+        /// Packets per second; 0 for no limit
         rate: u64,
-        /// The port's number (default: all ports, those to come included)
+        /// Port number (default: all ports, present and future)
         port: Option<u16>,
         /// The queue's priority (default: all)
         priority: Option<u32>,
     },
-    /// Clone sessions ("mirrors") and multicast groups, with where copies go
+    /// Show clone sessions ("mirrors") and multicast groups with their replicas
     Mirrors,
-    /// Read a register of the program, or one cell of it
+    /// Read a register of the program, or one of its cells
     Register {
-        /// The register (its name, or the end of it)
+        /// Name of the register, or the last part of the name
         name: String,
-        /// The cell (default: all)
+        /// Index of the cell (default: all cells)
         index: Option<u32>,
     },
-    /// Write one cell of a register
+    /// Write one cell of a register, or all
     WriteRegister {
-        /// The register (its name, or the end of it)
+        /// Name of the register, or the last part of the name
         name: String,
-        /// The cell, or `all`
+        /// Index of the cell, or `all`
         #[arg(value_parser = state::cell)]
         index: state::Which,
-        /// A number, decimal or 0x...
+        /// Value, in decimal or hexadecimal (0x...)
         value: String,
     },
-    /// What was counted outside of ports: drops and punts by name
+    /// Show counters that do not belong to a port: drops and punts by name
     Counters {
-        /// Leave out what is 0
+        /// Leave out counters that are 0
         #[arg(long)]
         nonzero: bool,
     },
-    /// How full the tables are
+    /// Show the occupancy of tables
     Tables {
-        /// Leave out what is empty
+        /// Leave out empty tables
         #[arg(long)]
         nonempty: bool,
     },
-    /// Where the time of packets goes, by parser state, table and condition
+    /// Measure the time that packets spend, by parser state, table and condition
     Profile {
-        /// How long packets are measured
+        /// Duration of the measurement
         #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
         seconds: f64,
-        /// Measure one packet of so many
+        /// Measure one packet in N
         #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
-    /// How routes are looked up in longest-prefix tables
+    /// Show and choose the lookup algorithms of longest-prefix tables
     Fib {
         #[command(subcommand)]
         action: FibAction,
     },
-    /// Give SAs to an ESP engine inside the switch (--engine-port), end them, show them
+    /// Add, delete and show SAs of an ESP engine inside the switch (--engine-port)
     Esp {
-        /// The engine's port (default: the only one that has an engine)
+        /// Port of the engine (default: the only engine)
         #[arg(long, value_name = "PORT")]
         port: Option<u16>,
         #[command(subcommand)]
         command: sluice_esp_control::ctl::Command,
     },
-    /// What would happen to a packet that came in now, step by step. It is not sent, and counts nowhere
+    /// Trace a packet as if it arrived now, without side effects: it is not sent and not counted
     Rehearse {
-        /// Where it comes in: a port's number, or the CPU port's for one that a controller sends
+        /// Ingress port; the CPU port for a packet-out
         port: u16,
-        /// The frame as hexadecimal digits, from its first byte
+        /// The frame in hexadecimal
         #[arg(value_parser = frame)]
         frame: Frame,
     },
-    /// What happens to packets, step by step
+    /// Trace packets step by step
     Trace {
-        /// Only packets with this: port=N (of the switch), src=PREFIX, dst=PREFIX, ip=PREFIX (either), protocol=NAME,
+        /// Condition on packets: port=N (of the switch), src=PREFIX, dst=PREFIX, ip=PREFIX (either), protocol=NAME,
         /// sport=N, dport=N, l4port=N (either), ethertype=0xNNNN, data=OFFSET:HEX; repeat for several conditions
         #[arg(long, value_name = "CONDITION")]
         filter: Vec<String>,
-        /// End after so many packets
+        /// Stop after N packets
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
@@ -154,23 +154,23 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum FibAction {
-    /// Algorithms and sizes
+    /// Show algorithms and sizes
     Show {
-        /// Only this table's (its name, or the end of it)
+        /// Name of one table, or the last part of the name (default: all)
         table: Option<String>,
     },
-    /// Have an algorithm used, or choose again
+    /// Pin an algorithm, or let the switch choose again
     Set {
-        /// The table (its name, or the end of it)
+        /// Name of the table, or the last part of the name
         table: String,
-        /// For one VRF only (or whatever exact fields the key has: their values, with commas between), and the
-        /// algorithm: as `ctl fib bench` names them, or `auto`
+        /// The algorithm, as `ctl fib bench` names it, or `auto`. Before it, to select one VRF only, the VRF (or the
+        /// values of all exact fields of the key, separated by commas)
         #[arg(value_names = ["VRF", "ALGORITHM"], num_args = 1..=2, required = true)]
         choice: Vec<String>,
     },
-    /// Try every algorithm on a copy of the routes
+    /// Measure every algorithm on a copy of the routes
     Bench {
-        /// The table (its name, or the end of it)
+        /// Name of the table, or the last part of the name
         table: String,
         /// The VRF (default: the one with the most routes)
         vrf: Option<String>,
