@@ -67,7 +67,8 @@ shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or AD
 ##@ Tests
 
 .PHONY: test
-test: check unit ptf e2e ## Everything that every change has to pass
+test: CASES ?= 1
+test: check unit loom memcheck ptf e2e ## Everything that every change has to pass
 
 .PHONY: check
 check: check-rust check-python check-p4 check-docker docs ## Format, lint, types, import rules, stale artefacts
@@ -195,8 +196,7 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 # counts allocations.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
-memcheck: $(STAMPS)/cargo ## Tests of look-up structures and ESP engine under valgrind, CASES=N inputs for each property
-	@command -v valgrind >/dev/null || { echo "memcheck: valgrind is not installed (Debian: valgrind)" >&2; exit 2; }
+memcheck: $(STAMPS)/apt ## Tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (4; in `make test` 1)
 	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
 	  cargo test --quiet --release --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-esp --lib --tests \
 	  -- --skip no_packet_allocates
