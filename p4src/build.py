@@ -28,12 +28,12 @@ MANIFEST = "manifest.json"
 
 
 class BuildError(Exception):
-    """What could not be built, or what is stale, in words for the terminal."""
+    """A program cannot be built. The message is a sentence for the terminal."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One P4 program: where it starts, what it is made of, what comes out.
+    """One P4 program: its main file, its sources, its outputs.
 
     `sources` lists every file whose change must rebuild the program, relative to
     `root`; `outputs` are file names in `out`, made by p4c-bm2-ss from `main`.
@@ -48,17 +48,17 @@ class Program:
 
     @property
     def json(self) -> Path:
-        """What the switch loads."""
+        """The path of the BMv2 JSON, which the switch loads."""
         return self.out / f"{self.name}.json"
 
     @property
     def p4info(self) -> Path:
-        """What a P4Runtime client reads, in text format."""
+        """The path of the P4Info in text format, which P4Runtime clients read."""
         return self.out / f"{self.name}.p4info.txtpb"
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """Every file that p4c makes of the program."""
+        """The paths of all files that p4c generates from the program."""
         return (self.json, self.p4info)
 
 
@@ -77,17 +77,17 @@ def router() -> Program:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Returns the SHA-256 of a file in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
-    """SHA-256 of each file, by its path relative to `root`."""
+    """Returns the SHA-256 of each file, by its path relative to `root`."""
     return {path.relative_to(root).as_posix(): digest(path) for path in paths}
 
 
 def compiler_version(compiler: str) -> str:
-    """The version line of a compiler on PATH; BuildError if it is not there."""
+    """Returns the version line of a compiler. Raises BuildError if it is not on PATH."""
     if shutil.which(compiler) is None:
         raise BuildError(
             f"{compiler} is not on PATH: install p4c to rebuild (what is committed runs without it)"
@@ -98,9 +98,10 @@ def compiler_version(compiler: str) -> str:
 
 
 def compile_program(program: Program) -> None:
-    """Run p4c-bm2-ss; the JSON names sources relative to `root`, whoever builds it.
+    """Compiles a program with p4c-bm2-ss, in `root`, so that the JSON names sources relative to it.
 
-    One warning is off: a packet-in header is invalid until it is set (uninitialized-use).
+    The warning uninitialized-use is off: a packet-in header is invalid until it is set. Raises
+    BuildError if the compiler fails.
     """
     program.out.mkdir(parents=True, exist_ok=True)
     relative = program.main.relative_to(program.root)
@@ -122,7 +123,7 @@ def compile_program(program: Program) -> None:
 
 
 def write_manifest(out: Path, programs: Sequence[Program]) -> None:
-    """Record in `out` what was compiled, by what, from what."""
+    """Writes the manifest of `out`: compiler version, digests of sources and of outputs."""
     manifest = {
         "compiler": f"p4c-bm2-ss {compiler_version('p4c-bm2-ss')}",
         "programs": {
@@ -137,7 +138,7 @@ def write_manifest(out: Path, programs: Sequence[Program]) -> None:
 
 
 def stale(out: Path, programs: Sequence[Program]) -> list[str]:
-    """What differs from the manifest in `out`, a sentence each."""
+    """Returns a sentence for each difference from the manifest in `out`."""
     path = out / MANIFEST
     if not path.is_file():
         return [f"{path} is missing"]
@@ -159,7 +160,7 @@ def stale(out: Path, programs: Sequence[Program]) -> list[str]:
 
 
 def main(out: Path, programs: Sequence[Program]) -> int:
-    """Entry point: build everything in `programs`, or check it."""
+    """Builds or checks all `programs`, as the command line says. Returns the exit code."""
     parser = argparse.ArgumentParser(
         description=(sys.modules["__main__"].__doc__ or "").split("\n\n")[0]
     )

@@ -65,17 +65,19 @@ control exceptions(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        // A packet-out to a bare port names no interface.
-        if (meta.egress_l3_if != 0 || meta.is_ip == 1) {
-            egress_interface.apply();
-        }
-        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1) {
-            if (meta.sa_bundle != 0) {
-                meta.path_mtu_excess = meta.outer_length |-| meta.path_mtu;
-                meta.neighbor_unresolved = 0;
+        if (meta.fate == fate_t.CONTINUE) {
+            // A packet-out to a bare port names no interface.
+            if (meta.egress_l3_if != 0 || meta.is_ip == 1) {
+                egress_interface.apply();
             }
-            meta.mtu_excess = meta.outer_length |-| meta.mtu;
-            exception.apply();
+            if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1) {
+                if (meta.sa_bundle != 0) {
+                    meta.path_mtu_excess = meta.outer_length |-| meta.path_mtu;
+                    meta.neighbor_unresolved = 0;
+                }
+                meta.mtu_excess = meta.outer_length |-| meta.mtu;
+                exception.apply();
+            }
         }
     }
 }

@@ -14,7 +14,7 @@
 control flow_cache(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.OUTBOUND) outbound;
 
-    action check_outbound(list_t list_id) {
+    action check_outbound(@refers_to(outbound.list_state, list_id) list_t list_id) {
         meta.outbound.list_id = list_id;
     }
 
@@ -81,16 +81,18 @@ control flow_cache(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.origin == origin_t.LOCAL && meta.bundle != 0) {
-            meta.sa_bundle = meta.bundle;
-        } else {
-            outbound_binding.apply();
-            if (meta.fate == fate_t.CONTINUE && meta.outbound.list_id != 0) {
-                if (meta.origin == origin_t.LOCAL) {
-                    meta.outbound.is_local = 1;
+        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1 && meta.origin != origin_t.ENCRYPTED) {
+            if (meta.origin == origin_t.LOCAL && meta.bundle != 0) {
+                meta.sa_bundle = meta.bundle;
+            } else {
+                outbound_binding.apply();
+                if (meta.fate == fate_t.CONTINUE && meta.outbound.list_id != 0) {
+                    if (meta.origin == origin_t.LOCAL) {
+                        meta.outbound.is_local = 1;
+                    }
+                    outbound.apply(hdr, meta, meta.outbound);
+                    outbound_decision.apply();
                 }
-                outbound.apply(hdr, meta, meta.outbound);
-                outbound_decision.apply();
             }
         }
     }

@@ -27,7 +27,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.INBOUND) inbound;
     bit<1> carrier_matches = 0;
 
-    action decrypt(bundle_t bundle, engine_t engine, sa_t sa) {
+    action decrypt(@refers_to(bundle_binding, bundle) bundle_t bundle, @refers_to(engine, engine) engine_t engine, sa_t sa) {
         meta.fate = fate_t.ENGINE;
         meta.shim_kind = shim_kind_t.DECRYPT;
         meta.sa_bundle = bundle;
@@ -53,7 +53,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         size = 16384;
     }
 
-    action reassemble(engine_t engine) {
+    action reassemble(@refers_to(engine, engine) engine_t engine) {
         decrypt(0, engine, 0);
     }
 
@@ -70,7 +70,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
         size = 1024;
     }
 
-    action check_inbound(list_t list_id) {
+    action check_inbound(@refers_to(inbound.list_state, list_id) list_t list_id) {
         meta.inbound.list_id = list_id;
     }
 
@@ -152,32 +152,35 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        bool may_be_sealed = meta.is_local == 1 && meta.bundle == 0 && meta.entry == stage_t.ADMIT;
-        if (may_be_sealed && meta.has_esp == 1) {
-            if (meta.fragment != fragment_t.WHOLE && hdr.udp.isValid()) {
-                drop_packet(meta, drop_reason_t.ESP_IN_UDP_FRAGMENT);
-            } else {
-                inbound_sa.apply();
-                if (meta.fate == fate_t.ENGINE && meta.fragment != fragment_t.WHOLE) {
-                    reassembly_engine.apply();
+        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1
+            && meta.origin != origin_t.LOCAL && meta.origin != origin_t.ENCRYPTED) {
+            bool may_be_sealed = meta.is_local == 1 && meta.bundle == 0 && meta.entry == stage_t.ADMIT;
+            if (may_be_sealed && meta.has_esp == 1) {
+                if (meta.fragment != fragment_t.WHOLE && hdr.udp.isValid()) {
+                    drop_packet(meta, drop_reason_t.ESP_IN_UDP_FRAGMENT);
+                } else {
+                    inbound_sa.apply();
+                    if (meta.fate == fate_t.ENGINE && meta.fragment != fragment_t.WHOLE) {
+                        reassembly_engine.apply();
+                    }
                 }
-            }
-        } else if (may_be_sealed && meta.fragment == fragment_t.LATER && meta.protocol == PROTOCOL_ESP) {
-            reassembly_engine.apply();
-        } else {
-            if (meta.bundle == 0) {
-                inbound_binding.apply();
+            } else if (may_be_sealed && meta.fragment == fragment_t.LATER && meta.protocol == PROTOCOL_ESP) {
+                reassembly_engine.apply();
             } else {
-                bundle_binding.apply();
-            }
-            if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0) {
-                meta.inbound.is_local = meta.is_local;
-                meta.inbound.carrier = meta.bundle;
-                inbound.apply(hdr, meta, meta.inbound);
-                if (meta.inbound.bundle == meta.bundle) {
-                    carrier_matches = 1;
+                if (meta.bundle == 0) {
+                    inbound_binding.apply();
+                } else {
+                    bundle_binding.apply();
                 }
-                inbound_decision.apply();
+                if (meta.fate == fate_t.CONTINUE && meta.inbound.list_id != 0) {
+                    meta.inbound.is_local = meta.is_local;
+                    meta.inbound.carrier = meta.bundle;
+                    inbound.apply(hdr, meta, meta.inbound);
+                    if (meta.inbound.bundle == meta.bundle) {
+                        carrier_matches = 1;
+                    }
+                    inbound_decision.apply();
+                }
             }
         }
     }

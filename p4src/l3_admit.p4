@@ -238,44 +238,46 @@ control l3_admit(inout headers_t hdr, inout metadata_t meta) {
     engine_return() from_engine;
 
     apply {
-        // A neighbour advertisement to a group. While we run duplicate address detection,
-        // a node that has our address answers from that address (RFC 4862, 5.4.4).
-        bool answers_duplicate_detection = meta.is_group == 1 && meta.ttl == 255
-            && meta.protocol == PROTOCOL_ICMPV6 && meta.dst_port[15:8] == 136;
+        if (meta.fate == fate_t.CONTINUE && meta.entry == stage_t.ADMIT) {
+            // A neighbour advertisement to a group. While we run duplicate address detection,
+            // a node that has our address answers from that address (RFC 4862, 5.4.4).
+            bool answers_duplicate_detection = meta.is_group == 1 && meta.ttl == 255
+                && meta.protocol == PROTOCOL_ICMPV6 && meta.dst_port[15:8] == 136;
 
-        l3_interface.apply();
-        if (meta.fate == fate_t.CONTINUE) {
-            if (meta.role == role_t.ENGINE || hdr.shim.isValid()) {
-                from_engine.apply(hdr, meta);
-            } else if (!hdr.ethernet.isValid()) {
-                drop_packet(meta, drop_reason_t.MALFORMED);
-            } else if (hdr.ethernet.dst_addr[40:40] == 1) {
-                meta.is_group_frame = 1;
-            } else {
-                router_mac.apply();
-            }
-        }
-        if (meta.fate == fate_t.CONTINUE) {
-            if (meta.is_ip == 1 || meta.malformed == 1) {
-                header_check.apply();
-            } else if (meta.ether_type == ETHERTYPE_SHIM) {
-                drop_packet(meta, drop_reason_t.FORGED_SHIM);
-            } else if (meta.non_ip_reason == punt_reason_t.NONE) {
-                drop_packet(meta, drop_reason_t.UNLISTED_PROTOCOL);
-            }
-        }
-        // The outer header of what the engine encrypted is this router's own.
-        if (meta.fate == fate_t.CONTINUE) {
-            if (hdr.ipv4.isValid()) {
-                ipv4_martian.apply();
-                if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED) {
-                    own_source_ipv4.apply();
+            l3_interface.apply();
+            if (meta.fate == fate_t.CONTINUE) {
+                if (meta.role == role_t.ENGINE || hdr.shim.isValid()) {
+                    from_engine.apply(hdr, meta);
+                } else if (!hdr.ethernet.isValid()) {
+                    drop_packet(meta, drop_reason_t.MALFORMED);
+                } else if (hdr.ethernet.dst_addr[40:40] == 1) {
+                    meta.is_group_frame = 1;
+                } else {
+                    router_mac.apply();
                 }
-            } else if (hdr.ipv6.isValid()) {
-                ipv6_martian.apply();
-                if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED
-                    && !answers_duplicate_detection) {
-                    own_source_ipv6.apply();
+            }
+            if (meta.fate == fate_t.CONTINUE) {
+                if (meta.is_ip == 1 || meta.malformed == 1) {
+                    header_check.apply();
+                } else if (meta.ether_type == ETHERTYPE_SHIM) {
+                    drop_packet(meta, drop_reason_t.FORGED_SHIM);
+                } else if (meta.non_ip_reason == punt_reason_t.NONE) {
+                    drop_packet(meta, drop_reason_t.UNLISTED_PROTOCOL);
+                }
+            }
+            // The outer header of what the engine encrypted is this router's own.
+            if (meta.fate == fate_t.CONTINUE) {
+                if (hdr.ipv4.isValid()) {
+                    ipv4_martian.apply();
+                    if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED) {
+                        own_source_ipv4.apply();
+                    }
+                } else if (hdr.ipv6.isValid()) {
+                    ipv6_martian.apply();
+                    if (meta.fate == fate_t.CONTINUE && meta.origin != origin_t.ENCRYPTED
+                        && !answers_duplicate_detection) {
+                        own_source_ipv6.apply();
+                    }
                 }
             }
         }

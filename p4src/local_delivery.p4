@@ -43,10 +43,13 @@ control local_lookup(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (hdr.ipv4.isValid()) {
-            local_ipv4.apply();
-        } else if (hdr.ipv6.isValid()) {
-            local_ipv6.apply();
+        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1
+            && meta.origin != origin_t.LOCAL && meta.origin != origin_t.ENCRYPTED) {
+            if (hdr.ipv4.isValid()) {
+                local_ipv4.apply();
+            } else if (hdr.ipv6.isValid()) {
+                local_ipv6.apply();
+            }
         }
     }
 }
@@ -113,10 +116,13 @@ control local_delivery(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.is_ip == 1) {
-            delivery.apply();
-        } else {
-            punt_packet(meta, stage_t.LOCAL_DELIVERY, meta.non_ip_reason);
+        if (meta.fate == fate_t.CONTINUE
+            && (meta.entry == stage_t.ADMIT || meta.entry == stage_t.INBOUND)) {
+            if (meta.is_ip == 1) {
+                delivery.apply();
+            } else {
+                punt_packet(meta, stage_t.LOCAL_DELIVERY, meta.non_ip_reason);
+            }
         }
     }
 }

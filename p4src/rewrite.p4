@@ -30,38 +30,40 @@ control rewrite(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.keep_macs == 0 && meta.shim_kind == shim_kind_t.NONE) {
-            hdr.ethernet.src_addr = meta.egress_mac;
-            hdr.ethernet.dst_addr = meta.neighbor_mac;
-        }
-
-        // Packets made by this router, and the engine's outer header, are at their first hop.
-        if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
-            if (hdr.ipv4.isValid()) {
-                ipv4_hop.apply();
-            } else if (hdr.ipv6.isValid()) {
-                hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+        if (meta.fate == fate_t.CONTINUE) {
+            if (meta.keep_macs == 0 && meta.shim_kind == shim_kind_t.NONE) {
+                hdr.ethernet.src_addr = meta.egress_mac;
+                hdr.ethernet.dst_addr = meta.neighbor_mac;
             }
-        }
 
-        if (meta.shim_kind != shim_kind_t.NONE) {
-            // The engine's port is no interface of the network's.
-        } else if (meta.egress_vlan_id != 0) {
-            if (!hdr.vlan.isValid()) {
-                hdr.vlan.setValid();
-                hdr.vlan.pcp = 0;
-                hdr.vlan.dei = 0;
-                hdr.vlan.ether_type = hdr.ethernet.ether_type;
-                hdr.ethernet.ether_type = ETHERTYPE_VLAN;
+            // Packets made by this router, and the engine's outer header, are at their first hop.
+            if (meta.origin == origin_t.TRANSIT || meta.origin == origin_t.DECRYPTED) {
+                if (hdr.ipv4.isValid()) {
+                    ipv4_hop.apply();
+                } else if (hdr.ipv6.isValid()) {
+                    hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+                }
             }
-            hdr.vlan.vlan_id = meta.egress_vlan_id;
-        } else if (hdr.vlan.isValid() && meta.egress_l3_if != 0) {
-            hdr.ethernet.ether_type = hdr.vlan.ether_type;
-            hdr.vlan.setInvalid();
-        }
 
-        if (meta.egress_l3_if != 0 && meta.shim_kind == shim_kind_t.NONE) {
-            egress_interface_counter.count(meta.egress_l3_if);
+            if (meta.shim_kind != shim_kind_t.NONE) {
+                // The engine's port is no interface of the network's.
+            } else if (meta.egress_vlan_id != 0) {
+                if (!hdr.vlan.isValid()) {
+                    hdr.vlan.setValid();
+                    hdr.vlan.pcp = 0;
+                    hdr.vlan.dei = 0;
+                    hdr.vlan.ether_type = hdr.ethernet.ether_type;
+                    hdr.ethernet.ether_type = ETHERTYPE_VLAN;
+                }
+                hdr.vlan.vlan_id = meta.egress_vlan_id;
+            } else if (hdr.vlan.isValid() && meta.egress_l3_if != 0) {
+                hdr.ethernet.ether_type = hdr.vlan.ether_type;
+                hdr.vlan.setInvalid();
+            }
+
+            if (meta.egress_l3_if != 0 && meta.shim_kind == shim_kind_t.NONE) {
+                egress_interface_counter.count(meta.egress_l3_if);
+            }
         }
     }
 }

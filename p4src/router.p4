@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The router. Everything a packet meets, in the order it meets it; each stage is
-// a file of its own. Compiled through v1model/main.p4 or tna/main.p4.
+// The router: the list of its stages in order. Each stage is a file of its own, and
+// tests first whether it applies to the packet: a drop, a punt or a later entry
+// stage (packet_io.p4) skips it. Compiled through v1model/main.p4 or tna/main.p4.
 
 #ifndef SLUICE_ROUTER_P4
 #define SLUICE_ROUTER_P4
@@ -31,44 +32,18 @@ control router(inout headers_t hdr, inout metadata_t meta) {
         summary.apply(hdr, meta);
         non_ip.apply(hdr, meta);
         packet_io.apply(hdr, meta);
-
-        if (meta.fate == fate_t.CONTINUE && meta.entry == stage_t.ADMIT) {
-            l3_admit.apply(hdr, meta);
-        }
-        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1
-            && meta.origin != origin_t.LOCAL && meta.origin != origin_t.ENCRYPTED) {
-            local_lookup.apply(hdr, meta);
-            ipsec_inbound.apply(hdr, meta);
-        }
-        if (meta.fate == fate_t.CONTINUE && (meta.entry == stage_t.ADMIT || meta.entry == stage_t.INBOUND)) {
-            local_delivery.apply(meta);
-        }
-        if (meta.fate == fate_t.CONTINUE && meta.keep_macs == 0) {
-            if (meta.entry != stage_t.REWRITE) {
-                fib.apply(hdr, meta);
-                if (meta.fate == fate_t.CONTINUE && meta.group_id != 0) {
-                    multipath.apply(hdr, meta);
-                }
-            }
-            if (meta.fate == fate_t.CONTINUE) {
-                nexthop_resolution.apply(meta);
-            }
-        }
-        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1 && meta.origin != origin_t.ENCRYPTED) {
-            flow_cache.apply(hdr, meta);
-            if (meta.fate == fate_t.CONTINUE && meta.sa_bundle != 0) {
-                sa_bundle.apply(meta);
-            }
-        }
-        if (meta.fate == fate_t.CONTINUE) {
-            exceptions.apply(hdr, meta);
-        }
-        if (meta.fate == fate_t.CONTINUE) {
-            rewrite.apply(hdr, meta);
-        }
-        if (meta.shim_kind != shim_kind_t.NONE && (meta.fate == fate_t.CONTINUE || meta.fate == fate_t.ENGINE)) {
-            to_engine.apply(hdr, meta);
-        }
+        l3_admit.apply(hdr, meta);
+        local_lookup.apply(hdr, meta);
+        ipsec_inbound.apply(hdr, meta);
+        local_delivery.apply(meta);
+        fib.apply(hdr, meta);
+        multipath.apply(hdr, meta);
+        nexthop_resolution.apply(meta);
+        flow_cache.apply(hdr, meta);
+        sa_bundle.apply(meta);
+        exceptions.apply(hdr, meta);
+        rewrite.apply(hdr, meta);
+        to_engine.apply(hdr, meta);
         punt.apply(hdr, meta);
     }
 }

@@ -13,11 +13,11 @@
 #define SLUICE_ROUTING_P4
 
 control fib(in headers_t hdr, inout metadata_t meta) {
-    action set_nexthop(nexthop_id_t nexthop_id) {
+    action set_nexthop(@refers_to(nexthop, nexthop_id) nexthop_id_t nexthop_id) {
         meta.nexthop_id = nexthop_id;
     }
 
-    action set_nexthop_group(group_id_t group_id) {
+    action set_nexthop_group(@refers_to(nexthop_group, group_id) group_id_t group_id) {
         meta.group_id = group_id;
     }
 
@@ -62,13 +62,15 @@ control fib(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
-            // May hide a source route: the controller looks and re-injects here.
-            punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
-        } else if (hdr.ipv4.isValid()) {
-            ipv4_fib.apply();
-        } else if (hdr.ipv6.isValid()) {
-            ipv6_fib.apply();
+        if (meta.fate == fate_t.CONTINUE && meta.keep_macs == 0 && meta.entry != stage_t.REWRITE) {
+            if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
+                // May hide a source route: the controller looks and re-injects here.
+                punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
+            } else if (hdr.ipv4.isValid()) {
+                ipv4_fib.apply();
+            } else if (hdr.ipv6.isValid()) {
+                ipv6_fib.apply();
+            }
         }
     }
 }
@@ -76,7 +78,7 @@ control fib(in headers_t hdr, inout metadata_t meta) {
 control nexthop_resolution(inout metadata_t meta) {
     DIRECT_COUNTER(nexthop_counter);
 
-    action set_neighbor(l3_if_t l3_if, mac_addr_t dst_mac) {
+    action set_neighbor(@refers_to(egress_interface, l3_if) l3_if_t l3_if, mac_addr_t dst_mac) {
         meta.egress_l3_if = l3_if;
         meta.neighbor_mac = dst_mac;
         nexthop_counter.count();
@@ -84,7 +86,7 @@ control nexthop_resolution(inout metadata_t meta) {
 
     // The interface is known, the neighbour's MAC address is not: the packet
     // still passes outbound policy before it asks for one.
-    action resolve_neighbor(l3_if_t l3_if) {
+    action resolve_neighbor(@refers_to(egress_interface, l3_if) l3_if_t l3_if) {
         meta.egress_l3_if = l3_if;
         meta.neighbor_unresolved = 1;
         nexthop_counter.count();
@@ -115,7 +117,9 @@ control nexthop_resolution(inout metadata_t meta) {
     }
 
     apply {
-        nexthop.apply();
+        if (meta.fate == fate_t.CONTINUE && meta.keep_macs == 0) {
+            nexthop.apply();
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 #define SLUICE_SA_BUNDLE_P4
 
 control sa_bundle(inout metadata_t meta) {
-    action encrypt(engine_t engine, sa_t sa, bit<16> path_mtu, bit<16> overhead) {
+    action encrypt(@refers_to(engine, engine) engine_t engine, sa_t sa, bit<16> path_mtu, bit<16> overhead) {
         meta.shim_kind = shim_kind_t.ENCRYPT;
         meta.engine = engine;
         meta.sa = sa;
@@ -33,7 +33,9 @@ control sa_bundle(inout metadata_t meta) {
     }
 
     apply {
-        outbound_sa.apply();
+        if (meta.fate == fate_t.CONTINUE && meta.sa_bundle != 0) {
+            outbound_sa.apply();
+        }
     }
 }
 
@@ -70,18 +72,21 @@ control to_engine(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        meta.fate = fate_t.CONTINUE;
-        engine.apply();
-        hdr.shim.setValid();
-        hdr.shim.kind = meta.shim_kind;
-        hdr.shim.engine = meta.engine;
-        hdr.shim.bundle = meta.sa_bundle;
-        hdr.shim.sa = meta.sa;
-        hdr.shim.ingress_l3_if = meta.ingress_l3_if;
-        hdr.shim.vrf = meta.vrf;
-        hdr.shim.ether_type = meta.ether_type;
-        hdr.ethernet.ether_type = ETHERTYPE_SHIM;
-        hdr.vlan.setInvalid();
+        if (meta.shim_kind != shim_kind_t.NONE
+            && (meta.fate == fate_t.CONTINUE || meta.fate == fate_t.ENGINE)) {
+            meta.fate = fate_t.CONTINUE;
+            engine.apply();
+            hdr.shim.setValid();
+            hdr.shim.kind = meta.shim_kind;
+            hdr.shim.engine = meta.engine;
+            hdr.shim.bundle = meta.sa_bundle;
+            hdr.shim.sa = meta.sa;
+            hdr.shim.ingress_l3_if = meta.ingress_l3_if;
+            hdr.shim.vrf = meta.vrf;
+            hdr.shim.ether_type = meta.ether_type;
+            hdr.ethernet.ether_type = ETHERTYPE_SHIM;
+            hdr.vlan.setInvalid();
+        }
     }
 }
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of writes agrees with the references that the P4 program declares (`@refers_to`).
+
+`@refers_to(TABLE, FIELD)` at an action parameter: the value names an entry of this table by this
+match field. `entities.references` and the order of `Kind` say the same in the controller's terms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from finsy.proto import p4i, p4r
+
+from fake_switch import PIPELINE, load_codec
+from sluice.entities import (
+    MEMBER,
+    NO_POLICY,
+    Attachment,
+    Binding,
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    Key,
+    Kind,
+    L3Interface,
+    Nexthop,
+    ReassemblyEngine,
+    RouteSlot,
+    Spi,
+    Target,
+    TargetKind,
+    Value,
+    references,
+)
+from sluice.model import Prefix
+from sluice.p4.schema import load_pipeline
+from sluice.p4runtime.messages import Operation
+
+CODEC = load_codec()
+P4INFO = load_pipeline(PIPELINE).p4info
+SLOT = RouteSlot(1, Prefix.parse("10.0.0.0/8"))
+KINDS = {
+    "bundle_binding": Kind.BUNDLE_BINDING,
+    "egress_interface": Kind.EGRESS_INTERFACE,
+    "engine": Kind.ENGINE,
+    "inbound.list_state": Kind.INBOUND_LIST,
+    "nexthop": Kind.NEXTHOP,
+    "nexthop_group": Kind.GROUP_ENTRY,
+    "outbound.list_state": Kind.OUTBOUND_LIST,
+}
+"""The kind of the entries of each table that parameters refer to."""
+ENTITIES: list[tuple[Kind, Key, Value]] = [
+    (Kind.ROUTE, SLOT, Target(TargetKind.NEXTHOP, 7)),
+    (Kind.ROUTE, SLOT, Target(TargetKind.GROUP, 8)),
+    (Kind.ROUTE, SLOT, Target(TargetKind.BLACKHOLE)),
+    (Kind.GROUP_MEMBER, 9, MEMBER),
+    (Kind.NEXTHOP, 1, Nexthop(3, b"\x0a\0\0\1", bytes(6), True)),
+    (Kind.NEXTHOP, 2, Nexthop(3, None, None, True)),
+    (Kind.REASSEMBLY_ENGINE, 0, ReassemblyEngine(2)),
+    (Kind.OUTBOUND_SA, BundleInVrf(5, 1), Encrypt(2, 4, 1500, 73)),
+    (Kind.INBOUND_SA, Spi(5, 300), Decrypt(6, 2, 200)),
+    (Kind.INBOUND_BINDING, 1, Binding(4)),
+    (Kind.INBOUND_BINDING, 1, NO_POLICY),
+    (Kind.OUTBOUND_BINDING, 1, Binding(4)),
+    (Kind.BUNDLE_BINDING, BundleInVrf(5, 7), Binding(4)),
+    (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 5)),
+]
+
+
+def declared(annotations: list[str]) -> Iterator[tuple[str, str]]:
+    """Yields table and field of each `@refers_to` among annotations."""
+    for annotation in annotations:
+        match = re.fullmatch(r"@refers_to\((.*),(.*)\)", annotation.replace(" ", ""))
+        if match:
+            yield match[1], match[2]
+
+
+DECLARED = {
+    (action.preamble.id, param.id): list(declared(list(param.annotations)))
+    for action in P4INFO.actions
+    for param in action.params
+}
+
+
+def referred(action: p4r.Action) -> set[tuple[Kind, int]]:
+    """Returns kind and value of each reference among an action's parameters."""
+    return {
+        (KINDS[table], int.from_bytes(param.value, "big"))
+        for param in action.params
+        for table, _ in DECLARED[action.action_id, param.param_id]
+    }
+
+
+def number(key: Key) -> int:
+    """Returns the number by which a parameter names the entity of this key."""
+    if isinstance(key, BundleInVrf):
+        return key.bundle
+    assert isinstance(key, int)
+    return key
+
+
+@pytest.mark.parametrize(("kind", "key", "value"), ENTITIES)
+def test_the_controller_refers_to_what_the_program_declares(
+    kind: Kind, key: Key, value: Value
+) -> None:
+    encoded = p4r.WriteRequest.FromString(CODEC.update(Operation.INSERT, kind, key, value))
+    entity = encoded.updates[0].entity
+    member = entity.action_profile_member if kind is Kind.GROUP_MEMBER else None
+    action = member.action if member else entity.table_entry.action.action
+    expected = {(of, number(name)) for of, name in references(kind, key, value)}
+    assert referred(action) == expected
+    assert all(of < kind for of, _ in expected)  # the order in which entities are installed
+
+
+def test_each_declared_reference_names_a_match_field() -> None:
+    tables: dict[str, p4i.Table] = {table.preamble.alias: table for table in P4INFO.tables}
+    found = [one for ones in DECLARED.values() for one in ones]
+    assert {table for table, _ in found} == KINDS.keys()
+    for table, field in found:
+        assert field in {match.name for match in tables[table].match_fields}
