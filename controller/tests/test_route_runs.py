@@ -221,7 +221,7 @@ class Router:
         for key in rib:
             entry = rib.get(key)
             assert entry is not None
-            routes[key] = entry.said, rib.is_stale(key), entry.paths is None
+            routes[key] = entry.attributes, rib.is_stale(key), entry.paths is None
         reconciler = self.reconciler
         return {
             "routes": routes,

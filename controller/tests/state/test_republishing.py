@@ -10,11 +10,11 @@ from sluice.model import (
     NexthopObjectDeleted,
     NexthopObjectUpdated,
 )
-from sluice.state.fib import REPUBLISHED
+from sluice.state.moved_routes import ROUTES_PER_SLICE
 from sluice.state.route_order import BLOCK
 
 COUNT = 12_000
-MOST = REPUBLISHED + BLOCK
+MOST = ROUTES_PER_SLICE + BLOCK
 
 
 def text(n: int) -> str:

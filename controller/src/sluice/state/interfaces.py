@@ -186,6 +186,13 @@ class InterfaceTable:
                 best = max(best or (-1, 0), (prefix.length, connected.l3_if))
         return None if best is None else best[1]
 
+    def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
+        """Returns the layer-3 interface of a next hop: that of its kernel interface, or where this
+        is None, of the connected prefix of its address; None if it is not the router's."""
+        if ifindex is not None:
+            return self.l3_if_by(ifindex)
+        return None if address is None else self.l3_if_covering(address)
+
     def connected(self) -> list[Connected]:
         """Returns the connected prefixes of interfaces that are up."""
         return [

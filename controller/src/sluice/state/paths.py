@@ -10,17 +10,19 @@ Next hops by interfaces that are not the switch's are left out; packets of a rou
 next hops get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` names a
 group with a share that is then off by more than `NOTED_ERROR`.
 
-Depends on model, entities, nexthops, weights.
+Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target, TargetKind
-from sluice.model import Address, Mac, NexthopKind, NexthopSpec
+from sluice.model import NexthopKind, NexthopSpec
 from sluice.state.ids import OutOfIdsError
+from sluice.state.interfaces import InterfaceTable
+from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import (
     MAX_GROUP_MEMBERS,
     NexthopTable,
@@ -67,26 +69,18 @@ class PathSet:
 
 
 class PathSets:
-    """All path sets in use.
-
-    `interface_of(ifindex, address)` gives the l3_if of a kernel interface, or of the connected
-    prefix that holds `address` where ifindex is None; None if it is not ours. `vrf_of` gives an
-    l3_if's VRF, `mac_of` a neighbour's address where it is known. `group_size` is the largest sum
-    of a group's weights.
-    """
+    """All path sets in use. `group_size` is the largest sum of a group's weights."""
 
     def __init__(
         self,
+        interfaces: InterfaceTable,
+        neighbors: NeighborTable,
         nexthops: NexthopTable,
-        interface_of: Callable[[int | None, Address | None], int | None],
-        vrf_of: Callable[[int], int],
-        mac_of: Callable[[Path], Mac | None],
         group_size: int,
     ) -> None:
+        self._interfaces = interfaces
+        self._neighbors = neighbors
         self._nexthops = nexthops
-        self._interface_of = interface_of
-        self._vrf_of = vrf_of
-        self._mac_of = mac_of
         self._group_size = group_size
         self._inexact: dict[Specs, _Inexact] = {}
         self._sets: dict[Specs, PathSet] = {}
@@ -148,17 +142,17 @@ class PathSets:
             if spec.kind in _DISCARDS:
                 discard = _DISCARDS[spec.kind]
                 continue
-            l3_if = self._interface_of(spec.ifindex, spec.address)
+            l3_if = self._interfaces.l3_if_towards(spec.ifindex, spec.address)
             if l3_if is not None:
                 path = Path(l3_if, spec.address)
                 weights[path] = weights.get(path, 0) + spec.weight
         ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
         ordered = ordered[: min(MAX_GROUP_MEMBERS, self._group_size)]
-        paths.vrfs = frozenset(self._vrf_of(path.l3_if) for path in ordered)
+        paths.vrfs = frozenset(self._interfaces.vrf_of(path.l3_if) for path in ordered)
         if not ordered:
             paths.members, paths.target = (), discard
             return
-        macs = [self._mac_of(path) for path in ordered]
+        macs = [self._neighbors.mac_of(path) for path in ordered]
         if len(ordered) == 1:
             identifier = self._nexthops.acquire(ordered[0], macs[0], changes)
             paths.members = (WeightedPath(ordered[0], 1),)
