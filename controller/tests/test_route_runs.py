@@ -180,8 +180,8 @@ class Router:
 
     async def settle(self) -> None:
         self.hear()
-        while self.fib.unfinished:
-            self.reconciler.submit(self.fib.proceed())
+        while self.fib.has_moved_routes:
+            self.reconciler.submit(self.fib.publish_moved())
         self.switch.refuse = lambda *_: 0
         self.switch.break_after = None
         for _ in range(40):

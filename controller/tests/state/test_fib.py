@@ -394,10 +394,10 @@ class TestSilentNeighbors:
 
     def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
         path = Path(1, parse_address(GW1))
-        legs.take(legs.fib.unanswered([path]))
+        legs.take(legs.fib.set_silent([path]))
         assert self.ways(legs) == {GW1, GW2}  # it is known: whoever waited was answered
         legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
-        legs.take(legs.fib.unanswered([path, Path(1, parse_address("10.0.1.77"))]))
+        legs.take(legs.fib.set_silent([path, Path(1, parse_address("10.0.1.77"))]))
         assert self.ways(legs) == {GW2}
         legs.apply(neighbor(1, GW1, 1))
         assert self.ways(legs) == {GW1, GW2}
@@ -502,7 +502,7 @@ class TestSessions:
         )
         while (gone := sweep.next()) is not None:
             wanted.apply(gone)
-        assert sweep.kept == 1
+        assert sweep.still_in_kernel == 1
         assert wanted.target("198.51.100.0/24") is None
         assert wanted.nexthop("203.0.113.0/24").l3_if == 1
         wanted.apply(StaleRoutesGone((key("203.0.113.0/24"), key("192.0.2.0/24"))))

@@ -41,15 +41,15 @@ def test_a_prefix_covers_a_neighbour_or_none(
     for number, host in enumerate(known):
         path = Path(1 + number % 2, host)
         there[path] = None
-        table.change(path, MAC, NeighborState.REACHABLE, 0.0)
+        table.apply(path, MAC, NeighborState.REACHABLE, 0.0)
     for number in gone:
         if number < len(known):
             path = Path(1 + number % 2, known[number])
             there.pop(path, None)
-            table.change(path, None, NeighborState.NONE, 0.0)
+            table.apply(path, None, NeighborState.NONE, 0.0)
     for prefix in asked:
         covered = any(path.address and prefix.covers(path.address) for path in there)
-        assert table.covers_one(prefix) == covered
+        assert table.covers_neighbor(prefix) == covered
 
 
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ its texts is looked up once, and the table does the rest. A run with an unusual 
 single events.
 
 A change of shared state can move a million routes (`moved_routes`). `apply` publishes the first of
-them, and each call of `proceed` some more, until `unfinished` is false.
+them, and each call of `publish_moved` some more, until `has_moved_routes` is false.
 
 Depends on model, entities and the other modules of `state`. No I/O, no clock. An event for which
 ids run out has no effect and is counted in `problems`.
@@ -80,7 +80,7 @@ from sluice.state.usable_routes import UsableRoutes
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes for which `why_not_routed` must be called. No run contains them."""
 
-_made = tuple.__new__
+_new_tuple = tuple.__new__
 """Makes a named tuple from a tuple, in half the time of its own constructor."""
 
 
@@ -137,7 +137,7 @@ class Fib:
         """The peer of each routing daemon's session, by network namespace."""
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._neighbors_version = -1
-        self._hosts_touched = False
+        self._hosts_outdated = False
         self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
             RouteRun: self._run_received,
             RouteUpdated: self._route_updated,
@@ -186,25 +186,25 @@ class Fib:
         """Applies events in order; returns the changes for the switch."""
         changes = Changes()
         handlers = self._handlers
-        behind, moves = self.unfinished, self.rib.moves
+        had_moved, target_changes = self.has_moved_routes, self.rib.target_changes
         for event in events:
             try:
                 handlers[type(event)](event, now, changes)
             except OutOfIdsError as error:
                 self.problems[str(error)] += 1
-        if self.rib.moves != moves:
+        if self.rib.target_changes != target_changes:
             self._moved.begin()
-        if self.unfinished and not behind:
+        if self.has_moved_routes and not had_moved:
             self._publish(self._moved.next_slice(), changes)
         self._refresh_hosts(changes)
         return changes
 
     @property
-    def unfinished(self) -> bool:
+    def has_moved_routes(self) -> bool:
         """Whether routes with moved shared state are still to be published."""
         return self._moved.unfinished
 
-    def proceed(self) -> Changes:
+    def publish_moved(self) -> Changes:
         """Publishes some more moved routes. Until published, a route keeps its earlier target in
         the switch, and the next hops that it leaves stay."""
         changes = Changes()
@@ -213,11 +213,11 @@ class Fib:
         return changes
 
     def _refresh_hosts(self, changes: Changes) -> None:
-        if self._hosts_touched:
-            self._hosts_touched = False
+        if self._hosts_outdated:
+            self._hosts_outdated = False
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
-    def unanswered(self, paths: Iterable[Path]) -> Changes:
+    def set_silent(self, paths: Iterable[Path]) -> Changes:
         """Marks these neighbours silent where unresolved: packets waited for them in vain."""
         changes = Changes()
         for path in paths:
@@ -238,7 +238,7 @@ class Fib:
         if vrf is None:
             self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
             return
-        slot = _made(RouteSlot, (vrf, key.prefix))
+        slot = _new_tuple(RouteSlot, (vrf, key.prefix))
         self._publish(self._rib_of_vrf[vrf].update(slot, route, changes), changes)
 
     def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
@@ -247,7 +247,7 @@ class Fib:
     def _delete_route(self, key: RouteKey, changes: Changes) -> None:
         vrf = self._vrf_of_table.get(key.table)
         if vrf is not None:
-            slot = _made(RouteSlot, (vrf, key.prefix))
+            slot = _new_tuple(RouteSlot, (vrf, key.prefix))
             self._publish(self._rib_of_vrf[vrf].delete(slot, changes), changes)
 
     def _run_received(self, run: RouteRun, now: float, changes: Changes) -> None:
@@ -266,7 +266,7 @@ class Fib:
                 self.routes.set_neighbors(*map(self.neighbors.addresses, (4, 16)))
             block, numbers, covers = self.routes.apply(run)
             changes.add_block(block)
-            self._hosts_touched |= covers
+            self._hosts_outdated |= covers
             unused = map(self.routes.entry_of, numbers)
         for entry in dict.fromkeys(chain(entries, unused)):
             entry.rib.drop_unused(entry, changes)
@@ -320,8 +320,8 @@ class Fib:
                     self.problems[f"routes of kernel table {table} by another VRF's interface"] += 1
                 target = self.onlink.target(slot)
             changes.of(Kind.ROUTE)[slot] = target
-            if self.neighbors.covers_one(prefix):
-                self._hosts_touched = True
+            if self.neighbors.covers_neighbor(prefix):
+                self._hosts_outdated = True
 
     def _publish_on_link(self, slots: Iterable[RouteSlot], changes: Changes) -> bool:
         """Sets the targets of prefixes whose on-link target changed; returns whether any did."""
@@ -428,7 +428,7 @@ class Fib:
         if l3_if is None:
             return
         path = Path(l3_if, event.address)
-        before, after = self.neighbors.change(path, event.mac, event.state, now)
+        before, after = self.neighbors.apply(path, event.mac, event.state, now)
         if before != after:
             self.nexthops.set_mac(path, after, changes)
             self._publish_on_link(self.onlink.refresh_host(path, changes), changes)
@@ -438,7 +438,7 @@ class Fib:
         if removed and self.nexthops.id_of(path) is not None:
             changes.resolve[l3_if, event.address] = None
 
-    def near_routes(self) -> list[RouteSlot]:
+    def on_link_routes(self) -> list[RouteSlot]:
         """Returns the routes that keep the router's own links reachable: connected prefixes, and
         host routes of neighbours."""
         return [slot for slot, _ in (*self.onlink.connected(), *self.onlink.hosts())]

@@ -8,7 +8,7 @@ by which the caller decides whether a route may use it.
 
 Next hops by interfaces that are not the switch's are left out; packets of a route without other
 next hops get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` names a
-group with a share that is then off by more than `NOTED_ERROR`.
+group with a share that is then off by more than `REPORTED_ERROR`.
 
 Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
@@ -39,10 +39,10 @@ _DISCARDS = {
     NexthopKind.PROHIBIT: PROHIBITED,
 }
 
-NOTED_ERROR = 0.01
+REPORTED_ERROR = 0.01
 """Relative error of a share above which it is reported."""
 
-NAMED_WEIGHTS = 8
+LISTED_WEIGHTS = 8
 """Maximum number of a group's weights that a problem lists."""
 
 
@@ -101,7 +101,7 @@ class PathSets:
         if paths.uses == 0:
             del self._sets[paths.specs]
             self._inexact.pop(paths.specs, None)
-            self._drop(paths.target, paths.members, changes)
+            self._release_target(paths.target, paths.members, changes)
 
     def remap(self, changes: Changes) -> set[PathSet]:
         """Resolves all path sets again after the interface mapping changed. Returns those with a
@@ -113,7 +113,7 @@ class PathSets:
                 self._resolve(paths, changes)
             except OutOfIdsError:  # counted when routes are taken in; these are refused by name
                 paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
-            self._drop(target, members, changes)
+            self._release_target(target, members, changes)
             if paths.target != target:
                 moved.add(paths)
         return moved
@@ -162,16 +162,18 @@ class PathSets:
             scaled = scale(wanted, self._group_size)
             members = tuple(map(WeightedPath, ordered, scaled.weights))
             identifier = self._nexthops.acquire_group(members, macs, changes)
-            if scaled.error > NOTED_ERROR:
-                noted = _Inexact(scaled.error, identifier, wanted, scaled.weights)
-                self._inexact[paths.specs] = noted
+            if scaled.error > REPORTED_ERROR:
+                inexact = _Inexact(scaled.error, identifier, wanted, scaled.weights)
+                self._inexact[paths.specs] = inexact
             paths.members = members
             paths.target = Target(TargetKind.GROUP, identifier)
         for path, mac in zip(ordered, macs, strict=True):
             if mac is None and path.address is not None:
                 changes.resolve[path.l3_if, path.address] = None
 
-    def _drop(self, target: Target, members: tuple[WeightedPath, ...], changes: Changes) -> None:
+    def _release_target(
+        self, target: Target, members: tuple[WeightedPath, ...], changes: Changes
+    ) -> None:
         if target.kind is TargetKind.NEXTHOP:
             self._nexthops.release(members[0].path, changes)
         elif target.kind is TargetKind.GROUP:
@@ -179,5 +181,5 @@ class PathSets:
 
 
 def _listed(weights: list[int]) -> str:
-    named = ":".join(map(str, weights[:NAMED_WEIGHTS]))
-    return named if len(weights) <= NAMED_WEIGHTS else f"{named}:..."
+    named = ":".join(map(str, weights[:LISTED_WEIGHTS]))
+    return named if len(weights) <= LISTED_WEIGHTS else f"{named}:..."

@@ -132,7 +132,7 @@ class Rib:
         self._parents: dict[int, set[int]] = {}
         self.moved_objects: set[_Object] = set()
         """Objects whose target changed: their routes must be republished."""
-        self.moves = 0
+        self.target_changes = 0
         """Number of target changes."""
         self._session = 0
 
@@ -316,7 +316,7 @@ class Rib:
             # Rare: zebra gives changed next hops a new object. A walk over all routes costs less
             # than an index of the routes of each object would on every route.
             self.moved_objects.add(obj)
-            self.moves += 1
+            self.target_changes += 1
         if old is not None:
             self._paths.release(old, changes)
 
@@ -326,7 +326,7 @@ class Rib:
         waiting, obj.waiting = obj.waiting, {}
         if len(waiting) > WAITING_AT_ONCE:
             self.moved_objects.add(obj)
-            self.moves += 1
+            self.target_changes += 1
             return
         for slot in waiting:
             entry = self.table.entry(slot)

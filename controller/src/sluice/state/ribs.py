@@ -36,9 +36,9 @@ class Ribs:
         return self.of_table(key.table).is_stale(key)
 
     @property
-    def moves(self) -> int:
+    def target_changes(self) -> int:
         """Number of target changes of objects."""
-        return sum(rib.moves for rib in self._ribs.values())
+        return sum(rib.target_changes for rib in self._ribs.values())
 
     @property
     def stale(self) -> int:
