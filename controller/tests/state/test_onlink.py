@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scenes import (
     Desired,
     connected,
     gateway,
     mac,
     neighbor,
+    no_address,
     no_route,
     route,
+    slot,
 )
-from sluice.entities import (
-    Nexthop,
-)
-from sluice.model import (
-    NeighborState,
-)
-from state.forwarding import GW1, GW2
+from sluice.entities import Nexthop, Target, TargetKind
+from sluice.model import NeighborState, parse_address
+from sluice.state.ids import OutOfIdsError
+from sluice.state.nexthops import Path
+from sluice.state.onlink import OnLink
+from sluice.state.usable_routes import UsableRoutes
+from state.forwarding import GW1, GW2, Stages
 
 
 def test_a_neighbor_is_a_next_hop_and_a_host_route(wanted: Desired) -> None:
@@ -58,3 +62,50 @@ def test_the_daemons_host_route_wins(wanted: Desired) -> None:
 def test_a_connected_route_of_the_daemon_keeps_host_routes(wanted: Desired) -> None:
     wanted.apply(neighbor(1, GW1, 7), route("10.0.1.0/24", connected(1)))
     assert wanted.nexthop(f"{GW1}/32").mac == mac(7)
+
+
+class TestChanges:
+    """A refresh yields the prefixes whose on-link target changed."""
+
+    PREFIXES = tuple(slot(f"10.0.{n}.0/24") for n in (1, 2, 3))
+
+    def test_connected_prefixes(self) -> None:
+        stages = Stages()
+        onlink = on_link(stages)
+        assert tuple(onlink.refresh_connected(stages.changes)) == self.PREFIXES
+        assert tuple(onlink.refresh_connected(stages.changes)) == ()
+        stages.interfaces.address_removed(no_address(2, "10.0.2.1/24"), stages.changes)
+        assert tuple(onlink.refresh_connected(stages.changes)) == self.PREFIXES[1:2]
+        assert onlink.target(self.PREFIXES[1]) is None
+        assert onlink.path(self.PREFIXES[0]) == Path(1, None)
+        assert onlink.lengths(0, 4) == {24}
+        assert onlink.lengths(0, 16) == set()
+
+    def test_connected_prefixes_before_ids_run_out(self) -> None:
+        stages = Stages()
+        onlink = on_link(stages)
+        stages.nexthops._nexthop_ids._next = 0xFFFF  # the last one
+        changed = onlink.refresh_connected(stages.changes)
+        assert next(changed) == self.PREFIXES[0]
+        with pytest.raises(OutOfIdsError):
+            next(changed)
+        assert onlink.target(self.PREFIXES[0]) == Target(TargetKind.NEXTHOP, 0xFFFF)
+
+    def test_host_routes(self) -> None:
+        stages = Stages()
+        onlink = on_link(stages)
+        list(onlink.refresh_connected(stages.changes))
+        path, host = Path(1, parse_address(GW1)), slot(f"{GW1}/32")
+        assert list(onlink.refresh_host(path, stages.changes)) == []
+        stages.neighbors.apply(path, mac(1), NeighborState.REACHABLE, 0.0)
+        assert list(onlink.refresh_host(path, stages.changes)) == [host]
+        assert list(onlink.refresh_hosts(stages.changes)) == []
+        assert onlink.hosts() == [(host, path)]
+        stages.update(route("10.0.1.8/29", gateway(GW2, 2)))
+        assert list(onlink.refresh_hosts(stages.changes)) == [host]
+        assert onlink.hosts() == []
+
+
+def on_link(stages: Stages) -> OnLink:
+    usable = UsableRoutes(stages.table, [0], {})
+    return OnLink(stages.interfaces, stages.neighbors, stages.nexthops, usable)

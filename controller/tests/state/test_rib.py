@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scenes import (
     Desired,
     gateway,
     key,
     no_route,
     route,
+    slot,
 )
 from sluice.model import (
     FpmSessionOpened,
@@ -16,9 +19,13 @@ from sluice.model import (
     Route,
     RouteUpdated,
     StaleRoutesGone,
+    parse_address,
 )
+from sluice.state.ids import OutOfIdsError
+from sluice.state.nexthops import Path
+from sluice.state.rib import moved_routes
 from sluice.state.stale_sweep import StaleSweep
-from state.forwarding import GW1, GW2, GW3, group, group_of, obj
+from state.forwarding import GW1, GW2, GW3, Stages, group, group_of, obj
 
 
 class TestNexthopObjects:
@@ -105,3 +112,61 @@ class TestMemory:
         wanted.apply(route("20.0.0.0/8", gateway(GW2, 2)))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
         assert wanted.nexthop("20.0.0.0/8").l3_if == 2
+
+
+class TestChanges:
+    """Every event returns the routes that it changed."""
+
+    def test_an_update_returns_the_route_with_its_path_set(self) -> None:
+        stages = Stages()
+        [change] = stages.update(route("192.0.2.0/24", gateway(GW1, 1)))
+        assert change.slot == slot("192.0.2.0/24")
+        assert change.paths is not None
+        assert [member.path for member in change.paths.members] == [Path(1, parse_address(GW1))]
+        [other] = stages.update(route("198.51.100.0/24", gateway(GW1, 1)))
+        assert other.paths is change.paths
+
+    def test_a_deletion_returns_the_route_and_an_unknown_one_nothing(self) -> None:
+        stages = Stages()
+        stages.update(route("192.0.2.0/24", gateway(GW1, 1)))
+        there, elsewhere = slot("192.0.2.0/24"), slot("198.51.100.0/24")
+        assert stages.rib.delete(elsewhere, stages.changes) == ()
+        assert stages.rib.delete(there, stages.changes) == ((there, None),)
+        assert stages.rib.delete(there, stages.changes) == ()
+        assert stages.nexthops.paths() == []
+
+    def test_a_new_object_returns_the_routes_that_waited_for_it(self) -> None:
+        stages = Stages()
+        [waiting] = stages.update(route("192.0.2.0/24", obj=7))
+        assert waiting.paths is None
+        stages.update(route("198.51.100.0/24", obj=7))
+        stages.rib.delete(slot("198.51.100.0/24"), stages.changes)
+        [change] = stages.rib.update_object(obj(7, GW2, 2), stages.changes)
+        assert change.slot == slot("192.0.2.0/24")
+        assert change.paths is not None
+        assert list(stages.rib.update_object(obj(7, GW2, 2), stages.changes)) == []
+
+    def test_routes_of_an_object_that_leads_elsewhere_are_left_to_a_walk(self) -> None:
+        stages = Stages()
+        list(stages.rib.update_object(obj(7, GW1, 1), stages.changes))
+        stages.update(route("192.0.2.0/24", obj=7))
+        stages.update(route("198.51.100.0/24", gateway(GW1, 1)))
+        assert list(stages.rib.update_object(obj(7, GW2, 2), stages.changes)) == []
+        assert stages.rib.target_changes == 1
+        slots = [slot("192.0.2.0/24"), slot("198.51.100.0/24"), slot("203.0.113.0/24")]
+        [change] = moved_routes(stages.table, slots, ())
+        assert change.slot == slot("192.0.2.0/24")
+        stages.rib.moved_objects.clear()
+        assert list(moved_routes(stages.table, slots, ())) == []
+
+    def test_changes_before_ids_run_out_are_returned(self) -> None:
+        stages = Stages()
+        stages.update(route("192.0.2.0/24", obj=7))
+        stages.update(route("198.51.100.0/24", obj=8))
+        list(stages.rib.update_object(group(8, 7, 9), stages.changes))
+        list(stages.rib.update_object(obj(9, GW2, 2), stages.changes))
+        stages.nexthops._group_ids._next = 0x10000  # all were used once
+        changed = stages.rib.update_object(obj(7, GW1, 1), stages.changes)
+        assert next(changed).slot == slot("192.0.2.0/24")
+        with pytest.raises(OutOfIdsError, match="next-hop group"):
+            next(changed)

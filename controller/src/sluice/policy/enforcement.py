@@ -262,7 +262,7 @@ class Policy:
     async def _without_wrapped(
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
-        """Deletes the flows of lists whose epochs start wrapped; returns the other flows."""
+        """Deletes the flows of lists whose epochs start anew; returns the other flows."""
         wrapped = wrapped_lists(commit, highest_epochs(flows))
         await self.flows.delete_found(
             session, [slot for slot, _ in flows if slot.list_id in wrapped]
@@ -461,7 +461,7 @@ class Policy:
             try:
                 await self._writer.apply(session, lost)
             except P4RuntimeError as error:
-                log.error("policy %s: drops until it is committed wrapped: %s", spd, error)
+                log.error("policy %s: drops until it is committed anew: %s", spd, error)
 
     async def mirror(self, spd: str, mirrored: Mirrored) -> None:
         """Sets the rules and bundles of a mirrored SPD.
