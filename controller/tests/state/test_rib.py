@@ -141,6 +141,8 @@ class TestChanges:
         assert waiting.paths is None
         stages.update(route("198.51.100.0/24", obj=7))
         stages.rib.delete(slot("198.51.100.0/24"), stages.changes)
+        stages.update(route("203.0.113.0/24", obj=7))
+        stages.update(route("203.0.113.0/24", gateway(GW1, 1)))
         [change] = stages.rib.update_object(obj(7, GW2, 2), stages.changes)
         assert change.slot == slot("192.0.2.0/24")
         assert change.paths is not None
