@@ -29,7 +29,7 @@ from sluice.sa_model import (
     KeyMaterial,
     SaSettings,
 )
-from sluice.state.path_mtus import LEAST_INSIDE, PathMtu, PathMtus
+from sluice.state.path_mtus import MIN_INNER_MTU, PathMtu, PathMtus
 from sluice.state.sa_table import SaState
 
 CONFIG = """\
@@ -428,12 +428,12 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
             assert world.sas.path_mtu_told(sa, 1420, sender)
             assert world.path_mtu() == 1420
             assert world.sas.path_mtu_told(sa, 68, sender)
-            assert world.path_mtu() == LEAST_INSIDE + sa.settings.overhead
+            assert world.path_mtu() == MIN_INNER_MTU + sa.settings.overhead
             assert not world.sas.path_mtu_told(sa, 1500, sender)
             found = world.sas.path_mtu_of(sa)
             assert isinstance(found, PathMtu)
-            assert found.told is not None
-            assert found.told.sender == sender
+            assert found.reported is not None
+            assert found.reported.sender == sender
             keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
             await world.sas.rekey("out", 0x101, keys)
             assert world.path_mtu() == found.mtu, "over a rekey"

@@ -145,7 +145,7 @@ def from_scratch(facts: Facts, bench: Bench) -> dict[object, object]:
     for event in facts.replay():
         fresh.apply(event)
     nexthops = bench.fib.nexthops
-    fresh.take(fresh.fib.unanswered(filter(nexthops.is_silent, nexthops.paths())))
+    fresh.take(fresh.fib.set_silent(filter(nexthops.is_silent, nexthops.paths())))
     return resolved(fresh.entities)
 
 

@@ -11,8 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -27,11 +26,10 @@ from real_switch import Router
 from scenes import gateway, route, slot
 from sluice import metrics
 from sluice._native import P4RuntimeClient
-from sluice.api.metrics_server import CONNECTIONS, HEAD_BYTES, MetricsServer
 from sluice.api.standby import standby_status
 from sluice.api.views import Views
 from sluice.config import Config, ConfigError, load_config
-from sluice.connection_config import HostPort, UnixAddress
+from sluice.connection_config import HostPort
 from sluice.entities import Kind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
@@ -128,20 +126,6 @@ def test_a_standby_has_those_of_its_process() -> None:
     assert 'sluice_role{router="r1",role="waiting for the switch"} 1\n' in text
     assert 'sluice_config_last_reload_successful{router="r1"} 0\n' in text
     assert "sluice_synced" not in text
-
-
-def test_a_standby_s_status_has_the_keys_of_a_primary_s(play: Callable[[Story], None]) -> None:  # noqa: F811
-    config = load_config_of(CONFIG)
-    standby = standby_status(config, Primacy(config.switch, nobody), ReloadReport(1.0), 2.0)
-
-    async def story(world: World) -> None:
-        await world.synced()
-        status = await Views(world.controller).answer({"command": "show", "what": "status"})
-        assert status.keys() == standby.keys()
-        for part in ("switch", "fpm", "progress", "configuration"):
-            assert status[part].keys() == standby[part].keys(), part
-
-    play(story)
 
 
 def test_labels_are_bounded() -> None:
@@ -278,96 +262,6 @@ def test_promtool_takes_the_rules_and_they_alert() -> None:
     promtool("check", "rules", str(MONITORING / "alerts.yaml"))
     promtool("test", "rules", "alerts_test.yaml", cwd=MONITORING)
     promtool("check", "config", "prometheus.yaml", cwd=MONITORING)
-
-
-# --- over HTTP ------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def serving(text: Callable[[], Awaitable[str]]) -> AsyncIterator[int]:
-    async with MetricsServer(HostPort("127.0.0.1", 0), text) as server:
-        assert server.port is not None
-        yield server.port
-
-
-async def ask(port: int, request: bytes) -> tuple[str, str]:
-    """Status line and body."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    answer = (await asyncio.wait_for(reader.read(), 10)).decode()
-    writer.close()
-    head, _, body = answer.partition("\r\n\r\n")
-    return head.splitlines()[0], body
-
-
-async def up() -> str:
-    return "up 1\n"
-
-
-@pytest.mark.parametrize(
-    ("request_", "status", "body"),
-    [
-        (b"GET /metrics HTTP/1.1\r\nHost: r1\r\n\r\n", "200 OK", "up 1\n"),
-        (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", "200 OK", "up 1\n"),
-        (b"HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", ""),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "GET or HEAD\n"),
-        (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", "there is /metrics"),
-        (b"\x16\x03\x01\r\n\r\n", "400 Bad Request", "not HTTP"),
-        (b"GET /" + b"x" * HEAD_BYTES + b" HTTP/1.1\r\n\r\n", "431 ", "too long"),
-    ],
-)
-def test_one_path_is_served(request_: bytes, status: str, body: str) -> None:
-    async def story() -> None:
-        async with serving(up) as port:
-            first, found = await ask(port, request_)
-            assert first.startswith(f"HTTP/1.1 {status}")
-            assert body in found
-            assert bool(body) == bool(found)
-
-    asyncio.run(story())
-
-
-def test_a_failure_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def fails() -> str:
-        raise ValueError("secret")
-
-    async def story() -> None:
-        async with serving(fails) as port:
-            first, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert "500" in first
-            assert "secret" not in body
-
-    asyncio.run(story())
-    assert "secret" in caplog.text
-
-
-def test_connections_are_bounded() -> None:
-    async def story() -> None:
-        async with serving(up) as port:
-            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
-            first = ""
-            while "503" not in first:  # the last of them may not have been taken yet
-                first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
-            for _, writer in silent:
-                writer.close()
-            while "200" not in first:
-                first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
-
-    asyncio.run(story())
-
-
-def test_a_unix_socket_has_permissions(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = tmp_path / "metrics.sock"
-        async with MetricsServer(UnixAddress(path), up):
-            assert path.stat().st_mode & 0o777 == 0o660
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert (await reader.read()).endswith(b"up 1\n")
-            writer.close()
-        assert not path.exists()
-
-    asyncio.run(story())
 
 
 def test_off_unless_configured_and_never_beyond_this_host(tmp_path: Path) -> None:

@@ -415,7 +415,7 @@ def test_settings_are_written_at_every_connection() -> None:
 
 def loaded(bench: Bench, count: int) -> None:
     """A table behind two gateways, one of which is known; a default route, and one that drops."""
-    bench.reconciler.near = bench.fib.near_routes
+    bench.reconciler.near = bench.fib.on_link_routes
     for n in (1, 2, 3):
         bench.feed(link(n), address(n, f"10.0.{n}.1/24"))
     bench.feed(neighbor(1, "10.0.1.9", 4))

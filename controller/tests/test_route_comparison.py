@@ -21,7 +21,7 @@ from sluice.model import (
 from sluice.route_comparison import RouteComparison
 from sluice.sources.replay import ReplayGate
 from sluice.state.fib import Fib
-from sluice.state.stale_sweep import LOOKED_AT
+from sluice.state.stale_sweep import KERNEL_ROUTES_PER_SLICE
 
 MAIN, TABLE = 254, 100
 STATIC = 196
@@ -93,7 +93,7 @@ class Bench:
     def step(self) -> bool:
         """Does one slice; returns whether that was the last."""
         step = self.comparison.step(3.0)
-        assert step.routes <= LOOKED_AT
+        assert step.routes <= KERNEL_ROUTES_PER_SLICE
         self.fib.apply(step.events, 3.0)
         return not step.more
 
@@ -113,7 +113,7 @@ class Bench:
 
 def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> None:
     """Of a VRF's table the kernel's routes are taken; of the main one none."""
-    count = 3 * LOOKED_AT
+    count = 3 * KERNEL_ROUTES_PER_SLICE
     in_vrf, in_main = some(TABLE, *range(count)), some(MAIN, *range(count, 2 * count))
     known = some(TABLE, 0, 1) | some(MAIN, 0, 1) | some(TABLE, 9000)
     bench = Bench(known, in_vrf | in_main)
@@ -125,12 +125,12 @@ def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> Non
 
 
 def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> None:
-    bench = Bench(some(TABLE, 1) | some(MAIN, 1), some(TABLE, *range(5 * LOOKED_AT)))
+    bench = Bench(some(TABLE, 1) | some(MAIN, 1), some(TABLE, *range(5 * KERNEL_ROUTES_PER_SLICE)))
     bench.begin()
     for _ in range(3):
         assert not bench.step()
     taken = bench.keys()
-    assert len(taken) > LOOKED_AT
+    assert len(taken) > KERNEL_ROUTES_PER_SLICE
     bench.tell(FpmSessionOpened("c"))
     bench.finish()
     assert bench.keys() == taken
@@ -139,7 +139,7 @@ def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> Non
 
 
 def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
-    count = 3 * LOOKED_AT
+    count = 3 * KERNEL_ROUTES_PER_SLICE
     bench = Bench({}, some(TABLE, *range(count)))
     bench.begin()
     assert not bench.step()

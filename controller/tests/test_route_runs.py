@@ -180,8 +180,8 @@ class Router:
 
     async def settle(self) -> None:
         self.hear()
-        while self.fib.unfinished:
-            self.reconciler.submit(self.fib.proceed())
+        while self.fib.has_moved_routes:
+            self.reconciler.submit(self.fib.publish_moved())
         self.switch.refuse = lambda *_: 0
         self.switch.break_after = None
         for _ in range(40):
@@ -221,7 +221,7 @@ class Router:
         for key in rib:
             entry = rib.get(key)
             assert entry is not None
-            routes[key] = entry.said, rib.is_stale(key), entry.paths is None
+            routes[key] = entry.attributes, rib.is_stale(key), entry.paths is None
         reconciler = self.reconciler
         return {
             "routes": routes,

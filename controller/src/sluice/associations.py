@@ -44,7 +44,14 @@ from sluice.sa_model import (
 )
 from sluice.sa_store import SaStore, StoredSa
 from sluice.sa_uses import SaStoreError, SaUses
-from sluice.state.path_mtus import AGE, LEAST_INSIDE, PathMtu, PathMtus, Peer, Told
+from sluice.state.path_mtus import (
+    MIN_INNER_MTU,
+    REPORT_LIFETIME,
+    PathMtu,
+    PathMtus,
+    Peer,
+    ReportedMtu,
+)
 from sluice.state.sa_table import (
     Add,
     BundleSpec,
@@ -138,7 +145,7 @@ class Associations:
         self.counters: Counter[str] = Counter()
         self.on_changed: Callable[[Changes], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
-        self.table.want(self._wanted())
+        self.table.set_wanted(self._wanted())
 
     # -- life
 
@@ -231,7 +238,7 @@ class Associations:
                     if lost:
                         log.warning("engine %d does not answer: %s", number, error)
                         self.counters["engines lost"] += 1
-                        self.table.engine_lost(number)
+                        self.table.engine_unreachable(number)
                         self.on_engine(number, False)
                         self._changed()
                     self._looked[number].set()
@@ -268,7 +275,7 @@ class Associations:
         except SaStoreError as error:
             self._disk_failed(error)
             held = [one for one in held if one not in unknown]
-        self.table.engine_tells(number, held)
+        self.table.engine_holds(number, held)
         if self.unreachable.pop(number, None) is not None:
             log.info("engine %d answers again", number)
         self.on_engine(number, True)
@@ -412,9 +419,9 @@ class Associations:
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None:
             return False
-        least = LEAST_INSIDE + sa.settings.overhead
-        told = Told(max(mtu, least), sender, self._clock() + AGE)
-        counts = self._path_mtus.tell(bundle.id, peer, bundle.path_mtu, told)
+        least = MIN_INNER_MTU + sa.settings.overhead
+        reported = ReportedMtu(max(mtu, least), sender, self._clock() + REPORT_LIFETIME)
+        counts = self._path_mtus.report(bundle.id, peer, bundle.path_mtu, reported)
         if counts:
             self._changed()
         return counts
@@ -526,7 +533,7 @@ class Associations:
         return [*found, *commanded, *leaving, *self._kernel]
 
     def _want(self) -> None:
-        self.table.want(self._wanted())
+        self.table.set_wanted(self._wanted())
         self._changed()
 
     def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
@@ -680,7 +687,7 @@ class Associations:
 
     def answers(self) -> dict[int, bool]:
         """Whether each engine answers, by its number."""
-        return {number: bool(self.table.reaches(number)) for number in self._engines}
+        return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
     def problems(self) -> Iterator[str]:
         """Yields one sentence for each problem with engines and SAs."""

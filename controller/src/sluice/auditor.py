@@ -35,7 +35,7 @@ from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.policy.enforcement import Policy
 from sluice.policy.start import PolicyError
 from sluice.reconciler import Reconciler
-from sluice.state.audit import Census, Repair, Report
+from sluice.state.audit import Repair, Report, TableComparison
 from sluice.state.flow_cache import FlowVerdict
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Auditor:
                 report.problem = str(error)  # a target that does not support this read
             else:
                 now = self._clock()
-                report.completed(audited.census.compared, now - began, now)
+                report.completed(audited.comparison.compared, now - began, now)
             if audited.unsaid:
                 log.warning("repaired: %d more of the same round", audited.unsaid)
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
@@ -212,13 +212,13 @@ class Auditor:
                     by_kind.setdefault(kind, {})[key] = value
                 for kind, entries in by_kind.items():
                     held = self._reconciler.installed.by_kind[kind]
-                    differing = audited.census.differing(kind, entries, held)
+                    differing = audited.comparison.differing(kind, entries, held)
                     await self._look_again(session, kind, differing, audited)
         audits_routes = any(map(self._codecs.entities.is_route, requests))
         for kind in set(Kind) - MODIFY_ONLY:
             if (kind is Kind.ROUTE) == audits_routes:
                 for keys in self._keys(kind):
-                    missing = audited.census.missing(kind, keys)
+                    missing = audited.comparison.missing(kind, keys)
                     await self._look_again(session, kind, missing, audited)
                     await asyncio.sleep(0)
 
@@ -241,14 +241,14 @@ class Auditor:
         for request in self._codecs.flows.read_requests():
             async for part in self._read(session, request, self.rate):
                 found = dict(filter(None, map(decode, part)))
-                audited.census.saw("flow", found)
+                audited.comparison.add_found("flow", found)
                 differing = [slot for slot in found if not flows.agrees(slot, found[slot])]
                 await self._look_at_flows(session, differing, audited)
                 self._verify(found, audited)
         for list_id, known in list(flows.caches.items()):
             for keys in _slices(known.cache.keys(), SLICE):
                 slots = [FlowSlot(known.direction, list_id, key) for key in keys]
-                missing = audited.census.missing("flow", slots)
+                missing = audited.comparison.missing("flow", slots)
                 await self._look_at_flows(session, missing, audited)
                 await asyncio.sleep(0)
 
@@ -279,7 +279,7 @@ class Auditor:
             return
         found = [entity for part in parts for entity in part]
         for kind, key, value in filter(None, map(settings.decode, found)):
-            audited.census.compared += 1
+            audited.comparison.compared += 1
             thought = reconciler.installed.by_kind[kind].get(key)
             moved = thought != before[kind].get(key) or reconciler.is_under_way(kind, key)
             if (kind, key) in quiet and not moved and thought != value:
@@ -385,7 +385,7 @@ class _Round:
 
     def __init__(self, report: Report) -> None:
         self.report = report
-        self.census = Census()
+        self.comparison = TableComparison()
         self.logged = 0
         self.unsaid = 0
 

@@ -176,7 +176,7 @@ class Controller:
         self.port_watch = PortWatch(config, self._ports_changed)
         self.reconciler = Reconciler(codec, self._entity_deleted, self._clock, self.fib.routes)
         self.reconciler.on_progress = self._progress
-        self.reconciler.near = self.fib.near_routes
+        self.reconciler.near = self.fib.on_link_routes
         limits = config.limits
         self.held = HeldPackets(
             limits.held_packets_per_neighbor, limits.held_packets, limits.held_seconds
@@ -394,7 +394,7 @@ class Controller:
         await self.connection.run()
 
     def _switch_repaired(self, repair: Repair) -> None:
-        self.audit.repaired(repair.what, repair.found, repair.put, repair.at)
+        self.audit.repaired(repair.what, repair.found, repair.written, repair.at)
 
     async def _session_tasks(self, session: Session) -> None:
         """Runs the tasks of a session other than the reconciler."""
@@ -415,7 +415,7 @@ class Controller:
         self._submit(self.engines.ports_changed(None if ports is None else ports.links))
 
     def _engine_answers(self, engine: int, answers: bool) -> None:
-        self._submit(self.engines.answers(engine, answers))
+        self._submit(self.engines.set_answering(engine, answers))
 
     def _associations_changed(self, changes: Changes) -> None:
         """Submits changes of SA entities. Before policy is installed they wait."""
@@ -476,7 +476,7 @@ class Controller:
 
     def _apply(self, events: Sequence[Event | RouteRun], now: float) -> Changes:
         changes = self.fib.apply(events, now)
-        if self.fib.unfinished:
+        if self.fib.has_moved_routes:
             self.scheduler.wake(self._moved)
         return changes
 
@@ -528,7 +528,7 @@ class Controller:
         first = self.sources.kernel.synced and not self._released_kernel_kinds
         if first:
             self._released_kernel_kinds = True
-            self._submit(self.engines.settle())
+            self._submit(self.engines.complete_link_dump())
             self.reconciler.release(KERNEL_KINDS)
         if first or (
             self._released_kernel_kinds and any(type(event) in ADDRESS_EVENTS for event in events)
@@ -610,9 +610,9 @@ class Controller:
 
     def _drain_moved(self) -> bool:
         """Updates one slice of the moved routes, whose shared state has changed."""
-        self._submit(self.fib.proceed())
+        self._submit(self.fib.publish_moved())
         self.on_routes(ROUTE_SLICE)
-        return self.fib.unfinished
+        return self.fib.has_moved_routes
 
     def _drain_dump(self, daemon: Daemon) -> bool:
         step = daemon.comparison.step(self._clock())
@@ -637,7 +637,7 @@ class Controller:
     def _drain_timers(self) -> bool:
         now, outcome = self._clock(), Outcome()
         self.punts.expire(now, outcome)
-        self._submit(self.fib.unanswered(outcome.unanswered))
+        self._submit(self.fib.set_silent(outcome.unanswered))
         self.resolution.unanswered(outcome.unanswered, now)
         self._carry_out(outcome)
         self.resolution.ask_due(now)

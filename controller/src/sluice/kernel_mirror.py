@@ -30,8 +30,8 @@ from sluice.policy.enforcement import Mirrored, Policy
 from sluice.policy.model import Direction, Selectors
 from sluice.policy.start import PolicyError
 from sluice.sa_model import Age
-from sluice.state.kernel_rules import MirroredRules, accepts, mirror_rules
-from sluice.state.kernel_sas import MirroredState, MirroredStates, Numbers, mirror_states
+from sluice.state.kernel_rules import MirroredRules, mirror_rules, selector_matches
+from sluice.state.kernel_sas import BundleIds, MirroredState, MirroredStates, mirror_states
 from sluice.state.sa_table import BundleSpec, SaId, SaReport, identity
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import selectors
@@ -196,7 +196,7 @@ class KernelMirror:
             bundles,
             self.rules.policies,
             frozenset(self._own(self._place.vrf)),
-            Numbers(known, self._place.vrf),
+            BundleIds(known, self._place.vrf),
             fresh=self._fresh_states(),
         )
         present = {identity(one.association) for one in self._states.states}
@@ -259,7 +259,7 @@ class KernelMirror:
             self.counters[f"no acquire: {error.name}"] += 1
             return
         asking = self.rules.policies.get(bundle, ())
-        policy = next((one for one in asking if accepts(one.selector, flow)), None)
+        policy = next((one for one in asking if selector_matches(one.selector, flow)), None)
         if policy is None:
             self.counters["no acquire: no policy asks for it"] += 1
         elif self._take_token(now):

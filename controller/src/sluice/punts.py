@@ -193,7 +193,7 @@ class PuntHandler:
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
         """Returns an address of the ingress interface, as traceroute expects, else any address."""
-        return self._fib.interfaces.answer_address(packet.ingress_l3_if, packet.vrf, size)
+        return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neighbour resolution: decides which neighbours the kernel resolves, and when.
 
-Routes and packets need neighbours, `state.keeper` schedules the requests, and the kernel answers by
-a NeighborChanged. A request waits until the kernel's neighbour table was read for the first time,
-so that known neighbours are not requested, and until the neighbour's interface is known. Depends on
-state, held and the kernel's input.
+Routes and packets need neighbours, `state.resolution_schedule` schedules the requests, and the
+kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table was read for
+the first time, so that known neighbours are not requested, and until the neighbour's interface is
+known. Depends on state, held and the kernel's input.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sluice.held import HeldPackets
 from sluice.inputs import KernelInput
 from sluice.model import NeighborChanged, NeighborState
 from sluice.state.fib import Fib
-from sluice.state.keeper import NeighborKeeper
 from sluice.state.nexthops import Path
+from sluice.state.resolution_schedule import ResolutionSchedule
 
 
 class Resolution:
@@ -30,14 +30,14 @@ class Resolution:
         self._held = held
         self._kernel = kernel
         self._counters = counters
-        self._keeper = NeighborKeeper()
+        self._schedule = ResolutionSchedule()
         self._waiting: dict[Path, None] = {}
         self._table_read = False
 
     @property
     def next_due(self) -> float | None:
         """Time of the next request by `ask_due`; None if there is none."""
-        return self._keeper.next_due
+        return self._schedule.next_due
 
     @property
     def waiting(self) -> int:
@@ -46,25 +46,25 @@ class Resolution:
 
     def want(self, path: Path, now: float) -> None:
         """Schedules an unresolved neighbour of a route for a request now."""
-        self._keeper.ask(path, now)
+        self._schedule.resolve_now(path, now)
 
     def changed(self, path: Path, event: NeighborChanged, now: float) -> None:
         """Handles a notification of the kernel, after the Fib has applied it."""
         in_use = self._fib.nexthops.id_of(path) is not None
-        self._keeper.changed(path, event.state, in_use, now)
+        self._schedule.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
         """Handles neighbours whose packets expired: retries later, as after a failure."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
-            self._keeper.changed(path, NeighborState.FAILED, in_use, now)
+            self._schedule.changed(path, NeighborState.FAILED, in_use, now)
 
     def ask_due(self, now: float) -> None:
         """Requests the neighbours that are due; forgets those that are no longer needed."""
-        due = self._keeper.due(now)
+        due = self._schedule.due(now)
         for path in due:
             if not self._is_wanted(path):
-                self._keeper.forget(path)
+                self._schedule.cancel(path)
         self.ask(filter(self._is_wanted, due))
 
     def _is_wanted(self, path: Path) -> bool:
@@ -91,7 +91,7 @@ class Resolution:
     def _ask(self, ifindex: int, address: bytes) -> None:
         try:
             self._kernel.use_neighbor(ifindex, address)
-        except OSError as error:  # out of buffers, no route: the keeper retries
+        except OSError as error:  # out of buffers, no route: the schedule retries
             self._counters[f"neighbours not asked for: {error.strerror}"] += 1
         else:
             self._counters["neighbours asked for"] += 1

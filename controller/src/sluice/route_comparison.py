@@ -152,7 +152,7 @@ class RouteComparison:
             if kernel is not None:
                 self._begin_sweep(kernel)
             return Step(more=kernel is not None)
-        routes = () if self._void else self._sweep.kernel_routes()
+        routes = () if self._void else self._sweep.next_kernel_routes()
         if routes:
             left_out = self._gate.left_out(routes, self._is_told)
             return Step(more=True, events=left_out, routes=len(left_out))
@@ -163,7 +163,7 @@ class RouteComparison:
             return Step(more=True)
         if self._sweep.free():
             return Step(more=True)
-        stale, self._sweep, self._left_sweep = self._sweep.kept, None, iter(())
+        stale, self._sweep, self._left_sweep = self._sweep.still_in_kernel, None, iter(())
         if self._void:
             if not self._outdated:
                 self._gate.unread(now)

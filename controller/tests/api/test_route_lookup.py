@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from scenes import gateway, neighbor, route, slot
-from sluice.api.requests import Requests
 from sluice.api.server import BadRequestError
 from sluice.api.views import Views
 from sluice.entities import Kind
-from test_controller import World, play  # noqa: F401 - a fixture
+from test_controller import World
 
 Story = Callable[[World], Awaitable[None]]
 
@@ -35,7 +34,7 @@ async def begin(world: World) -> None:
     await world.synced()
 
 
-def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> None:  # noqa: F811
+def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "20.1.2.3")
@@ -56,7 +55,7 @@ def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> 
     play(story)
 
 
-def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], None]) -> None:  # noqa: F811
+def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "169.254.7.1")
@@ -75,7 +74,7 @@ def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], N
     [({"address": "10.0.0"}, "no IPv4 or IPv6"), ({"address": "10.0.0.1", "vrf": "x"}, "no VRF")],
 )
 def test_what_is_not_there_is_said(
-    play: Callable[[Story], None],  # noqa: F811
+    play: Callable[[Story], None],
     wanted: dict[str, str],
     said: str,
 ) -> None:
@@ -89,7 +88,7 @@ def test_what_is_not_there_is_said(
 FLOW = {"source": "10.0.3.2", "protocol": 6, "ports": [40000, 443]}
 
 
-def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> None:  # noqa: F811
+def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> None:
     async def story(world: World) -> None:
         await begin(world)
         legs = (await looked_up(world, "20.1.2.3"))["legs"]
@@ -126,7 +125,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> Non
     ],
 )
 def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
-    play: Callable[[Story], None],  # noqa: F811
+    play: Callable[[Story], None],
     flow: Any,
     said: str,
 ) -> None:
@@ -134,47 +133,5 @@ def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
         await begin(world)
         with pytest.raises(BadRequestError, match=said):
             await looked_up(world, "20.1.2.3", flow=flow)
-
-    play(story)
-
-
-def test_filters(play: Callable[[Story], None]) -> None:  # noqa: F811
-    async def story(world: World) -> None:
-        await begin(world)
-        show = {"command": "show"}
-        views = Views(world.controller)
-        (one,) = await views.answer(show | {"what": "interfaces", "name": "eth2"})
-        assert one["name"] == "eth2"
-        assert len(await views.answer(show | {"what": "interfaces", "vrf": "default"})) == 3
-        found = await views.answer(show | {"what": "routes", "protocol": "bgp", "limit": 2})
-        rows = await found.whole()
-        assert [row["protocol"] for row in rows] == ["bgp", "bgp"]
-        found = await views.answer(show | {"what": "routes", "vrf": "default"})
-        assert len(await found.whole()) > 2
-        for wrong in ({"name": "eth9"}, {"vrf": "red"}):
-            with pytest.raises(BadRequestError, match="there is no"):
-                await views.answer(show | {"what": "interfaces"} | wrong)
-
-    play(story)
-
-
-def test_cleared_counters_count_from_0_and_metrics_go_on(
-    play: Callable[[Story], None],  # noqa: F811
-) -> None:
-    async def story(world: World) -> None:
-        await begin(world)
-        requests = Requests(world.controller)
-        counters = {"command": "show", "what": "counters"}
-        world.controller.counters["packets out"] = 7
-        before = (await requests.answer(counters))["controller"]["controller"]["packets out"]
-        await requests.answer({"command": "clear counters"})
-        world.controller.counters["packets out"] += 2
-        assert before == 7
-        shown = await requests.answer(counters)
-        assert shown["controller"]["controller"]["packets out"] == 2
-        text = await requests.answer({"command": "show", "what": "metrics"})
-        assert 'part="controller",what="packets out"} 9' in text
-        status = await requests.answer({"command": "show", "what": "status"})
-        assert status["counters_cleared"] is not None
 
     play(story)

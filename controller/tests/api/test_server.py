@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sluice.api.client import DaemonAbsentError, RequestError, ask
+from sluice.api.client import RequestError, ask
 from sluice.api.limits import REQUEST_BYTES, Limits
 from sluice.api.rows import Rows
 from sluice.api.server import ApiServer, BadRequestError, Handler
@@ -326,17 +326,6 @@ def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
 
     limits = Limits(answered_at_once=1, patience=0.2)
     with_server(path, story, limits, rows_of(itertools.repeat(["x" * 10_000]), ran=ran))
-
-
-def test_nobody_there(tmp_path: Path) -> None:
-    path = tmp_path / "r1.sock"
-    with pytest.raises(DaemonAbsentError, match="sluice run CONFIG"):
-        ask(path, {})
-    dead = socket.socket(socket.AF_UNIX)
-    dead.bind(str(path))
-    dead.close()
-    with pytest.raises(DaemonAbsentError):
-        ask(path, {})
 
 
 def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(tmp_path: Path) -> None:

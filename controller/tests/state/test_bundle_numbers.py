@@ -13,7 +13,7 @@ def test_configured_bundles_keep_their_numbers() -> None:
     numbers.add(["branch", "a", "b"])
     assert numbers.by_name == {"branch": 7, "a": FIRST, "b": FIRST + 1}
     assert numbers.mirrored == ["a", "b"]
-    assert numbers.keep(["b"]) == [("a", FIRST)]
+    assert numbers.retain(["b"]) == [("a", FIRST)]
     assert numbers.names == {7: "branch", FIRST + 1: "b"}
 
 
@@ -26,12 +26,12 @@ def test_a_bundle_has_the_number_that_it_had_in_an_earlier_life() -> None:
 def test_a_number_that_was_given_back_is_the_last_to_be_given_out() -> None:
     numbers = BundleNumbers({"fixed": FIRST + 2}, {})
     numbers.add(["a"])
-    numbers.keep([])
+    numbers.retain([])
     given = []
     for turn in range(LAST - FIRST + 1):
         numbers.add([f"b{turn}"])
         given.append(numbers.by_name[f"b{turn}"])
-        numbers.keep([])
+        numbers.retain([])
     assert FIRST not in given[:-2]
     assert FIRST + 2 not in given
 

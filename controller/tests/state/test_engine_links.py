@@ -23,15 +23,15 @@ def test_engines_are_up_until_the_kernel_has_told_of_all_links() -> None:
     links = EngineLinks([WATCHED, UNWATCHED])
     assert engines(links.start()) == {1: EnginePort(9), 2: EnginePort(8)}
     assert engines(links.apply([link("other"), link()])) == {}
-    assert engines(links.settle()) == {}
+    assert engines(links.complete_link_dump()) == {}
 
 
 def test_a_device_that_is_not_there_is_down() -> None:
     links = EngineLinks([WATCHED, UNWATCHED])
     links.start()
     links.apply([link("other")])
-    assert engines(links.settle()) == {1: ENGINE_DOWN}
-    assert engines(links.settle()) == {}
+    assert engines(links.complete_link_dump()) == {1: ENGINE_DOWN}
+    assert engines(links.complete_link_dump()) == {}
     assert engines(links.apply([link()])) == {1: EnginePort(9)}
 
 

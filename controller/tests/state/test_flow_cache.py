@@ -126,10 +126,10 @@ def test_who_would_have_to_go_next() -> None:
         scene.offer(number)
     assert scene.cache.is_nearly_full()
     scene.cache.used(key(1), scene.now)
-    assert scene.cache.next_to_go(scene.now + 1, 2) == [key(2), key(3)]
-    assert scene.cache.next_to_go(scene.now, 2) == [key(2)]
+    assert scene.cache.coldest_live(scene.now + 1, 2) == [key(2), key(3)]
+    assert scene.cache.coldest_live(scene.now, 2) == [key(2)]
     scene.cache.retire(2)
-    assert scene.cache.next_to_go(scene.now + 1, 2) == []  # stale ones go in any case
+    assert scene.cache.coldest_live(scene.now + 1, 2) == []  # stale ones go in any case
 
 
 def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:

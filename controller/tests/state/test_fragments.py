@@ -12,20 +12,24 @@ from hypothesis import strategies as st
 from sluice.model import PuntedPacket, parse_address
 from sluice.policy.model import UDP, Selectors
 from sluice.state.fragments import (
-    FRAGMENTS_EACH,
-    WAITING_EACH,
+    MAX_FRAGMENTS,
+    MAX_WAITING,
     Arrival,
     DatagramKey,
+    FragmentRange,
     FragmentRefusal,
     FragmentTable,
-    Piece,
 )
 
 SOURCE, DESTINATION = parse_address("10.0.0.1"), parse_address("10.0.0.2")
 FIRST = Selectors(SOURCE, DESTINATION, UDP, 4000, 7000, None)
 OTHER_PORTS = FIRST._replace(destination_port=7001)
 KEY = DatagramKey(3, False, 0, SOURCE, DESTINATION, UDP, 77)
-START, MIDDLE, END = Piece(0, 800, True), Piece(800, 1600, True), Piece(1600, 1700, False)
+START, MIDDLE, END = (
+    FragmentRange(0, 800, True),
+    FragmentRange(800, 1600, True),
+    FragmentRange(1600, 1700, False),
+)
 IN_VAIN = "dropped: fragment whose first did not come"
 
 
@@ -42,7 +46,7 @@ class Scene:
         self.now = 0.0
 
     def arrive(
-        self, piece: Piece, first: Selectors | None = None, key: DatagramKey = KEY
+        self, piece: FragmentRange, first: Selectors | None = None, key: DatagramKey = KEY
     ) -> Arrival:
         self.number += 1
         subject = first or (FIRST if piece.start == 0 else None)
@@ -90,25 +94,25 @@ def test_datagrams_are_told_apart_by_everything_in_the_key(other: DatagramKey) -
 @pytest.mark.parametrize(
     ("pieces", "refused"),
     [
-        ([START, Piece(792, 1592, True)], FragmentRefusal.OVERLAP),
-        ([START, Piece(8, 16, True)], FragmentRefusal.OVERLAP),
-        ([MIDDLE, Piece(0, 808, True)], FragmentRefusal.OVERLAP),
-        ([MIDDLE, Piece(0, 1600, True)], FragmentRefusal.OVERLAP),
-        ([START, Piece(0, 8, True)], FragmentRefusal.OVERLAP),
-        ([START, Piece(0, 808, True)], FragmentRefusal.OVERLAP),
+        ([START, FragmentRange(792, 1592, True)], FragmentRefusal.OVERLAP),
+        ([START, FragmentRange(8, 16, True)], FragmentRefusal.OVERLAP),
+        ([MIDDLE, FragmentRange(0, 808, True)], FragmentRefusal.OVERLAP),
+        ([MIDDLE, FragmentRange(0, 1600, True)], FragmentRefusal.OVERLAP),
+        ([START, FragmentRange(0, 8, True)], FragmentRefusal.OVERLAP),
+        ([START, FragmentRange(0, 808, True)], FragmentRefusal.OVERLAP),
         # Behind the end, another end, an end that goes on.
-        ([END, Piece(1704, 1800, True)], FragmentRefusal.OVERLAP),
-        ([END, Piece(1600, 1708, False)], FragmentRefusal.OVERLAP),
-        ([END, Piece(1600, 1696, True)], FragmentRefusal.OVERLAP),
-        ([MIDDLE, Piece(400, 800, False)], FragmentRefusal.OVERLAP),
+        ([END, FragmentRange(1704, 1800, True)], FragmentRefusal.OVERLAP),
+        ([END, FragmentRange(1600, 1708, False)], FragmentRefusal.OVERLAP),
+        ([END, FragmentRange(1600, 1696, True)], FragmentRefusal.OVERLAP),
+        ([MIDDLE, FragmentRange(400, 800, False)], FragmentRefusal.OVERLAP),
         # Lengths.
-        ([Piece(800, 1601, True)], FragmentRefusal.LENGTH),
-        ([Piece(800, 800, True)], FragmentRefusal.LENGTH),
-        ([Piece(65528, 65536, True)], FragmentRefusal.LENGTH),
+        ([FragmentRange(800, 1601, True)], FragmentRefusal.LENGTH),
+        ([FragmentRange(800, 800, True)], FragmentRefusal.LENGTH),
+        ([FragmentRange(65528, 65536, True)], FragmentRefusal.LENGTH),
     ],
 )
 def test_contradictions_refuse_the_whole_rest_of_a_datagram(
-    pieces: list[Piece], refused: FragmentRefusal
+    pieces: list[FragmentRange], refused: FragmentRefusal
 ) -> None:
     scene = Scene()
     for piece in pieces[:-1]:
@@ -167,7 +171,7 @@ def test_the_oldest_datagram_makes_room() -> None:
 
 def test_fragments_that_wait_are_bounded_for_each_datagram_and_together() -> None:
     scene = Scene()
-    pieces = [Piece(8 * at, 8 * at + 8, True) for at in range(1, WAITING_EACH + 2)]
+    pieces = [FragmentRange(8 * at, 8 * at + 8, True) for at in range(1, MAX_WAITING + 2)]
     *fit, last = [scene.arrive(piece) for piece in pieces]
     assert set(fit) == {Arrival()}
     assert last.refusal is FragmentRefusal.NO_ROOM
@@ -180,7 +184,9 @@ def test_fragments_that_wait_are_bounded_for_each_datagram_and_together() -> Non
 
 def test_fragments_of_a_datagram_are_bounded() -> None:
     scene = Scene()
-    arrivals = [scene.arrive(Piece(8 * at, 8 * at + 8, True)) for at in range(FRAGMENTS_EACH + 1)]
+    arrivals = [
+        scene.arrive(FragmentRange(8 * at, 8 * at + 8, True)) for at in range(MAX_FRAGMENTS + 1)
+    ]
     assert {each.refusal for each in arrivals[:-1]} == {None}
     assert arrivals[-1].refusal is FragmentRefusal.TOO_MANY
 
@@ -189,7 +195,7 @@ def test_fragments_of_a_datagram_are_bounded() -> None:
 def test_in_any_order_with_duplicates_every_fragment_passes_once_each(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, 40), min_size=1, max_size=8)))
     bounds = [0, *(8 * cut for cut in cuts), 8 * cuts[-1] + 5]
-    pieces = [Piece(start, end, end != bounds[-1]) for start, end in pairwise(bounds)]
+    pieces = [FragmentRange(start, end, end != bounds[-1]) for start, end in pairwise(bounds)]
     order = data.draw(st.permutations(pieces))
     scene = Scene()
     passed = 0
@@ -203,7 +209,7 @@ def test_in_any_order_with_duplicates_every_fragment_passes_once_each(data: st.D
 
 
 pieces = st.builds(
-    lambda start, length, more: Piece(8 * start, 8 * start + length, more),
+    lambda start, length, more: FragmentRange(8 * start, 8 * start + length, more),
     st.integers(0, 6),
     st.integers(0, 32),
     st.booleans(),
@@ -211,9 +217,9 @@ pieces = st.builds(
 
 
 @given(st.lists(pieces, max_size=40))
-def test_what_passes_of_one_datagram_never_overlaps(arriving: list[Piece]) -> None:
+def test_what_passes_of_one_datagram_never_overlaps(arriving: list[FragmentRange]) -> None:
     scene = Scene()
-    passed: set[Piece] = set()
+    passed: set[FragmentRange] = set()
     for number, piece in enumerate(arriving, 1):
         arrival = scene.arrive(piece)
         if arrival.first is None:

@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 import policies
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass, Rule, Selectors
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.invalidation import RuleTest, changed_rules, new_verdict, starting_anew
+from sluice.state.invalidation import RuleTest, changed_rules, new_verdict, wrapped_lists
 from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState, SpdTable
 
 NAME = ("corp", Direction.OUTBOUND)
@@ -134,11 +134,11 @@ def test_epochs_that_wrap_are_told() -> None:
 
     def anew(epochs: dict[int, int]) -> set[int]:
         commit = table.plan_bump([state.list_id])
-        return starting_anew(commit, epochs)
+        return wrapped_lists(commit, epochs)
 
     table.observe(state.list_id, Counts(last, 7))
     assert anew({state.list_id: last}) == set()  # the last epoch
     assert anew({state.list_id: last + 1}) == {state.list_id}  # 1
     assert anew({state.list_id: last + 1}) == {state.list_id}  # 2: that plan was not carried out
     assert anew({}) == set()
-    assert starting_anew(Commit(()), {state.list_id: last}) == set()
+    assert wrapped_lists(Commit(()), {state.list_id: last}) == set()

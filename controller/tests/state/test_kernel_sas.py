@@ -12,7 +12,7 @@ from sluice.policy.model import Direction
 from sluice.sa_model import DontFragment, Lifetime, Origin, Ports
 from sluice.sa_model import Mode as SaMode
 from sluice.state.kernel_rules import KernelBundle
-from sluice.state.kernel_sas import MirroredStates, Numbers, mirror_states
+from sluice.state.kernel_sas import BundleIds, MirroredStates, mirror_states
 from sluice.xfrm_model import (
     Algorithm,
     Encapsulation,
@@ -60,7 +60,7 @@ def mirrored(
     policies: dict[str, tuple[KernelPolicy, ...]] | None = None,
     fresh: tuple[KernelState, ...] = (),
 ) -> MirroredStates:
-    numbers = Numbers({one.name: 40 + at for at, one in enumerate(bundles)}, 3)
+    numbers = BundleIds({one.name: 40 + at for at, one in enumerate(bundles)}, 3)
     keys = {one.key for one in fresh}
     return mirror_states(states, bundles, policies or {}, {HERE}, numbers, fresh=keys)
 

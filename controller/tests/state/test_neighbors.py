@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scenes import Desired, address, gateway, link, neighbor, route
+from sluice.entities import Changes, RouteSlot
 from sluice.model import Mac, NeighborState, Prefix
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import Path
@@ -38,15 +41,15 @@ def test_a_prefix_covers_a_neighbour_or_none(
     for number, host in enumerate(known):
         path = Path(1 + number % 2, host)
         there[path] = None
-        table.change(path, MAC, NeighborState.REACHABLE, 0.0)
+        table.apply(path, MAC, NeighborState.REACHABLE, 0.0)
     for number in gone:
         if number < len(known):
             path = Path(1 + number % 2, known[number])
             there.pop(path, None)
-            table.change(path, None, NeighborState.NONE, 0.0)
+            table.apply(path, None, NeighborState.NONE, 0.0)
     for prefix in asked:
         covered = any(path.address and prefix.covers(path.address) for path in there)
-        assert table.covers_one(prefix) == covered
+        assert table.covers_neighbor(prefix) == covered
 
 
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +60,9 @@ def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyP
     looked: list[Path] = []
     refresh = wanted.fib.onlink.refresh_host
 
-    def counted(path: Path, changes: object) -> None:
+    def counted(path: Path, changes: Changes) -> Iterator[RouteSlot]:
         looked.append(path)
-        refresh(path, changes)  # type: ignore[arg-type]
+        return refresh(path, changes)
 
     monkeypatch.setattr(wanted.fib.onlink, "refresh_host", counted)
     leg = gateway("10.0.1.9", 1)

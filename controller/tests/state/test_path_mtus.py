@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path MTUs: the smallest of what is configured, what links take, and what errors have told."""
+"""Path MTUs: the smallest of what is configured, what links take, and what errors have reported."""
 
 from __future__ import annotations
 
 from sluice.model import parse_address
-from sluice.state.path_mtus import AGE, REVIEWED, PathMtu, PathMtus, Peer, Told
+from sluice.state.path_mtus import (
+    PEERS_PER_REVIEW,
+    REPORT_LIFETIME,
+    PathMtu,
+    PathMtus,
+    Peer,
+    ReportedMtu,
+)
 
 PEER, OTHER = Peer(0, parse_address("192.0.2.1")), Peer(0, parse_address("192.0.2.2"))
 SENDER = parse_address("192.0.2.9")
@@ -28,8 +35,8 @@ class Links:
         return self.path_mtus.of(bundle, peer, configured)
 
     def tell(self, mtu: int, now: float = 0.0, configured: int = 1500) -> bool:
-        told = Told(mtu, SENDER, now + AGE)
-        return self.path_mtus.tell(BUNDLE, PEER, configured, told)
+        reported = ReportedMtu(mtu, SENDER, now + REPORT_LIFETIME)
+        return self.path_mtus.report(BUNDLE, PEER, configured, reported)
 
 
 def test_the_configuration_is_the_upper_bound() -> None:
@@ -64,9 +71,9 @@ def test_a_links_mtu_counts_at_once_and_a_route_with_the_next_review() -> None:
 def test_an_error_lowers_and_is_forgotten() -> None:
     links = Links()
     assert links.tell(1350)
-    assert links.of() == PathMtu(1350, told=Told(1350, SENDER, AGE))
-    assert not links.path_mtus.review({PEER}, AGE - 1)
-    assert links.path_mtus.review({PEER}, AGE)
+    assert links.of() == PathMtu(1350, reported=ReportedMtu(1350, SENDER, REPORT_LIFETIME))
+    assert not links.path_mtus.review({PEER}, REPORT_LIFETIME - 1)
+    assert links.path_mtus.review({PEER}, REPORT_LIFETIME)
     assert links.of() == PathMtu(1500)
 
 
@@ -78,7 +85,7 @@ def test_an_error_never_raises() -> None:
     assert not links.tell(1351)
     assert links.of().mtu == 1350
     assert links.tell(1350, now=100.0), "it is confirmed"
-    assert not links.path_mtus.review({PEER}, AGE)
+    assert not links.path_mtus.review({PEER}, REPORT_LIFETIME)
     assert links.of().mtu == 1350
     links.mtus[1] = 1320
     assert links.of() == PathMtu(1320, 1), "the smallest counts"
@@ -100,12 +107,12 @@ def test_what_no_sa_leads_to_is_forgotten() -> None:
 
 def test_a_review_looks_at_some_peers_and_comes_round() -> None:
     links = Links()
-    peers = [Peer(1, number.to_bytes(4, "big")) for number in range(REVIEWED + 10)]
+    peers = [Peer(1, number.to_bytes(4, "big")) for number in range(PEERS_PER_REVIEW + 10)]
     for peer in peers:
         links.of(peer)
     links.routes = {peer: frozenset({2}) for peer in peers}
     links.looked = 0
     assert links.path_mtus.review(set(peers), 0.0)
-    assert links.looked == REVIEWED
+    assert links.looked == PEERS_PER_REVIEW
     assert links.path_mtus.review(set(peers), 0.0)
     assert {links.of(peer).mtu for peer in peers} == {1400}

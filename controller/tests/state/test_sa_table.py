@@ -66,10 +66,10 @@ class World:
 
     def up(self, *engines: int) -> None:
         for engine in engines:
-            self.table.engine_tells(engine, self.held[engine].values())
+            self.table.engine_holds(engine, self.held[engine].values())
 
     def restarted(self, engine: int) -> None:
-        self.table.engine_lost(engine)
+        self.table.engine_unreachable(engine)
         self.held[engine].clear()
         self.up(engine)
 
@@ -101,12 +101,12 @@ class World:
 
     def settle(self) -> None:
         for engine in self.held:
-            if self.table.reaches(engine):
+            if self.table.is_reachable(engine):
                 self.obey(engine)
         self.write()
         self.now += DRAIN
         for engine in self.held:
-            if self.table.reaches(engine):
+            if self.table.is_reachable(engine):
                 self.obey(engine)
 
     def outbound(self) -> Value | None:
@@ -129,7 +129,7 @@ class World:
 
 def test_nothing_is_in_the_switch_before_its_engine_has_it() -> None:
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     assert world.outbound() is None
     assert world.commands() == []
     world.up(1)
@@ -143,13 +143,13 @@ def test_nothing_is_in_the_switch_before_its_engine_has_it() -> None:
 
 def test_a_controller_that_restarts_finds_what_the_engine_has() -> None:
     before = World()
-    before.table.want([OUT, IN])
+    before.table.set_wanted([OUT, IN])
     before.up(1)
     before.obey()
     after = World()
     after.uses, after.table = before.uses, SaTable([before.bundle], [1], before.uses)
     after.held = before.held
-    after.table.want([OUT, IN])
+    after.table.set_wanted([OUT, IN])
     after.up(1)
     assert after.obey() == []
     assert after.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
@@ -157,16 +157,16 @@ def test_a_controller_that_restarts_finds_what_the_engine_has() -> None:
 
 def test_a_rekey_is_made_before_the_break() -> None:
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
     new = sa("to", 0x101)
-    world.table.want([replace(OUT, is_retiring=True), IN, new])
+    world.table.set_wanted([replace(OUT, is_retiring=True), IN, new])
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
     assert world.obey() == [Add(new, resume=False)]
     assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
     assert [one.settings.spi for one in world.table.retired(world.now)] == [0x100]
-    world.table.want([IN, new])
+    world.table.set_wanted([IN, new])
     world.now += 100
     assert world.commands() == [], "the switch still names the old one"
     world.write()
@@ -181,20 +181,20 @@ def test_a_rekey_is_made_before_the_break() -> None:
 def test_a_coming_sa_serves_only_where_nothing_else_does() -> None:
     world = World()
     coming = replace(sa("to", 0x101), is_coming=True)
-    world.table.want([OUT, coming])
+    world.table.set_wanted([OUT, coming])
     world.up(1)
     world.settle()
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
-    world.table.want([replace(OUT, is_retiring=True), replace(coming, is_coming=False)])
+    world.table.set_wanted([replace(OUT, is_retiring=True), replace(coming, is_coming=False)])
     assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
-    world.table.want([coming])
+    world.table.set_wanted([coming])
     assert world.outbound() == Encrypt(1, 2, 1500, OVERHEAD)
 
 
 def test_a_retiring_inbound_sa_waits_for_the_peer() -> None:
     world = World()
     new = sa("from", 0x201)
-    world.table.want([replace(IN, is_retiring=True), new])
+    world.table.set_wanted([replace(IN, is_retiring=True), new])
     world.up(1)
     world.settle()
     assert world.inbound(0x200) is not None
@@ -207,11 +207,11 @@ def test_a_retiring_inbound_sa_waits_for_the_peer() -> None:
 
 def test_a_refused_successor_changes_nothing() -> None:
     world = World()
-    world.table.want([OUT])
+    world.table.set_wanted([OUT])
     world.up(1)
     world.settle()
     new = sa("to", 0x101)
-    world.table.want([replace(OUT, is_retiring=True), new])
+    world.table.set_wanted([replace(OUT, is_retiring=True), new])
     world.table.refused(new, "the disk is full", world.now)
     assert world.commands() == []
     assert world.states() == {"to 100": SaState.RETIRING, "to 101": SaState.REFUSED}
@@ -223,10 +223,10 @@ def test_a_refused_successor_changes_nothing() -> None:
 
 def test_a_deleted_sa_leaves_the_switch_first() -> None:
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
-    world.table.want([])
+    world.table.set_wanted([])
     assert (world.outbound(), world.inbound(0x200)) == (None, None)
     world.now += 100
     assert world.commands() == []
@@ -240,10 +240,10 @@ def test_a_deleted_sa_leaves_the_switch_first() -> None:
 def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
     """A deletion closes; it does not wait for a switch that is gone."""
     world = World()
-    world.table.want([OUT])
+    world.table.set_wanted([OUT])
     world.up(1)
     world.settle()
-    world.table.want([])
+    world.table.set_wanted([])
     assert world.table.commands(1, None, 10.0) == []
     assert len(world.table.commands(1, None, 10.0 + DRAIN)) == 1
 
@@ -251,10 +251,10 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
     """Where what names it drops by name; and what it then lacks is given again, resumed."""
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
-    world.table.engine_lost(1)
+    world.table.engine_unreachable(1)
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
     assert world.inbound(0x200) == Decrypt(BRANCH, 1, 0x200)
     assert set(world.states().values()) == {SaState.WAITING}
@@ -267,12 +267,12 @@ def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
 def test_a_bundle_moves_by_another_key_only() -> None:
     world = World(1, 2)
     spare = sa("to-spare", 0x110, engine=2)
-    world.table.want([OUT, IN, spare])
+    world.table.set_wanted([OUT, IN, spare])
     world.up(1, 2)
     world.settle()
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
     assert world.states()["to-spare 110"] is SaState.STANDBY
-    world.table.engine_lost(1)
+    world.table.engine_unreachable(1)
     world.settle()
     assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
     assert world.inbound(0x200) == Decrypt(BRANCH, 2, 0x200)
@@ -286,22 +286,22 @@ def test_a_bundle_moves_by_another_key_only() -> None:
 
 def test_without_another_key_a_bundle_does_not_move() -> None:
     world = World(1, 2)
-    world.table.want([OUT])
+    world.table.set_wanted([OUT])
     world.up(1, 2)
     world.settle()
-    world.table.engine_lost(1)
+    world.table.engine_unreachable(1)
     world.settle()
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD), "a drop by name: its engine is down"
     assert world.states() == {"to 100": SaState.REKEY_NEEDED}
     new = sa("to", 0x101)
-    world.table.want([replace(OUT, is_retiring=True), new])
+    world.table.set_wanted([replace(OUT, is_retiring=True), new])
     world.settle()
     assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
 
 
 def test_a_hard_limit_ends_it_for_good() -> None:
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
     world.grew(1, 0x100, age=Age.SOFT)
@@ -319,7 +319,7 @@ def test_a_hard_limit_ends_it_for_good() -> None:
 def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
     world = World()
     timed = sa("to", 0x100, hard=Lifetime(seconds=60))
-    world.table.want([timed, IN])
+    world.table.set_wanted([timed, IN])
     world.up(1)
     world.settle()
     assert world.table.newly_expired(59) == []
@@ -330,11 +330,11 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
 
 def test_changed_settings_under_one_spi_wait_until_the_old_one_has_gone() -> None:
     world = World()
-    world.table.want([OUT, IN])
+    world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
     changed = sa("from", 0x200, esn=True)
-    world.table.want([OUT, changed])
+    world.table.set_wanted([OUT, changed])
     assert world.inbound(0x200) is None
     assert world.commands() == []
     world.write()
@@ -349,7 +349,7 @@ def test_an_engine_is_told_no_key_twice() -> None:
     world = World()
     foreign = HeldSa(replace_settings(OUT, spi=0x999), 77)
     world.held[1][foreign.key] = foreign
-    world.table.want([OUT])
+    world.table.set_wanted([OUT])
     world.up(1)
     assert world.commands() == []
     world.now += DRAIN
@@ -363,14 +363,14 @@ def replace_settings(one: SecurityAssociation, **changes: Any) -> SaSettings:
 
 def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
     world = World()
-    world.table.want([OUT])
+    world.table.set_wanted([OUT])
     world.up(1)
     world.settle()
     before = world.outbound()
     assert isinstance(before, Encrypt)
     assert (before.path_mtu, before.overhead) == (1500, OVERHEAD)
     told = len(world.held[1])
-    world.table.want([replace(OUT, fragmentation=Fragmentation.AFTER)])
+    world.table.set_wanted([replace(OUT, fragmentation=Fragmentation.AFTER)])
     assert world.outbound() == before._replace(path_mtu=0xFFFF, overhead=0)
     assert not world.commands()
     assert len(world.held[1]) == told, "it is the same SA for its engine"

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sluice.model import parse_address
 from sluice.policy.model import (
@@ -18,7 +16,7 @@ from sluice.policy.model import (
     Rule,
     Selectors,
 )
-from sluice.state.rule_ids import RuleIds, TooManyRulesError
+from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
     MAXIMUM_COUNT,
     MAXIMUM_LIST_ID,
@@ -259,52 +257,11 @@ def test_too_many_lists_are_refused() -> None:
         spd.plan_commit({("one more", OUT): [REST]})
 
 
-def test_too_many_rules_are_refused_and_released_ids_are_reused_last() -> None:
-    ids = RuleIds(maximum=3)
-    ids.commit(ids.plan({"a": ["1", "2"]}))
-    ids.commit(ids.plan({"a": ["2"]}))
-    assert ids.plan({"a": ["2", "3"]}).ids == {"a": {"2": 2, "3": 3}}
-    plan = ids.plan({"a": ["2", "3", "4"]})
-    assert plan.ids == {"a": {"2": 2, "3": 3, "4": 1}}
-    ids.commit(plan)
-    with pytest.raises(TooManyRulesError):
-        ids.plan({"b": ["5"]})
-
-
-def test_a_pipeline_with_fewer_counters_gets_other_numbers() -> None:
-    ids = RuleIds(maximum=3)
-    ids.remember("a", {"1": 1, "9": 9})
-    plan = ids.plan({"a": ["1", "9"]})
-    assert (plan.ids, plan.released) == ({"a": {"1": 1, "9": 2}}, (9,))
-    ids.commit(plan)
-    assert ids.plan({"a": ["1", "9", "4"]}).ids["a"]["4"] == 3
+def test_a_restart_with_too_few_counters_is_refused() -> None:
     spd = SpdTable(BUNDLES, maximum_rule_id=4)
     spd.restore(table().record_with(Commit(())), ["corp"])
     with pytest.raises(TooManyRulesError, match="counts 4 rules"):
         spd.plan_start({("corp", OUT): [WEB, DNS], ("corp", IN): [REST]}, FOUND)
-
-
-def test_ids_that_an_earlier_life_released_are_not_lost() -> None:
-    ids = RuleIds(maximum=3)
-    ids.remember("a", {"3": 3})
-    assert ids.plan({"b": ["1", "2"]}).ids == {"b": {"1": 1, "2": 2}}
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sets(st.sampled_from("12345"))), max_size=20))
-def test_no_two_rules_ever_share_an_id(steps: list[tuple[str, set[str]]]) -> None:
-    ids = RuleIds()
-    held: dict[str, dict[str, int]] = {}
-    for name, wanted in steps:
-        plan = ids.plan({name: sorted(wanted)})
-        before = held.get(name, {})
-        held[name] = plan.ids[name]
-        assert {rule: held[name][rule] for rule in before if rule in wanted} == {
-            rule: number for rule, number in before.items() if rule in wanted
-        }
-        ids.commit(plan)
-        numbers = [number for one in held.values() for number in one.values()]
-        assert len(numbers) == len(set(numbers))
-        assert 0 not in numbers
 
 
 def test_an_empty_record_restores_nothing() -> None:

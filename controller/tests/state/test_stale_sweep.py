@@ -39,7 +39,7 @@ def test_each_slice_is_bounded_and_the_kernels_routes_stay(wanted: Desired) -> N
         wanted.apply(gone)
     assert max(slices) <= BLOCK
     assert len(slices) > 4
-    assert sweep.kept == wanted.fib.rib.stale == len(wanted.fib.rib) == COUNT // 3
+    assert sweep.still_in_kernel == wanted.fib.rib.stale == len(wanted.fib.rib) == COUNT // 3
     steps = 1
     while sweep.free():
         steps += 1

@@ -199,13 +199,13 @@ def test_neighbours_are_the_taps_alone(master: Desired) -> None:
     """Two devices of the kernel may say different things of one neighbour."""
     master.apply(neighbor(1, "10.0.1.9", 4))
     assert master.fib.interfaces.l3_if_of(VRRP4) is None
-    assert master.fib.interfaces.l3_if_by(VRRP4) == 1
+    assert master.fib.interfaces.egress_l3_if(VRRP4) == 1
     assert master.nexthop("10.0.1.9/32").mac == mac(4)
 
 
 def test_errors_come_from_the_interfaces_own_address_first(master: Desired) -> None:
-    assert master.fib.interfaces.answer_address(1, 0, 4) == parse_address("10.0.1.1")
-    assert master.fib.interfaces.answer_address(1, 0, 16) == parse_address("2001:db8:1::1")
+    assert master.fib.interfaces.icmp_source(1, 0, 4) == parse_address("10.0.1.1")
+    assert master.fib.interfaces.icmp_source(1, 0, 16) == parse_address("2001:db8:1::1")
 
 
 def test_a_port_without_carrier(master: Desired) -> None:

@@ -27,24 +27,10 @@ from sluice.model import (
     RouteUpdated,
     parse_address,
 )
-from sluice.wire import fpm, netlink
-from sluice.wire import routes as routes_wire
+from sluice.wire import fpm
 from sluice.wire.errors import WireError
-from sluice.wire.route_memo import RouteMemo
+from wire.fpm_messages import PAYLOADS, decode
 from wire.strategies import damaged
-
-PAYLOADS = sorted(
-    {
-        frame[fpm.HEADER.size :]
-        for recording in recordings.FPM
-        for _, frames in recordings.steps(recording)
-        for frame in frames
-    }
-)
-
-
-def decode(payload: bytes) -> list[RouteEvent]:
-    return fpm.decode_payload(payload, Counter())
 
 
 @pytest.mark.parametrize("recording", recordings.FPM, ids=lambda path: path.stem)
@@ -188,73 +174,3 @@ def test_any_stream_splits_or_raises_wire_error(chunks: list[bytes]) -> None:
             splitter.feed(chunk)
     except WireError:
         return
-
-
-def test_memo_gives_what_is_decoded_without_it() -> None:
-    memo, known = RouteMemo(), 0
-    for _ in range(2):
-        for payload in PAYLOADS:
-            known += memo.events(payload) is not None
-            assert fpm.decode_payload(payload, Counter(), memo) == decode(payload)
-    routes = [payload for payload in PAYLOADS if memo.events(payload)]
-    assert len(routes) > len(PAYLOADS) // 2, (len(routes), len(PAYLOADS))
-    assert known >= len(routes)
-
-
-@given(st.lists(damaged(PAYLOADS), max_size=4))
-def test_memo_changes_nothing_of_damaged_frames(payloads: list[bytes]) -> None:
-    memo = RouteMemo()
-    for payload in PAYLOADS:
-        fpm.decode_payload(payload, Counter(), memo)
-    for payload in (*payloads, *payloads):
-        with_memo, without = Counter[str](), Counter[str]()
-        assert outcome(payload, with_memo, memo) == outcome(payload, without, None)
-        assert with_memo == without
-
-
-def outcome(payload: bytes, ignored: Counter[str], memo: RouteMemo | None) -> object:
-    try:
-        return fpm.decode_payload(payload, ignored, memo)
-    except WireError as error:
-        return str(error)
-
-
-def test_routes_that_lead_alike_share_their_next_hops() -> None:
-    """A million copies would take a quarter of the controller's memory."""
-    memo = RouteMemo()
-    routes = [
-        event.route
-        for number in range(1, 4)
-        for event in fpm.decode_payload(new_route(bytes((10, 9, number, 0))), Counter(), memo)
-        if isinstance(event, RouteUpdated)
-    ]
-    assert [str(route.key.prefix) for route in routes] == [f"10.9.{n}.0/24" for n in range(1, 4)]
-    assert routes[1].nexthops is routes[2].nexthops is routes[0].nexthops
-
-
-def test_memo_does_not_take_a_second_destination_for_the_first() -> None:
-    second = netlink.attribute(routes_wire.RTA_DST, bytes((10, 8, 0, 0)))
-    memo = RouteMemo()
-    for number in range(1, 4):
-        payload = new_route(bytes((10, 9, number, 0)), more=second)
-        assert fpm.decode_payload(payload, Counter(), memo) == decode(payload)
-
-
-def new_route(address: bytes, length: int = 24, more: bytes = b"") -> bytes:
-    header = routes_wire.RTMSG.pack(routes_wire.AF_INET, length, 0, 0, 254, 186, 0, 1, 0)
-    attributes = (
-        (routes_wire.RTA_DST, address),
-        (routes_wire.RTA_GATEWAY, bytes((10, 0, 1, 2))),
-        (routes_wire.RTA_OIF, (7).to_bytes(4, "little")),
-    )
-    body = header + b"".join(netlink.attribute(*one) for one in attributes) + more
-    return netlink.message(routes_wire.RTM_NEWROUTE, 0x501, 0, body)
-
-
-def test_memo_masks_host_bits_and_refuses_impossible_lengths() -> None:
-    memo = RouteMemo()
-    fpm.decode_payload(new_route(bytes((10, 9, 1, 0))), Counter(), memo)
-    odd = new_route(bytes((10, 9, 1, 7)))
-    assert fpm.decode_payload(odd, Counter(), memo) == decode(odd) != []
-    with pytest.raises(WireError, match="/33"):
-        fpm.decode_payload(new_route(bytes((10, 9, 1, 0)), 33), Counter(), memo)

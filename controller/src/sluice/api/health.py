@@ -56,7 +56,7 @@ def _host(controller: Controller) -> Iterator[str]:
         if not state.up:
             yield f"interface {name} is down"
             continue
-        present = state.holder.sorted()
+        present = state.tap_addresses.sorted()
         for address in wanted.get(l3_if, ()) if controller.sources.kernel.synced else ():
             if address not in present:
                 yield (

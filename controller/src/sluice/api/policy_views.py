@@ -168,7 +168,7 @@ class PolicyViews:
             for rules in sliced(zip(state.rule_ids, state.rules, strict=True)):
                 names |= {rule_id: rule.name for rule_id, rule in rules}
                 await self._turn()
-            for keys in sliced(known.cache.first_to_go(limit)):
+            for keys in sliced(known.cache.eviction_order(limit)):
                 limit -= len(keys)
                 slots = [FlowSlot(state.direction, state.list_id, key) for key in keys]
                 requests = [codec.count_request(slot) for slot in slots]

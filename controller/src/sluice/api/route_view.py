@@ -14,7 +14,7 @@ from sluice.api.rows import Rows, Turn, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import Kind, RouteSlot, Target, TargetKind, Value
-from sluice.model import Prefix, RouteKey, format_address, format_mac
+from sluice.model import Prefix, format_address, format_mac
 from sluice.state.nexthops import Path
 from sluice.state.rib import RibEntry
 
@@ -52,7 +52,6 @@ class RouteView:
     def __init__(self, controller: Controller, turn: Turn) -> None:
         self._controller = controller
         self._turn = turn
-        self._tables = {vrf.id: vrf.table for vrf in controller.config.vrfs}
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
@@ -124,7 +123,8 @@ class RouteView:
 
     def _entry(self, slot: RouteSlot) -> RibEntry | None:
         """Returns the routing daemon's route."""
-        return self._controller.fib.rib.get(RouteKey(self._tables.get(slot.vrf, 0), slot.prefix))
+        entry: RibEntry | None = self._controller.fib.routes.entry(slot)
+        return entry
 
     def _target(self, slot: RouteSlot, entry: RibEntry | None) -> Value | None:
         """Returns the desired target. For a prefix that is never installed, returns the target that

@@ -114,7 +114,7 @@ class SaRequests:
             return None
         interfaces = self._controller.fib.interfaces.by_l3_if
         bound = None if found.l3_if is None else interfaces.get(found.l3_if)
-        told, now = found.told, asyncio.get_running_loop().time()
+        told, now = found.reported, asyncio.get_running_loop().time()
         return {
             "bytes": found.mtu,
             "interface": None if bound is None else bound.spec.name,

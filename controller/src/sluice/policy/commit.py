@@ -20,7 +20,7 @@ from sluice.policy.flow_invalidation import FlowInvalidation
 from sluice.policy.flow_tables import FlowTables
 from sluice.policy.record import PolicyRecord
 from sluice.reconciler import Reconciler
-from sluice.state.invalidation import starting_anew
+from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, ListState, SpdTable
 
 CLOSED_LIST = ListEntity(0, 0)
@@ -87,9 +87,9 @@ class CommitWriter:
         if not entries:
             return
         lists = self._table.lists
-        anew = starting_anew(commit, {one.list_id: one.counts.epoch for one in lists.values()})
-        async with self._flows.held(anew):
-            await self._invalidation.empty(anew)
+        wrapped = wrapped_lists(commit, {one.list_id: one.counts.epoch for one in lists.values()})
+        async with self._flows.held(wrapped):
+            await self._invalidation.empty(wrapped)
             self._record.save(commit)
             await self._reset_counters(session, commit)
             new = [one for one in commit.lists if one.list_id not in lists]

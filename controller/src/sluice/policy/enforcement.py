@@ -48,7 +48,7 @@ from sluice.policy.start import PolicyError, Room, check_room, rules_at_start
 from sluice.reconciler import Reconciler
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 from sluice.state.flow_cache import FlowCache, FlowVerdict
-from sluice.state.invalidation import starting_anew
+from sluice.state.invalidation import wrapped_lists
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
     Commit,
@@ -263,9 +263,11 @@ class Policy:
         self, session: Session, flows: list[tuple[FlowSlot, FlowVerdict]], commit: Commit
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
         """Deletes the flows of lists whose epochs start anew; returns the other flows."""
-        anew = starting_anew(commit, highest_epochs(flows))
-        await self.flows.delete_found(session, [slot for slot, _ in flows if slot.list_id in anew])
-        return [flow for flow in flows if flow[0].list_id not in anew]
+        wrapped = wrapped_lists(commit, highest_epochs(flows))
+        await self.flows.delete_found(
+            session, [slot for slot, _ in flows if slot.list_id in wrapped]
+        )
+        return [flow for flow in flows if flow[0].list_id not in wrapped]
 
     def _changed_bindings(self, commit: Commit) -> list[Entry]:
         """Returns the interface bindings to change in the same write as the lists.
@@ -484,7 +486,7 @@ class Policy:
         others = [name for names in self._mirrored.values() for name in names]
         changes = Changes()
         vrf = policy_entities.vrf_of(self._config, spd)
-        for name, number in self.numbers.keep(others):
+        for name, number in self.numbers.retain(others):
             if name in before:
                 changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
         if self.standing.is_set():  # else they follow their lists

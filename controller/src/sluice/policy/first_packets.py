@@ -31,7 +31,7 @@ from sluice.p4runtime.client import Metadata
 from sluice.policy.enforcement import Policy
 from sluice.policy.model import Action, FlowKey, FragmentClass, Verdict
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.fragments import DatagramKey, FragmentTable, Piece
+from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
 from sluice.state.spd import ListState
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import (
@@ -220,7 +220,7 @@ class FirstPackets:
             fragment.protocol,
             fragment.identification,
         )
-        piece = Piece(fragment.start, fragment.end, fragment.more)
+        piece = FragmentRange(fragment.start, fragment.end, fragment.more)
         first = seen.selectors if is_first else None
         arrival = self.fragments.arrive(key, piece, packet, first, now)
         if arrival.refusal is not None:

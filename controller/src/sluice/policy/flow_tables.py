@@ -381,7 +381,7 @@ class FlowTables:
         keys = known.cache.idle_since(now - known.idle_timeout)
         if known.cache.is_nearly_full():
             recent = now - min(LOOKS_APART, known.idle_timeout / AGEING_ROUNDS)
-            keys = list(dict.fromkeys(keys + known.cache.next_to_go(recent, NEXT_TO_GO)))
+            keys = list(dict.fromkeys(keys + known.cache.coldest_live(recent, NEXT_TO_GO)))
         return keys
 
     def _judge(self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, int]) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison and report of the auditor; pure.
 
-`Census` compares what a switch holds with the record, part by part, and returns the keys to check
-again: an update may have been in flight. `Report` has the result for operators. Depends on nothing.
+`TableComparison` compares what a switch holds with the record, part by part, and returns the keys
+to check again: an update may have been in flight. `Report` has the result for operators. Depends on
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-SHOWN_REPAIRS = 20
+KEPT_REPAIRS = 20
 """Number of repairs that a report keeps."""
 
 
@@ -23,35 +24,37 @@ class Repair(NamedTuple):
     at: float
     what: str
     found: str
-    put: str
+    written: str
 
     def __str__(self) -> str:
-        return f"{self.what}: found {self.found}, put {self.put}"
+        return f"{self.what}: found {self.found}, put {self.written}"
 
 
-class Census:
-    """One round over some tables. Keys that were seen are remembered by their hashes only."""
+class TableComparison:
+    """One round over some tables. Remembers only the hashes of the keys found."""
 
     def __init__(self) -> None:
-        self._seen: dict[Hashable, set[int]] = {}
+        self._found: dict[Hashable, set[int]] = {}
         self.compared = 0
 
-    def saw(self, what: Hashable, keys: Collection[Hashable]) -> None:
+    def add_found(self, what: Hashable, keys: Collection[Hashable]) -> None:
         """Records the keys of entries that the switch holds."""
         self.compared += len(keys)
-        self._seen.setdefault(what, set()).update(map(hash, keys))
+        self._found.setdefault(what, set()).update(map(hash, keys))
 
     def differing(
-        self, what: Hashable, found: Mapping[K, object], thought: Mapping[K, object]
+        self, what: Hashable, found: Mapping[K, object], recorded: Mapping[K, object]
     ) -> list[K]:
         """Returns the keys of found entries that the record lacks or has otherwise."""
-        self.saw(what, found)
-        return [key for key, value in found.items() if key not in thought or thought[key] != value]
+        self.add_found(what, found)
+        return [
+            key for key, value in found.items() if key not in recorded or recorded[key] != value
+        ]
 
-    def missing(self, what: Hashable, thought: Iterable[K]) -> list[K]:
+    def missing(self, what: Hashable, recorded: Iterable[K]) -> list[K]:
         """Returns the recorded keys that the switch does not hold."""
-        seen = self._seen.get(what, set())
-        return [key for key in thought if hash(key) not in seen]
+        hashes = self._found.get(what, set())
+        return [key for key in recorded if hash(key) not in hashes]
 
 
 class Report:
@@ -66,7 +69,7 @@ class Report:
         self.completed_at: float | None = None
         self.repairs: Counter[str] = Counter()
         """Number of repairs by kind."""
-        self.last: deque[Repair] = deque(maxlen=SHOWN_REPAIRS)
+        self.last: deque[Repair] = deque(maxlen=KEPT_REPAIRS)
         self.problem: str | None = None
         """Why the last round is not complete."""
 

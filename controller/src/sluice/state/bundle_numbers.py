@@ -49,13 +49,13 @@ class BundleNumbers:
             taken.add(number)
             self.by_name[name] = number
 
-    def keep(self, names: Iterable[str]) -> list[tuple[str, int]]:
+    def retain(self, names: Iterable[str]) -> list[tuple[str, int]]:
         """Releases all bundles but these and the configured ones; returns those released."""
-        kept = self._configured | frozenset(names)
-        gone = [(name, number) for name, number in self.by_name.items() if name not in kept]
-        for name, _ in gone:
+        retained = self._configured | frozenset(names)
+        released = [(name, number) for name, number in self.by_name.items() if name not in retained]
+        for name, _ in released:
             del self.by_name[name]
-        return gone
+        return released
 
     def _next(self, taken: set[int]) -> int:
         for number in chain(range(self._last + 1, LAST + 1), range(FIRST, self._last + 1)):

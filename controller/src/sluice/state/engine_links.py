@@ -32,7 +32,7 @@ class EngineLinks:
         self._up = {spec.device: True for spec in self._specs if spec.device is not None}
         self._names: dict[int, str] = {}
         self._ports: Mapping[int, bool] | None = None
-        self._answers: dict[int, bool] = {}
+        self._answering: dict[int, bool] = {}
 
     def start(self) -> Changes:
         """Returns the entities of all engines."""
@@ -41,7 +41,7 @@ class EngineLinks:
             self._write(spec, changes)
         return changes
 
-    def settle(self) -> Changes:
+    def complete_link_dump(self) -> Changes:
         """Completes the kernel's link dump: returns the engines whose device is missing."""
         changes = Changes()
         for device in self._up.keys() - set(self._names.values()):
@@ -62,19 +62,19 @@ class EngineLinks:
     def ports_changed(self, ports: Mapping[int, bool] | None) -> Changes:
         """Applies port states; returns the engines that changed. `ports` has the link state by
         switch port number; None: the switch does not report them."""
-        before = {spec.id: self._reaches(spec) for spec in self._specs}
+        before = {spec.id: self._is_reachable(spec) for spec in self._specs}
         self._ports = ports
         changes = Changes()
         for spec in self._specs:
-            if self._reaches(spec) != before[spec.id]:
+            if self._is_reachable(spec) != before[spec.id]:
                 self._write(spec, changes)
         return changes
 
-    def answers(self, engine: int, answers: bool) -> Changes:
+    def set_answering(self, engine: int, answers: bool) -> Changes:
         """Sets whether an engine answers on its admin socket; returns it if it changed."""
         changes = Changes()
-        if self._answers.get(engine, True) != answers:
-            self._answers[engine] = answers
+        if self._answering.get(engine, True) != answers:
+            self._answering[engine] = answers
             for spec in self._specs:
                 if spec.id == engine:
                     self._write(spec, changes)
@@ -88,11 +88,11 @@ class EngineLinks:
             if spec.device == device:
                 self._write(spec, changes)
 
-    def _reaches(self, spec: EngineSpec) -> bool:
+    def _is_reachable(self, spec: EngineSpec) -> bool:
         attached = self._ports is None or self._ports.get(spec.port, False)
-        attached = attached and self._answers.get(spec.id, True)
+        attached = attached and self._answering.get(spec.id, True)
         return attached and (spec.device is None or self._up[spec.device])
 
     def _write(self, spec: EngineSpec, changes: Changes) -> None:
-        value = EnginePort(spec.port) if self._reaches(spec) else ENGINE_DOWN
+        value = EnginePort(spec.port) if self._is_reachable(spec) else ENGINE_DOWN
         changes.set(Kind.ENGINE, spec.id, value)

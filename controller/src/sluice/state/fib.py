@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired forwarding state: turns routes, connected prefixes and neighbours into entities.
 
-`Fib.apply(events, now)` applies events in order and returns the `Changes` of desired entities. For
-each prefix of a VRF the target comes from the first of these that exists: the routing daemon's
-route, the connected prefix, the host route of a neighbour (`onlink`). A route by an interface of
-another VRF counts only where the configuration lets its VRF have next hops there: the kernel's main
-table, for one, has the connected prefixes of all interfaces.
+`Fib.apply(events, now)` applies events in order and returns the `Changes` of desired entities.
+Every event passes these stages in one direction; none calls back into an earlier one:
+
+1. `interfaces` and `neighbors` apply events of the kernel, `rib` those of a routing daemon. A RIB
+   has its next hops resolved by `paths` and `nexthops`, and returns the changed routes.
+2. `usable_routes` says which routes their VRF may use.
+3. `onlink` derives connected prefixes and neighbours' host routes, and returns the changed
+   prefixes.
+4. `_publish` and `_publish_on_link` choose each changed prefix's target: the first that exists of
+   the routing daemon's usable route, the connected prefix, and the host route of a neighbour.
 
 The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
 the installed state of the switch. Routes arrive as events, or in bulk as a `RouteRun`: then each of
 its texts is looked up once, and the table does the rest. A run with an unusual text is applied as
 single events.
 
-A change of shared state can move a million routes. `apply` publishes the first of them, and each
-call of `proceed` some more, until `unfinished` is false.
+A change of shared state can move a million routes (`moved_routes`). `apply` publishes the first of
+them, and each call of `publish_moved` some more, until `has_moved_routes` is false.
 
 Depends on model, entities and the other modules of `state`. No I/O, no clock. An event for which
 ids run out has no effect and is counted in `problems`.
@@ -22,7 +27,7 @@ ids run out has no effect and is counted in `problems`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -61,23 +66,22 @@ from sluice.model import (
 from sluice.namespaces import HOME
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
+from sluice.state.moved_routes import MovedRoutes
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import NexthopTable, Path
-from sluice.state.onlink import OnLink, RibMatch
-from sluice.state.paths import PathSet, PathSets
-from sluice.state.rib import Rib, RibEntry
+from sluice.state.onlink import OnLink
+from sluice.state.paths import PathSets
+from sluice.state.rib import Rib, RibEntry, RouteChange
 from sluice.state.ribs import Ribs
 from sluice.state.route_order import RouteOrder, new_table
 from sluice.state.route_runs import Text, events_of
+from sluice.state.usable_routes import UsableRoutes
 
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
 """First octets of prefixes for which `why_not_routed` must be called. No run contains them."""
 
-_made = tuple.__new__
+_new_tuple = tuple.__new__
 """Makes a named tuple from a tuple, in half the time of its own constructor."""
-
-REPUBLISHED = 1024
-"""Routes visited per call to republish moved ones (rounded up to a block): some milliseconds."""
 
 
 class Fib:
@@ -100,13 +104,7 @@ class Fib:
         self.interfaces = InterfaceTable(interfaces, tables)
         self.neighbors = NeighborTable()
         self.nexthops = NexthopTable(self.neighbors.has_failed)
-        self.path_sets = PathSets(
-            self.nexthops,
-            self._interface_of,
-            self.interfaces.vrf_of,
-            self.neighbors.mac_of,
-            group_size,
-        )
+        self.path_sets = PathSets(self.interfaces, self.neighbors, self.nexthops, group_size)
         namespaces = self._namespaces = namespaces or {}
         self.routes = new_table()
         """All prefixes and their state; shared with the reconciler."""
@@ -114,7 +112,6 @@ class Fib:
         self.ribs = {
             namespace: Rib(
                 self.path_sets,
-                self._publish_rib,
                 self.routes,
                 {
                     table: vrf
@@ -124,29 +121,25 @@ class Fib:
             )
             for namespace in (HOME, *namespaces.values())
         }
-        self.rib: Rib | Ribs = Ribs(self.ribs, namespaces) if namespaces else self.ribs[HOME]
-        self.onlink = OnLink(
-            self.interfaces, self.neighbors, self.nexthops, self._rib_match, self._publish_slot
-        )
+        self.rib = Ribs(self.ribs, namespaces)
+        self._rib_of_vrf = {
+            vrf: self.rib.of_table(table) for table, vrf in self._vrf_of_table.items()
+        }
+        self.usable = UsableRoutes(self.routes, self._rib_of_vrf, next_hop_vrfs or {})
+        self.onlink = OnLink(self.interfaces, self.neighbors, self.nexthops, self.usable)
         self.order = RouteOrder(self.routes)
         """Prefixes of the routing daemon's routes, connected prefixes and hosts."""
+        self._moved = MovedRoutes(self.routes, self.order, self.ribs.values())
         self.problems: Counter[str] = Counter()
         self.unrouted: dict[RouteSlot, str] = {}
         """Routes of the routing daemon that the pipeline does not use, with the reason."""
         self.sessions: dict[int, str] = {}
         """The peer of each routing daemon's session, by network namespace."""
-        others = next_hop_vrfs or {}
-        self._next_hop_vrfs = {
-            vrf: others.get(vrf, frozenset()) | {vrf} for vrf in self._vrf_of_table.values()
-        }
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._neighbors_version = -1
-        self._hosts_touched = False
-        self._moved: set[PathSet] = set()
-        self._walk: Iterator[list[RouteSlot]] | None = None
-        self._walk_again = False
+        self._hosts_outdated = False
         self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
-            RouteRun: self._run_taken,
+            RouteRun: self._run_received,
             RouteUpdated: self._route_updated,
             RouteDeleted: self._route_deleted,
             NexthopObjectUpdated: self._object_updated,
@@ -184,7 +177,7 @@ class Fib:
             if path.l3_if in self.interfaces.by_l3_if
         }
         for path in self.neighbors.adopt(found, now):
-            self.onlink.refresh_host(path, changes)
+            self._publish_on_link(self.onlink.refresh_host(path, changes), changes)
             if path.address is not None:
                 changes.resolve[path.l3_if, path.address] = None
         return changes
@@ -193,63 +186,38 @@ class Fib:
         """Applies events in order; returns the changes for the switch."""
         changes = Changes()
         handlers = self._handlers
-        behind, moves = self.unfinished, self.rib.moves
+        had_moved, target_changes = self.has_moved_routes, self.rib.target_changes
         for event in events:
             try:
                 handlers[type(event)](event, now, changes)
             except OutOfIdsError as error:
                 self.problems[str(error)] += 1
-        if self.rib.moves != moves:
-            self._begin_republishing()
-        if self.unfinished and not behind:
-            self._republish(changes)
+        if self.rib.target_changes != target_changes:
+            self._moved.begin()
+        if self.has_moved_routes and not had_moved:
+            self._publish(self._moved.next_slice(), changes)
         self._refresh_hosts(changes)
         return changes
 
     @property
-    def unfinished(self) -> bool:
+    def has_moved_routes(self) -> bool:
         """Whether routes with moved shared state are still to be published."""
-        return self._walk is not None
+        return self._moved.unfinished
 
-    def proceed(self) -> Changes:
+    def publish_moved(self) -> Changes:
         """Publishes some more moved routes. Until published, a route keeps its earlier target in
         the switch, and the next hops that it leaves stay."""
         changes = Changes()
-        self._republish(changes)
+        self._publish(self._moved.next_slice(), changes)
         self._refresh_hosts(changes)
         return changes
 
-    def _begin_republishing(self) -> None:
-        """Starts a walk over all routes after shared state changed its target. A running walk has
-        already passed some of them, so another walk follows it."""
-        if self._walk is None:
-            self._walk = self.order.walk()
-        else:
-            self._walk_again = True
-
-    def _republish(self, changes: Changes) -> None:
-        """Publishes the moved routes in some blocks of the walk."""
-        met = 0
-        while met < REPUBLISHED:
-            slots = None if self._walk is None else next(self._walk, None)
-            if slots is not None:
-                self.rib.republish(map(self.key_of, slots), self._moved, changes)
-                met += len(slots)
-            elif self._walk_again:
-                self._walk, self._walk_again = self.order.walk(), False
-            else:
-                self._walk = None
-                self._moved.clear()
-                for rib in self.ribs.values():
-                    rib.moved_objects.clear()
-                return
-
     def _refresh_hosts(self, changes: Changes) -> None:
-        if self._hosts_touched:
-            self._hosts_touched = False
-            self.onlink.refresh_hosts(changes)
+        if self._hosts_outdated:
+            self._hosts_outdated = False
+            self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
-    def unanswered(self, paths: Iterable[Path]) -> Changes:
+    def set_silent(self, paths: Iterable[Path]) -> Changes:
         """Marks these neighbours silent where unresolved: packets waited for them in vain."""
         changes = Changes()
         for path in paths:
@@ -270,18 +238,19 @@ class Fib:
         if vrf is None:
             self.problems[f"routes of kernel table {key.table}, which no VRF has"] += 1
             return
-        paths = self.rib.update(key, route, changes)
-        self._publish(_made(RouteSlot, (vrf, key.prefix)), key, paths, changes)
+        slot = _new_tuple(RouteSlot, (vrf, key.prefix))
+        self._publish(self._rib_of_vrf[vrf].update(slot, route, changes), changes)
 
     def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
         self._delete_route(event.key, changes)
 
     def _delete_route(self, key: RouteKey, changes: Changes) -> None:
-        if self.rib.delete(key, changes):
-            slot = RouteSlot(self._vrf_of_table[key.table], key.prefix)
-            self._publish(slot, key, None, changes)
+        vrf = self._vrf_of_table.get(key.table)
+        if vrf is not None:
+            slot = _new_tuple(RouteSlot, (vrf, key.prefix))
+            self._publish(self._rib_of_vrf[vrf].delete(slot, changes), changes)
 
-    def _run_taken(self, run: RouteRun, now: float, changes: Changes) -> None:
+    def _run_received(self, run: RouteRun, now: float, changes: Changes) -> None:
         unknown = self.routes.unknown_texts(run)
         entries: list[RibEntry] = []
         if not all(self._learn_text(number, text, entries, changes) for number, text in unknown):
@@ -297,7 +266,7 @@ class Fib:
                 self.routes.set_neighbors(*map(self.neighbors.addresses, (4, 16)))
             block, numbers, covers = self.routes.apply(run)
             changes.add_block(block)
-            self._hosts_touched |= covers
+            self._hosts_outdated |= covers
             unused = map(self.routes.entry_of, numbers)
         for entry in dict.fromkeys(chain(entries, unused)):
             entry.rib.drop_unused(entry, changes)
@@ -314,52 +283,55 @@ class Fib:
             self.routes.set_deleted(number, vrf)
             return True
         _, protocol, _, nexthops, nexthop_id = text
-        rib = self.rib.of_table(text[0])
+        rib = self._rib_of_vrf[vrf]
         try:
-            entry = rib.entry_for(protocol, nexthops, nexthop_id, changes)
+            entry, resolved = rib.entry_for(protocol, nexthops, nexthop_id, changes)
         except OutOfIdsError:
             return False
+        self._publish(resolved, changes)
         entries.append(entry)
         paths = entry.paths
-        if paths is None or not paths.vrfs <= self._next_hop_vrfs[vrf]:
+        if paths is None or not self.usable.is_usable(vrf, paths):
             return False
         self.routes.set_updated(number, vrf, entry.number, paths.target)
         return True
 
     def _object_updated(self, event: NexthopObjectUpdated, now: float, changes: Changes) -> None:
-        self.ribs[event.namespace].update_object(event, changes)
+        self._publish(self.ribs[event.namespace].update_object(event, changes), changes)
 
     def _object_deleted(self, event: NexthopObjectDeleted, now: float, changes: Changes) -> None:
-        self.ribs[event.namespace].delete_object(event, changes)
+        self._publish(self.ribs[event.namespace].delete_object(event, changes), changes)
 
-    def _publish_rib(self, key: RouteKey, paths: PathSet | None, changes: Changes) -> None:
-        self._publish(RouteSlot(self._vrf_of_table[key.table], key.prefix), key, paths, changes)
-
-    def _publish(
-        self, slot: RouteSlot, key: RouteKey, paths: PathSet | None, changes: Changes
-    ) -> None:
-        vrf, prefix = slot
-        if prefix.address[0] in UNROUTED_HEADS and (reason := why_not_routed(prefix)):
-            if self.rib.get(key) is None:
-                self.unrouted.pop(slot, None)
+    def _publish(self, routes: Iterable[RouteChange], changes: Changes) -> None:
+        """Sets the targets of prefixes whose route of the routing daemon changed."""
+        for slot, paths in routes:
+            vrf, prefix = slot
+            if prefix.address[0] in UNROUTED_HEADS and (reason := why_not_routed(prefix)):
+                if self.routes.entry(slot) is None:
+                    self.unrouted.pop(slot, None)
+                else:
+                    self.unrouted[slot] = reason
+                continue
+            if paths is not None and self.usable.is_usable(vrf, paths):
+                target: Target | None = paths.target
             else:
-                self.unrouted[slot] = reason
-            return
-        if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf]:
-            target: Target | None = paths.target
-        else:
-            if paths is not None:
-                self.problems[f"routes of kernel table {key.table} by another VRF's interface"] += 1
-            target = self.onlink.target(slot)
-        changes.of(Kind.ROUTE)[slot] = target
-        if self.neighbors.covers_one(prefix):
-            self._hosts_touched = True
+                if paths is not None:
+                    table = self._table_of_vrf[vrf]
+                    self.problems[f"routes of kernel table {table} by another VRF's interface"] += 1
+                target = self.onlink.target(slot)
+            changes.of(Kind.ROUTE)[slot] = target
+            if self.neighbors.covers_neighbor(prefix):
+                self._hosts_outdated = True
 
-    def _publish_slot(self, slot: RouteSlot, changes: Changes) -> None:
-        paths = self._paths_of(slot.vrf, slot.prefix)
-        onlink = self.onlink.target(slot)
-        self.routes.set_onlink(slot, onlink)
-        changes.set(Kind.ROUTE, slot, onlink if paths is None else paths.target)
+    def _publish_on_link(self, slots: Iterable[RouteSlot], changes: Changes) -> bool:
+        """Sets the targets of prefixes whose on-link target changed; returns whether any did."""
+        slot = None
+        for slot in slots:
+            paths = self.usable.paths_of(slot)
+            onlink = self.onlink.target(slot)
+            self.routes.set_onlink(slot, onlink)
+            changes.set(Kind.ROUTE, slot, onlink if paths is None else paths.target)
+        return slot is not None
 
     def key_of(self, slot: RouteSlot) -> RouteKey:
         """Returns the key of the daemon's route for a prefix of a VRF; table -1, which no route
@@ -375,26 +347,10 @@ class Fib:
         """Returns the network namespace whose routing daemon has this table."""
         return self._namespaces.get(table, HOME)
 
-    def _paths_of(self, vrf: int, prefix: Prefix) -> PathSet | None:
-        """Returns the path set of the routing daemon's route, or None without a usable one."""
-        table = self._table_of_vrf.get(vrf)
-        entry = None if table is None else self.rib.get(RouteKey(table, prefix))
-        paths = None if entry is None else entry.paths
-        return paths if paths is not None and paths.vrfs <= self._next_hop_vrfs[vrf] else None
-
     def leads_nowhere(self, vrf: int, prefix: Prefix) -> bool:
         """Returns whether the routing daemon's route for a prefix has no way left."""
-        paths = self._paths_of(vrf, prefix)
+        paths = self.usable.paths_of(RouteSlot(vrf, prefix))
         return paths is not None and not paths.members
-
-    def _rib_match(self, vrf: int, address: Address) -> RibMatch | None:
-        for length in self.routes.lengths(vrf, len(address)):
-            prefix = Prefix(mask_address(address, length), length)
-            paths = self._paths_of(vrf, prefix)
-            if paths is not None:
-                links = {m.path.l3_if for m in paths.members if m.path.address is None}
-                return RibMatch(prefix.length, frozenset(links))
-        return None
 
     def interfaces_to(self, vrf: int, address: Address) -> frozenset[int]:
         """Returns the interfaces by which packets to an address leave, by the longest prefix that
@@ -403,7 +359,7 @@ class Fib:
         lengths = {8 * size, *self.routes.lengths(vrf, size), *self.onlink.lengths(vrf, size)}
         for length in sorted(lengths, reverse=True):
             slot = RouteSlot(vrf, Prefix(mask_address(address, length), length))
-            paths = self._paths_of(*slot)
+            paths = self.usable.paths_of(slot)
             if paths is not None:
                 return frozenset(member.path.l3_if for member in paths.members)
             path = self.onlink.path(slot)
@@ -437,7 +393,7 @@ class Fib:
         if l3_if is not None:
             for path in self.neighbors.remove_interface(l3_if):
                 self.nexthops.set_mac(path, None, changes)
-                self.onlink.refresh_host(path, changes)
+                self._publish_on_link(self.onlink.refresh_host(path, changes), changes)
         self._follow_links(remapped, changes)
 
     def _address_changed(
@@ -453,14 +409,13 @@ class Fib:
         for l3_if, interface in self.interfaces.by_l3_if.items():
             if self.nexthops.set_link(l3_if, interface.usable, changes) and interface.usable:
                 self._resolve_again(l3_if, changes)
-        connected_changed = self.onlink.refresh_connected(changes)
-        if remapped or connected_changed:
+        connected = self.onlink.refresh_connected(changes)
+        if self._publish_on_link(connected, changes) or remapped:
             self.routes.forget_texts()
             moved = self.path_sets.remap(changes)
             if moved:
-                self._moved |= moved
-                self._begin_republishing()
-            self.onlink.refresh_hosts(changes)
+                self._moved.begin(moved)
+            self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
     def _resolve_again(self, l3_if: int, changes: Changes) -> None:
         """Resolves a link's unresolved gateways at once when it comes up, without back-off."""
@@ -473,22 +428,17 @@ class Fib:
         if l3_if is None:
             return
         path = Path(l3_if, event.address)
-        before, after = self.neighbors.change(path, event.mac, event.state, now)
+        before, after = self.neighbors.apply(path, event.mac, event.state, now)
         if before != after:
             self.nexthops.set_mac(path, after, changes)
-            self.onlink.refresh_host(path, changes)
+            self._publish_on_link(self.onlink.refresh_host(path, changes), changes)
         if event.state is NeighborState.FAILED or after is not None:
             self.nexthops.set_silent(path, after is None, changes)
         removed = event.state is NeighborState.NONE
         if removed and self.nexthops.id_of(path) is not None:
             changes.resolve[l3_if, event.address] = None
 
-    def _interface_of(self, ifindex: int | None, address: Address | None) -> int | None:
-        if ifindex is not None:
-            return self.interfaces.l3_if_by(ifindex)
-        return None if address is None else self.interfaces.l3_if_covering(address)
-
-    def near_routes(self) -> list[RouteSlot]:
+    def on_link_routes(self) -> list[RouteSlot]:
         """Returns the routes that keep the router's own links reachable: connected prefixes, and
         host routes of neighbours."""
         return [slot for slot, _ in (*self.onlink.connected(), *self.onlink.hosts())]

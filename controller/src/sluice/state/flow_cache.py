@@ -113,7 +113,7 @@ class FlowCache:
         """Whether the live flows include every entry of this epoch that the switch may hold. False
         after a refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
-        self._leaving: dict[FlowKey, _Flow] = {}  # being deleted
+        self._deleting: dict[FlowKey, _Flow] = {}  # being deleted
         # One pool for each epoch that has flows left, the current one last, each coldest first:
         # the eviction order.
         self._live: _Pool = OrderedDict()
@@ -122,7 +122,7 @@ class FlowCache:
     def __len__(self) -> int:
         return len(self._flows)
 
-    def first_to_go(self, limit: int) -> list[FlowKey]:
+    def eviction_order(self, limit: int) -> list[FlowKey]:
         """Returns the first `limit` flows in the order in which they would be evicted."""
         return list(islice(chain.from_iterable(self._pools), limit))
 
@@ -158,7 +158,7 @@ class FlowCache:
         if verdict.epoch != self.epoch:
             return Outcome.STALE, []
         known = self._flows.get(key)
-        if key in self._leaving or (known is not None and known.in_flight is not None):
+        if key in self._deleting or (known is not None and known.in_flight is not None):
             return Outcome.UNDER_WAY, []
         if known is None:
             return self._insert(key, verdict, now)
@@ -191,7 +191,7 @@ class FlowCache:
     def written(self, write: FlowWrite, result: Result, now: float) -> list[FlowWrite]:
         """Records the result of a write; returns writes that correct a wrong record."""
         if write.operation is Operation.DELETE:
-            flow = self._leaving.pop(write.key, None)
+            flow = self._deleting.pop(write.key, None)
             if flow is not None and result is Result.FAILED:
                 self._keep_as_unknown(write.key, flow)
             return []
@@ -243,7 +243,7 @@ class FlowCache:
         A flow being written may have any. A stale flow may have any verdict of an earlier epoch.
         """
         flow = self._flows.get(key)
-        if key in self._leaving or (flow is not None and flow.in_flight is not None):
+        if key in self._deleting or (flow is not None and flow.in_flight is not None):
             return True
         if flow is None or found is None:
             return flow is None and found is None
@@ -259,7 +259,7 @@ class FlowCache:
                 self._remove(key)  # its next packet is searched
             return []
         if flow is None:
-            self._leaving[key] = _Flow(found, self._live, now, Operation.DELETE)
+            self._deleting[key] = _Flow(found, self._live, now, Operation.DELETE)
             return [FlowWrite(Operation.DELETE, key, None)]
         if flow.pool is self._live:
             return [self._write(Operation.MODIFY, key, flow.verdict, now)]
@@ -294,7 +294,7 @@ class FlowCache:
         """Returns flows not used since `before`, coldest first, without those being written."""
         return [key for pool in self._pools for key in _unused(pool, before)]
 
-    def next_to_go(self, before: float, limit: int) -> list[FlowKey]:
+    def coldest_live(self, before: float, limit: int) -> list[FlowKey]:
         """Returns the first `limit` such flows of the current epoch."""
         return list(islice(_unused(self._live, before), limit))
 
@@ -302,7 +302,7 @@ class FlowCache:
         """Returns whether evictions may be near, so that the flows' age matters."""
         return len(self._flows) >= self.capacity * NEARLY_FULL
 
-    # -- inside
+    # -- bookkeeping
 
     def _write(
         self, operation: Operation, key: FlowKey, verdict: FlowVerdict, now: float
@@ -314,7 +314,7 @@ class FlowCache:
         return FlowWrite(operation, key, verdict)
 
     def _delete(self, key: FlowKey) -> FlowWrite:
-        self._leaving[key] = self._remove(key)
+        self._deleting[key] = self._remove(key)
         return FlowWrite(Operation.DELETE, key, None)
 
     def _remove(self, key: FlowKey) -> _Flow:

@@ -24,11 +24,11 @@ from typing import NamedTuple
 from sluice.model import Address, PuntedPacket
 from sluice.policy.model import Selectors
 
-FRAGMENTS_EACH = 256
-"""Maximum fragments of one datagram: 65,535 bytes in pieces of 256 and more."""
-WAITING_EACH = 64
+MAX_FRAGMENTS = 256
+"""Maximum fragments of one datagram: 65,535 bytes in fragments of 256 and more."""
+MAX_WAITING = 64
 """Maximum fragments of one datagram that wait for its first."""
-LONGEST = 0xFFFF
+MAX_LENGTH = 0xFFFF
 """Maximum bytes of a reassembled IP packet after its IP headers."""
 
 
@@ -47,7 +47,7 @@ class DatagramKey(NamedTuple):
     identification: int
 
 
-class Piece(NamedTuple):
+class FragmentRange(NamedTuple):
     """The bytes of its datagram that a fragment holds, and whether more follow."""
 
     start: int
@@ -68,42 +68,42 @@ class FragmentRefusal(Enum):
 class _Datagram:
     deadline: float
     first: Selectors | None = None
-    pieces: dict[int, int] = field(default_factory=dict)  # start -> end
+    ranges: dict[int, int] = field(default_factory=dict)  # start -> end
     length: int | None = None  # once the last fragment has come
     waiting: list[PuntedPacket] = field(default_factory=list)
     refused: FragmentRefusal | None = None
 
-    def add(self, piece: Piece) -> FragmentRefusal | None:
+    def add(self, fragment: FragmentRange) -> FragmentRefusal | None:
         """Takes a fragment in; a refusal is for good."""
         if self.refused is None:
-            self.refused = self._contradiction(piece)
+            self.refused = self._contradiction(fragment)
         if self.refused is None:
-            self.pieces[piece.start] = piece.end
-            if not piece.more:
-                self.length = piece.end
+            self.ranges[fragment.start] = fragment.end
+            if not fragment.more:
+                self.length = fragment.end
         return self.refused
 
-    def _contradiction(self, piece: Piece) -> FragmentRefusal | None:
-        start, end, more = piece
-        if not start < end <= LONGEST or (more and (end - start) % 8):
+    def _contradiction(self, fragment: FragmentRange) -> FragmentRefusal | None:
+        start, end, more = fragment
+        if not start < end <= MAX_LENGTH or (more and (end - start) % 8):
             return FragmentRefusal.LENGTH
-        if self.pieces.get(start) == end and (more or self.length == end):
+        if self.ranges.get(start) == end and (more or self.length == end):
             return None  # a duplicate
-        if len(self.pieces) >= FRAGMENTS_EACH:
+        if len(self.ranges) >= MAX_FRAGMENTS:
             return FragmentRefusal.TOO_MANY
         if self.length is not None and (not more or end > self.length):
             return FragmentRefusal.OVERLAP
-        if any(start < other_end and other < end for other, other_end in self.pieces.items()):
+        if any(start < other_end and other < end for other, other_end in self.ranges.items()):
             return FragmentRefusal.OVERLAP
-        if not more and any(other_end > end for other_end in self.pieces.values()):
+        if not more and any(other_end > end for other_end in self.ranges.values()):
             return FragmentRefusal.OVERLAP
         return None
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Returns whether every byte has arrived; fragments do not overlap."""
         if self.length is None or self.first is None:
             return False
-        return sum(end - start for start, end in self.pieces.items()) == self.length
+        return sum(end - start for start, end in self.ranges.items()) == self.length
 
 
 class Arrival(NamedTuple):
@@ -133,8 +133,8 @@ class FragmentTable:
 
     def set_limits(self, datagrams: int, waiting: int, seconds: float) -> None:
         """Bounds what is kept from the next fragment on."""
-        self._limit = datagrams
-        self._limit_waiting = waiting
+        self._max_datagrams = datagrams
+        self._max_waiting = waiting
         self._seconds = seconds
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class FragmentTable:
     def arrive(
         self,
         key: DatagramKey,
-        piece: Piece,
+        fragment: FragmentRange,
         packet: PuntedPacket,
         first: Selectors | None,
         now: float,
@@ -157,14 +157,14 @@ class FragmentTable:
         """A fragment has come; `first` are its selectors if it is the first of its datagram."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
-            self._forget(key, "dropped: fragment whose first did not come")
+            self._remove(key, "dropped: fragment whose first did not come")
             datagram = None
         if datagram is None:
             datagram = self._add(key, now)
         # The bytes that hold the ports may not come a second time with others.
         if first is not None and datagram.first is not None and first != datagram.first:
             datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
-        refusal = datagram.add(piece)
+        refusal = datagram.add(fragment)
         if refusal is not None:
             self._drop_waiting(datagram, f"dropped: {refusal.value}")
             return Arrival(refusal=refusal)
@@ -173,39 +173,39 @@ class FragmentTable:
         if datagram.first is None:
             return self._wait(datagram, packet)
         released = tuple(datagram.waiting)
-        self._let_go(datagram)
+        self._clear_waiting(datagram)
         subject = datagram.first
-        if datagram.is_whole():
+        if datagram.is_complete():
             del self._datagrams[key]
         return Arrival(subject, None, released)
 
     def expire(self, now: float) -> None:
         """Drops the expired datagrams."""
         while (due := self.next_deadline) is not None and due <= now:
-            self._forget(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
+            self._remove(next(iter(self._datagrams)), "dropped: fragment whose first did not come")
 
     def _add(self, key: DatagramKey, now: float) -> _Datagram:
-        if len(self._datagrams) >= self._limit:
+        if len(self._datagrams) >= self._max_datagrams:
             self.counters["datagrams forgotten: no room"] += 1
-            self._forget(next(iter(self._datagrams)), "dropped: fragment, no room for its datagram")
+            self._remove(next(iter(self._datagrams)), "dropped: fragment, no room for its datagram")
         datagram = self._datagrams[key] = _Datagram(now + self._seconds)
         return datagram
 
     def _wait(self, datagram: _Datagram, packet: PuntedPacket) -> Arrival:
-        if len(datagram.waiting) >= WAITING_EACH or self.waiting >= self._limit_waiting:
+        if len(datagram.waiting) >= MAX_WAITING or self.waiting >= self._max_waiting:
             return Arrival(refusal=FragmentRefusal.NO_ROOM)
         datagram.waiting.append(packet)
         self.waiting += 1
         return WAITS
 
-    def _forget(self, key: DatagramKey, why: str) -> None:
+    def _remove(self, key: DatagramKey, why: str) -> None:
         self._drop_waiting(self._datagrams.pop(key), why)
 
     def _drop_waiting(self, datagram: _Datagram, why: str) -> None:
         if datagram.waiting:
             self.counters[why] += len(datagram.waiting)
-            self._let_go(datagram)
+            self._clear_waiting(datagram)
 
-    def _let_go(self, datagram: _Datagram) -> None:
+    def _clear_waiting(self, datagram: _Datagram) -> None:
         self.waiting -= len(datagram.waiting)
         datagram.waiting.clear()

@@ -48,7 +48,7 @@ from sluice.namespaces import HOME, namespace_of
 from sluice.state.own_addresses import (
     DEFAULT_VRF,
     LOOPBACK6,
-    Holder,
+    InterfaceAddresses,
     OwnAddresses,
     local_slots,
 )
@@ -73,15 +73,15 @@ class _Macvlan(NamedTuple):
     """A macvlan device on a TAP."""
 
     link: LinkChanged
-    holder: Holder
+    addresses: InterfaceAddresses
 
 
 class InterfaceState:
     """One configured interface."""
 
     __slots__ = (
-        *("admitted", "carrier", "device_carrier", "holder", "ifindex", "mac", "macvlans", "mtu"),
-        *("spec", "up"),
+        *("admitted", "carrier", "device_carrier", "ifindex", "mac", "macvlans", "mtu"),
+        *("spec", "tap_addresses", "up"),
     )
 
     def __init__(self, spec: InterfaceSpec) -> None:
@@ -92,15 +92,15 @@ class InterfaceState:
         self.device_carrier = True
         self.mac: Mac = spec.mac
         self.mtu = spec.mtu
-        self.holder = Holder()
+        self.tap_addresses = InterfaceAddresses()
         self.macvlans: dict[int, _Macvlan] = {}
         self.admitted: set[Mac] = set()
 
     @property
     def addresses(self) -> list[InterfaceAddress]:
         """Its addresses: the TAP's, then those of working macvlan devices."""
-        holders = (self.holder, *(each.holder for each in self.macvlans.values()))
-        return [address for holder in holders for address in holder.sorted()]
+        held = (self.tap_addresses, *(each.addresses for each in self.macvlans.values()))
+        return [address for each in held for address in each.sorted()]
 
     @property
     def macs(self) -> list[Mac]:
@@ -152,10 +152,10 @@ class InterfaceTable:
         state = self._by_ifindex.get(ifindex)
         return None if state is None else state.spec.l3_if
 
-    def l3_if_by(self, ifindex: int) -> int | None:
+    def egress_l3_if(self, ifindex: int) -> int | None:
         """Returns the layer-3 interface by which packets leave that the kernel sends on an
         interface: that of a TAP, or of the TAP below a macvlan device."""
-        state = self._by_ifindex.get(ifindex) or self._below(ifindex)
+        state = self._by_ifindex.get(ifindex) or self._lower_interface(ifindex)
         return None if state is None else state.spec.l3_if
 
     def vrf_of(self, l3_if: int) -> int:
@@ -186,6 +186,13 @@ class InterfaceTable:
                 best = max(best or (-1, 0), (prefix.length, connected.l3_if))
         return None if best is None else best[1]
 
+    def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
+        """Returns the layer-3 interface of a next hop: that of its kernel interface, or where this
+        is None, of the connected prefix of its address; None if it is not the router's."""
+        if ifindex is not None:
+            return self.egress_l3_if(ifindex)
+        return None if address is None else self.l3_if_covering(address)
+
     def connected(self) -> list[Connected]:
         """Returns the connected prefixes of interfaces that are up."""
         return [
@@ -206,13 +213,13 @@ class InterfaceTable:
         ]
         own += [
             address.address
-            for ifindex, holder in self._own.holders.items()
-            if holder.vrf == vrf and self.l3_if_by(ifindex) is None
-            for address in holder.sorted()
+            for ifindex, each in self._own.by_ifindex.items()
+            if each.vrf == vrf and self.egress_l3_if(ifindex) is None
+            for address in each.sorted()
         ]
         return own
 
-    def answer_address(self, l3_if: int, vrf: int, size: int) -> Address | None:
+    def icmp_source(self, l3_if: int, vrf: int, size: int) -> Address | None:
         """Returns a source address of `size` octets for ICMP errors: the interface's, else one of
         the VRF; global ones before link-local ones."""
         state = self.by_l3_if.get(l3_if)
@@ -236,7 +243,7 @@ class InterfaceTable:
         """Applies a link event; returns whether the mapping of kernel interfaces changed."""
         moved = self._kernel_vrfs.apply(event)
         remapped = self._link_changed(event, changes)
-        self._place_others(moved, changes)
+        self._assign_vrfs(moved, changes)
         return remapped
 
     def _link_changed(self, event: LinkChanged, changes: Changes) -> bool:
@@ -270,47 +277,47 @@ class InterfaceTable:
         if namespace_of(event.ifindex) == HOME:
             for device in self._by_device.get(name, ()):
                 device.device_carrier = False
-        below = self._below(event.ifindex)
+        lower = self._lower_interface(event.ifindex)
         if self._macvlan_links.pop(event.ifindex, None) is not None:
-            self._follow_macvlans(below, changes)
+            self._update_macvlans(lower, changes)
         state = self._by_ifindex.get(event.ifindex)
         if state is not None:
             self._detach(state, changes)
         self._own.forget(event.ifindex, changes)
-        self._place_others(self._kernel_vrfs.apply(event), changes)
+        self._assign_vrfs(self._kernel_vrfs.apply(event), changes)
         if state is None:
-            return below is not None
+            return lower is not None
         if state.up:
             state.up = False
             self._write_admission(state, False, changes)
         return True
 
     def _attach(self, state: InterfaceState, ifindex: int, changes: Changes) -> None:
-        state.ifindex, state.holder = ifindex, self._own.holder(ifindex)
+        state.ifindex, state.tap_addresses = ifindex, self._own.of_interface(ifindex)
         self._by_ifindex[ifindex] = state
-        self._own.place(ifindex, state.spec.vrf, changes)
-        self._follow_macvlans(state, changes)
+        self._own.set_vrf(ifindex, state.spec.vrf, changes)
+        self._update_macvlans(state, changes)
 
     def _detach(self, state: InterfaceState, changes: Changes) -> None:
         if state.ifindex is not None:
             del self._by_ifindex[state.ifindex]
-            self._own.place(state.ifindex, self._kernel_vrfs.vrf_of(state.ifindex), changes)
+            self._own.set_vrf(state.ifindex, self._kernel_vrfs.vrf_of(state.ifindex), changes)
         above = list(state.macvlans)
-        state.ifindex, state.carrier, state.holder = None, False, Holder()
-        self._follow_macvlans(state, changes)
+        state.ifindex, state.carrier, state.tap_addresses = None, False, InterfaceAddresses()
+        self._update_macvlans(state, changes)
         for ifindex in above:
-            self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
+            self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
-    def _place_others(self, moved: Iterable[int], changes: Changes) -> None:
+    def _assign_vrfs(self, moved: Iterable[int], changes: Changes) -> None:
         """Assigns the addresses of other kernel interfaces to the VRFs that the kernel has them
         in."""
         for ifindex in moved:
-            if self.l3_if_by(ifindex) is None:
-                self._own.place(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
+            if self.egress_l3_if(ifindex) is None:
+                self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     # -- macvlan devices
 
-    def _below(self, ifindex: int) -> InterfaceState | None:
+    def _lower_interface(self, ifindex: int) -> InterfaceState | None:
         """Returns the interface whose TAP carries a macvlan device."""
         link = self._macvlan_links.get(ifindex)
         if link is None or link.macvlan_on is None:
@@ -319,30 +326,30 @@ class InterfaceTable:
 
     def _macvlan_changed(self, event: LinkChanged, changes: Changes) -> bool:
         """Applies a macvlan event; returns whether the device is now on another interface."""
-        before = self._below(event.ifindex)
+        before = self._lower_interface(event.ifindex)
         if event.macvlan_on is None:  # its index was given to a device of another kind
             del self._macvlan_links[event.ifindex]
         else:
             self._macvlan_links[event.ifindex] = event
-        after = self._below(event.ifindex)
+        after = self._lower_interface(event.ifindex)
         if before is not after:
-            self._follow_macvlans(before, changes)
+            self._update_macvlans(before, changes)
         if after is None:
-            self._own.place(event.ifindex, self._kernel_vrfs.vrf_of(event.ifindex), changes)
-        self._follow_macvlans(after, changes)
+            self._own.set_vrf(event.ifindex, self._kernel_vrfs.vrf_of(event.ifindex), changes)
+        self._update_macvlans(after, changes)
         return before is not after
 
-    def _follow_macvlans(self, state: InterfaceState | None, changes: Changes) -> None:
+    def _update_macvlans(self, state: InterfaceState | None, changes: Changes) -> None:
         """Updates an interface after its TAP or the macvlan devices on it have changed."""
         if state is None:
             return
         state.macvlans = {
-            ifindex: _Macvlan(link, self._own.holder(ifindex))
+            ifindex: _Macvlan(link, self._own.of_interface(ifindex))
             for ifindex, link in sorted(self._macvlan_links.items())
             if link.macvlan_on == state.ifindex
         }
         for ifindex, (link, _) in state.macvlans.items():
-            self._own.place(ifindex, state.spec.vrf if link.works else None, changes)
+            self._own.set_vrf(ifindex, state.spec.vrf if link.works else None, changes)
         self._write_macs(state, changes)
 
     # -- addresses

@@ -6,7 +6,7 @@ the commit adds, removes or moves could match the flow: the rules that stay are 
 same order. Only the flows that such a rule could match are searched again.
 
 `changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
-searches one of them. `starting_anew` tells the lists whose epoch has wrapped. Pure; depends on
+searches one of them. `wrapped_lists` tells the lists whose epoch has wrapped. Pure; depends on
 policy_model, flow_cache and spd.
 """
 
@@ -32,8 +32,8 @@ def changed_rules(before: ListState, after: ListState) -> list[Rule]:
     subsequence of their positions), so that few rules count as moved.
     """
     old, new = _identities(before), _identities(after)
-    start = _common_start(old, new)
-    end = _common_start(old[start:][::-1], new[start:][::-1])
+    start = _common_prefix_length(old, new)
+    end = _common_prefix_length(old[start:][::-1], new[start:][::-1])
     old_rules, new_rules = before.rules[start : len(old) - end], after.rules[start : len(new) - end]
     old, new = old[start : len(old) - end], new[start : len(new) - end]
     position = {identity: at for at, identity in enumerate(new)}
@@ -48,7 +48,7 @@ def _identities(state: ListState) -> list[_Identity]:
     return list(zip(state.fingerprints, state.bundle_ids, strict=True))
 
 
-def _common_start(one: Sequence[_Identity], other: Sequence[_Identity]) -> int:
+def _common_prefix_length(one: Sequence[_Identity], other: Sequence[_Identity]) -> int:
     shorter = min(len(one), len(other))
     return next((at for at in range(shorter) if one[at] != other[at]), shorter)
 
@@ -144,7 +144,7 @@ def new_verdict(after: ListState, key: FlowKey, cached: FlowVerdict) -> FlowVerd
     return None if packet is None else FlowVerdict(cached.epoch, *after.search(packet))
 
 
-def starting_anew(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
+def wrapped_lists(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
     """Returns the lists of a commit whose epochs wrap at 2^32 and start anew at 1; `epochs` has the
     highest that a list, or a flow of it, had so far.
 

@@ -98,32 +98,32 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     """Translates all policies of a kernel."""
     rules: dict[Direction, list[Rule]] = {direction: [] for direction in Direction}
     bundles: dict[str, KernelBundle] = {}
-    asking: dict[str, tuple[KernelPolicy, ...]] = {}
+    by_bundle: dict[str, tuple[KernelPolicy, ...]] = {}
     problems: list[str] = []
     for policy in sorted(policies, key=lambda one: (one.priority, one.key)):
         try:
             rule, bundle = _rule(policy)
             if bundle is not None:
-                _check_spi(policy, asking.get(bundle.name, ()))
+                _check_spi(policy, by_bundle.get(bundle.name, ()))
         except NotMirroredError as error:
-            rule, bundle = _closed(policy), None
-            problems.append(f"policy {_text(policy)} is not mirrored, its packets drop: {error}")
+            rule, bundle = _discard_rule(policy), None
+            problems.append(f"policy {_label(policy)} is not mirrored, its packets drop: {error}")
         rules[LISTS[policy.direction]].append(rule)
         if bundle is not None:
             bundles[bundle.name] = bundle
             if policy.direction is PolicyDirection.OUT:
-                asking[bundle.name] = (*asking.get(bundle.name, ()), policy)
+                by_bundle[bundle.name] = (*by_bundle.get(bundle.name, ()), policy)
     for direction, action in zip(
         (PolicyDirection.IN, PolicyDirection.FWD, PolicyDirection.OUT), defaults, strict=True
     ):
         rules[LISTS[direction]].append(_default(direction, action))
     listed = {direction: tuple(found) for direction, found in rules.items()}
-    return MirroredRules(listed, bundles, asking, tuple(problems))
+    return MirroredRules(listed, bundles, by_bundle, tuple(problems))
 
 
 def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
     """Returns a policy's rule and the bundle that it names. Raises NotMirroredError."""
-    _check(policy)
+    _refuse_unsupported(policy)
     rule = _selectors(policy, _ports(policy.selector))
     if policy.action == PolicyAction.BLOCK:
         return rule, None
@@ -133,7 +133,7 @@ def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
     return rule._replace(action=Action.PROTECT, bundle=bundle.name), bundle
 
 
-def _check(policy: KernelPolicy) -> None:
+def _refuse_unsupported(policy: KernelPolicy) -> None:
     problems = {
         "it looks at marks": policy.mark != NO_MARK,
         "it is for an XFRM interface (if_id)": policy.if_id != 0,
@@ -163,8 +163,8 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
         )
     if _is_trap(policy, template):
         ends = template.source, template.destination
-        return KernelBundle(*ends, template.reqid, Mode.TRANSPORT, trap=_text(policy))
-    source, destination = _ends(template, policy.selector)
+        return KernelBundle(*ends, template.reqid, Mode.TRANSPORT, trap=_label(policy))
+    source, destination = _endpoints(template, policy.selector)
     if policy.direction is PolicyDirection.OUT:
         return KernelBundle(source, destination, template.reqid, Mode(template.mode))
     return KernelBundle(destination, source, template.reqid, Mode(template.mode))
@@ -202,7 +202,7 @@ def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
         )
 
 
-def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
+def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, Address]:
     """Returns the addresses of a template's ESP packets. In transport mode the selector's host
     addresses replace open ones. Raises NotMirroredError."""
     ends = []
@@ -219,7 +219,7 @@ def _ends(template: Template, selector: KernelSelector) -> tuple[Address, Addres
     return ends[0], ends[1]
 
 
-def _closed(policy: KernelPolicy) -> Rule:
+def _discard_rule(policy: KernelPolicy) -> Rule:
     """Returns a discard of everything that a policy might match."""
     try:
         ports = _ports(policy.selector)
@@ -233,7 +233,7 @@ def _selectors(policy: KernelPolicy, ports: _Ports) -> Rule:
     `0.0.0.0/0`."""
     selector = policy.selector
     return Rule(
-        f"kernel-{_text(policy)}",
+        f"kernel-{_label(policy)}",
         Action.DISCARD,
         source=(prefix_range(selector.source),),
         destination=(prefix_range(selector.destination),),
@@ -296,22 +296,22 @@ def _default(direction: PolicyDirection, action: PolicyAction) -> Rule:
     )
 
 
-def _text(policy: KernelPolicy) -> str:
+def _label(policy: KernelPolicy) -> str:
     """Returns a policy's direction and index, as in `ip -s xfrm policy`."""
     kind = "-sub" if policy.key.is_sub else ""
     return f"{policy.direction.name.lower()}-{policy.key.number}{kind}"
 
 
-def accepts(selector: KernelSelector, flow: KernelSelector) -> bool:
+def selector_matches(selector: KernelSelector, flow: KernelSelector) -> bool:
     """Returns whether a policy's selector matches a packet, given as a one-packet selector."""
     return (
         selector.source.covers(flow.source.address)
         and selector.destination.covers(flow.destination.address)
         and selector.protocol in (0, flow.protocol)
-        and _accepts_port(selector.source_port, flow.source_port)
-        and _accepts_port(selector.destination_port, flow.destination_port)
+        and _port_matches(selector.source_port, flow.source_port)
+        and _port_matches(selector.destination_port, flow.destination_port)
     )
 
 
-def _accepts_port(wanted: PortMatch, port: PortMatch) -> bool:
+def _port_matches(wanted: PortMatch, port: PortMatch) -> bool:
     return (wanted.value ^ port.value) & wanted.mask == 0

@@ -73,7 +73,7 @@ class KernelKeys:
 
     def read(self) -> KeyMaterial:
         """Returns the keys; the caller must erase them."""
-        return KeyMaterial(_digits(self._key), _digits(self._integrity))
+        return KeyMaterial(_hex_digits(self._key), _hex_digits(self._integrity))
 
 
 class MirroredState(NamedTuple):
@@ -91,7 +91,7 @@ class MirroredStates(NamedTuple):
     problems: tuple[str, ...]
 
 
-class Numbers(NamedTuple):
+class BundleIds(NamedTuple):
     """The pipeline's number of each bundle, and the VRF that all bundles are in."""
 
     bundles: Mapping[str, int]
@@ -107,7 +107,7 @@ def mirror_states(
     bundles: Iterable[KernelBundle],
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     own: Container[Address],
-    numbers: Numbers,
+    numbers: BundleIds,
     *,
     fresh: Container[StateKey] = frozenset(),
 ) -> MirroredStates:
@@ -137,11 +137,11 @@ def mirror_states(
         name = f"{bundle.name}-{direction.value}"
         association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
         found.append(MirroredState(state, bundle.name, association))
-    found = list(_named(found, policies, problems))
-    return MirroredStates(tuple(_in_turn(found, policies, fresh)), tuple(problems))
+    found = list(_with_selected_spi(found, policies, problems))
+    return MirroredStates(tuple(_with_roles(found, policies, fresh)), tuple(problems))
 
 
-def _named(
+def _with_selected_spi(
     found: list[MirroredState],
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
@@ -165,7 +165,7 @@ def _named(
             yield one
 
 
-def _in_turn(
+def _with_roles(
     found: list[MirroredState],
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     fresh: Container[StateKey],
@@ -218,10 +218,10 @@ def _settings(
     direction: Direction,
     bundle: KernelBundle,
     policies: Mapping[str, tuple[KernelPolicy, ...]],
-    numbers: Numbers,
+    numbers: BundleIds,
 ) -> SaSettings:
     """Returns the settings on which router and engine must agree; raises NotMirroredError."""
-    _check(state, direction, policies.get(bundle.name, ()))
+    _refuse_unsupported(state, direction, policies.get(bundle.name, ()))
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -254,19 +254,21 @@ def _settings(
     )
 
 
-def _check(state: KernelState, direction: Direction, policies: Iterable[KernelPolicy]) -> None:
+def _refuse_unsupported(
+    state: KernelState, direction: Direction, policies: Iterable[KernelPolicy]
+) -> None:
     encapsulation = state.encapsulation
     problems = {
         f"it is of IP protocol {state.key.protocol}, not ESP": state.key.protocol != ESP,
         "it has a mark": state.mark != NO_MARK,
         "it is of an XFRM interface (if_id)": state.if_id != 0,
-        f"it has attributes that no engine knows ({_numbers(state.others)})": bool(state.others),
+        f"it has attributes that no engine knows ({_listed(state.others)})": bool(state.others),
         "it is to copy DSCP to the packet inside": bool(state.flags & DECAP_DSCP),
         "it takes any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
         "the kernel has used it itself: rekey": state.sequence != 0,
         "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
         and encapsulation.kind != UDP_ENCAP_ESPINUDP,
-        "its selector is none of its policies'": not _is_open(state)
+        "its selector is none of its policies'": not _selects_everything(state)
         and direction is Direction.OUTBOUND
         and all(policy.selector != state.selector for policy in policies),
     }
@@ -275,7 +277,7 @@ def _check(state: KernelState, direction: Direction, policies: Iterable[KernelPo
             raise NotMirroredError(problem)
 
 
-def _is_open(state: KernelState) -> bool:
+def _selects_everything(state: KernelState) -> bool:
     """Returns whether a state's selector restricts nothing."""
     selector = state.selector
     lengths = selector.source.length or selector.destination.length
@@ -314,7 +316,7 @@ def _lifetime(limits: Limits) -> Lifetime:
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 
 
-def _digits(key: Key) -> bytearray:
+def _hex_digits(key: Key) -> bytearray:
     """Returns hexadecimal digits, in a buffer that can be erased."""
     octets = key.reveal()
     digits = bytearray(2 * len(octets))
@@ -327,5 +329,5 @@ def _digits(key: Key) -> bytearray:
 DIGITS = b"0123456789abcdef"
 
 
-def _numbers(attributes: Iterable[int]) -> str:
+def _listed(attributes: Iterable[int]) -> str:
     return ", ".join(str(one) for one in sorted(attributes))

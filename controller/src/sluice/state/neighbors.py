@@ -35,7 +35,7 @@ class Neighbor(NamedTuple):
 
 
 HEAD_OCTETS = {4: 2, 16: 4}
-"""Leading octets that `covers_one` checks first, by octets of an address."""
+"""Leading octets that `covers_neighbor` checks first, by octets of an address."""
 
 
 class NeighborTable:
@@ -49,7 +49,7 @@ class NeighborTable:
         self.version = 0
         """Counts changes of the neighbours' addresses."""
 
-    def covers_one(self, prefix: Prefix) -> bool:
+    def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
         Called for every route. The first octets decide for most; of a full table's short prefixes
@@ -67,7 +67,7 @@ class NeighborTable:
         """Returns all addresses of `size` octets, sorted."""
         return self._addresses[size]
 
-    def _put(self, neighbor: Neighbor) -> None:
+    def _store(self, neighbor: Neighbor) -> None:
         address = neighbor.path.address or b""
         if neighbor.path not in self._neighbors:
             self._heads[address[: HEAD_OCTETS[len(address)]]] += 1
@@ -91,7 +91,7 @@ class NeighborTable:
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:
-                self._put(Neighbor(path, mac, NeighborState.STALE, now))
+                self._store(Neighbor(path, mac, NeighborState.STALE, now))
                 added.append(path)
         return added
 
@@ -120,7 +120,7 @@ class NeighborTable:
     def __iter__(self) -> Iterator[Neighbor]:
         return iter(list(self._neighbors.values()))
 
-    def change(
+    def apply(
         self, path: Path, mac: Mac | None, state: NeighborState, now: float
     ) -> tuple[Mac | None, Mac | None]:
         """Applies a kernel neighbour event; returns the MAC address before and after."""
@@ -131,7 +131,7 @@ class NeighborTable:
             self._remove(path)
         else:
             since = old.since if old is not None and old.state is state else now
-            self._put(Neighbor(path, after, state, since))
+            self._store(Neighbor(path, after, state, since))
         return before, after
 
     def remove_interface(self, l3_if: int) -> list[Path]:

@@ -268,7 +268,7 @@ class NexthopTable:
         # would move flows.
         found = self._found_groups.pop(_group_of(states), None)
         if found is None:
-            found = self._found_groups.pop(_group_of(self._chosen(states)), None)
+            found = self._found_groups.pop(_group_of(self._active(states)), None)
         if found is not None:
             self._group_ids.claim(found)
         try:
@@ -289,9 +289,9 @@ class NexthopTable:
         return group
 
     def _write_group(self, group: _GroupState, changes: Changes) -> None:
-        changes.set(Kind.GROUP, group.id, _group_of(self._chosen(group.members)))
+        changes.set(Kind.GROUP, group.id, _group_of(self._active(group.members)))
 
-    def _chosen(self, members: _Members) -> _Members:
+    def _active(self, members: _Members) -> _Members:
         """Returns the members that get packets."""
         linked = tuple(member for member in members if member[0].path.l3_if not in self._down)
         answering = tuple(member for member in linked if not member[0].silent)

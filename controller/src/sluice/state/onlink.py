@@ -8,12 +8,15 @@ Invariant: a host route exists only while the longest match without host routes 
 of the same interface. Where a routing daemon's longer prefix leads elsewhere, a neighbour that
 merely answered ARP must not override it.
 
-Depends on model, entities and `state`'s tables. `rib_match` is the routing daemon's longest match.
+Each refresh yields the prefixes whose on-link target changed. It is lazy: the caller must exhaust
+it. Before ids run out it yields the changes made so far, then raises OutOfIdsError.
+
+Depends on model, entities and `state`'s tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sluice.entities import Changes, RouteSlot, Target, TargetKind
@@ -21,13 +24,7 @@ from sluice.model import Address, Mac, Prefix, is_link_local
 from sluice.state.interfaces import InterfaceTable
 from sluice.state.neighbors import NeighborTable, is_unicast
 from sluice.state.nexthops import NexthopTable, Path
-
-
-class RibMatch(NamedTuple):
-    """The routing daemon's longest match: its prefix length and its on-link interfaces."""
-
-    length: int
-    connected_on: frozenset[int]
+from sluice.state.usable_routes import UsableRoutes
 
 
 class _OnLink(NamedTuple):
@@ -43,14 +40,12 @@ class OnLink:
         interfaces: InterfaceTable,
         neighbors: NeighborTable,
         nexthops: NexthopTable,
-        rib_match: Callable[[int, Address], RibMatch | None],
-        publish: Callable[[RouteSlot, Changes], None],
+        routes: UsableRoutes,
     ) -> None:
         self._interfaces = interfaces
         self._neighbors = neighbors
         self._nexthops = nexthops
-        self._rib_match = rib_match
-        self._publish = publish
+        self._routes = routes
         self._connected: dict[RouteSlot, _OnLink] = {}
         self._hosts: dict[RouteSlot, _OnLink] = {}
 
@@ -83,33 +78,32 @@ class OnLink:
         """Returns all connected prefixes."""
         return [(slot, connected.path) for slot, connected in self._connected.items()]
 
-    def refresh_connected(self, changes: Changes) -> bool:
-        """Updates connected prefixes after addresses or links changed; returns whether they did."""
+    def refresh_connected(self, changes: Changes) -> Iterator[RouteSlot]:
+        """Updates connected prefixes after addresses or links changed."""
         wanted: dict[RouteSlot, Path] = {}
         for connected in self._interfaces.connected():
             wanted.setdefault(connected.slot, Path(connected.l3_if, None))
         before = {slot: connected.path for slot, connected in self._connected.items()}
         if wanted == before:
-            return False
+            return
         for slot, path in wanted.items():
             if before.get(slot) != path:
                 identifier = self._nexthops.acquire(path, None, changes)
                 self._connected[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
-                self._publish(slot, changes)
+                yield slot
         for slot, path in before.items():
             if slot not in wanted:
                 del self._connected[slot]
-                self._publish(slot, changes)
+                yield slot
             if wanted.get(slot) != path:
                 self._nexthops.release(path, changes)
-        return True
 
-    def refresh_hosts(self, changes: Changes) -> None:
+    def refresh_hosts(self, changes: Changes) -> Iterator[RouteSlot]:
         """Updates all host routes after covering routes changed."""
         for neighbor in self._neighbors:
-            self.refresh_host(neighbor.path, changes)
+            yield from self.refresh_host(neighbor.path, changes)
 
-    def refresh_host(self, path: Path, changes: Changes) -> None:
+    def refresh_host(self, path: Path, changes: Changes) -> Iterator[RouteSlot]:
         """Updates a neighbour's host route after the neighbour or its covering routes changed."""
         interface = self._interfaces.by_l3_if.get(path.l3_if)
         if interface is None or path.address is None:
@@ -119,17 +113,17 @@ class OnLink:
         present = self._hosts.get(slot)
         if mac is not None and self._is_wanted(slot, path, path.address):
             if present is None or present.path != path:
-                self._add_host(slot, path, mac, changes)
+                self._set_host(slot, path, mac, changes)
+                yield slot
         elif present is not None and present.path == path:
             del self._hosts[slot]
-            self._publish(slot, changes)
             self._nexthops.release(path, changes)
+            yield slot
 
-    def _add_host(self, slot: RouteSlot, path: Path, mac: Mac, changes: Changes) -> None:
+    def _set_host(self, slot: RouteSlot, path: Path, mac: Mac, changes: Changes) -> None:
         before = self._hosts.get(slot)
         identifier = self._nexthops.acquire(path, mac, changes)
         self._hosts[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
-        self._publish(slot, changes)
         if before is not None:
             self._nexthops.release(before.path, changes)
 
@@ -141,7 +135,7 @@ class OnLink:
             prefix = connected_slot.prefix
             if connected_slot.vrf == slot.vrf and prefix.length > best and prefix.covers(address):
                 best, links = prefix.length, frozenset((connected.path.l3_if,))
-        match = self._rib_match(slot.vrf, address)
+        match = self._routes.longest_match(slot.vrf, address)
         if match is not None and match.length >= best:
             links = match.connected_on
         return path.l3_if in links

@@ -17,7 +17,7 @@ DEFAULT_VRF = 0
 LOOPBACK6 = bytes(15) + b"\x01"
 
 
-class Holder:
+class InterfaceAddresses:
     """The addresses of one kernel interface, valid in `vrf`; None: in no VRF."""
 
     __slots__ = ("addresses", "vrf")
@@ -35,47 +35,47 @@ class OwnAddresses:
     """All addresses of this host, by kernel interface index."""
 
     def __init__(self) -> None:
-        self.holders: dict[int, Holder] = {}
+        self.by_ifindex: dict[int, InterfaceAddresses] = {}
         self._uses: dict[RouteSlot, int] = {}
 
-    def holder(self, ifindex: int) -> Holder:
-        """Returns an interface's holder, for an unknown interface a new one: empty, in the default
+    def of_interface(self, ifindex: int) -> InterfaceAddresses:
+        """Returns an interface's addresses. Those of an unknown interface are empty, in the default
         VRF or the VRF of its network namespace."""
-        known = self.holders.get(ifindex)
+        known = self.by_ifindex.get(ifindex)
         if known is None:
-            known = self.holders[ifindex] = Holder(namespace_of(ifindex))
+            known = self.by_ifindex[ifindex] = InterfaceAddresses(namespace_of(ifindex))
         return known
 
     def add(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
         """Adds an address to an interface."""
-        holder = self.holder(ifindex)
-        if address not in holder.addresses:
-            holder.addresses.add(address)
-            self._claim(holder.vrf, address, changes)
+        interface = self.of_interface(ifindex)
+        if address not in interface.addresses:
+            interface.addresses.add(address)
+            self._claim(interface.vrf, address, changes)
 
     def remove(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
         """Removes an address from an interface."""
-        holder = self.holder(ifindex)
-        if address in holder.addresses:
-            holder.addresses.remove(address)
-            self._release(holder.vrf, address, changes)
+        interface = self.of_interface(ifindex)
+        if address in interface.addresses:
+            interface.addresses.remove(address)
+            self._release(interface.vrf, address, changes)
 
-    def place(self, ifindex: int, vrf: int | None, changes: Changes) -> None:
+    def set_vrf(self, ifindex: int, vrf: int | None, changes: Changes) -> None:
         """Moves an interface's addresses to this VRF; None: to no VRF."""
-        holder = self.holder(ifindex)
-        if holder.vrf == vrf:
+        interface = self.of_interface(ifindex)
+        if interface.vrf == vrf:
             return
-        before, holder.vrf = holder.vrf, vrf
-        for address in holder.addresses:
+        before, interface.vrf = interface.vrf, vrf
+        for address in interface.addresses:
             self._claim(vrf, address, changes)
             self._release(before, address, changes)
 
     def forget(self, ifindex: int, changes: Changes) -> None:
         """Deletes an interface and its addresses."""
-        holder = self.holders.pop(ifindex, None)
-        if holder is not None:
-            for address in holder.addresses:
-                self._release(holder.vrf, address, changes)
+        interface = self.by_ifindex.pop(ifindex, None)
+        if interface is not None:
+            for address in interface.addresses:
+                self._release(interface.vrf, address, changes)
 
     def _claim(self, vrf: int | None, address: InterfaceAddress, changes: Changes) -> None:
         for slot in () if vrf is None else local_slots(vrf, address):

@@ -8,8 +8,8 @@ It is the smallest of three:
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
 Invariants: an error never raises a path MTU, and never lowers the room inside of ESP below
-`LEAST_INSIDE`. It counts for the bundle that carried it and for no other. It expires after
-`AGE`; then longer packets are tried again.
+`MIN_INNER_MTU`. It counts for the bundle that carried it and for no other. It expires after
+`REPORT_LIFETIME`; then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 from sluice.model import Address
 
-LEAST_INSIDE = 1280
+MIN_INNER_MTU = 1280
 """Bytes of a packet that always fit inside of ESP, whatever an error reports: IPv6 hosts do not
 reduce their packets below this (RFC 8200, section 5)."""
-AGE = 600.0
+REPORT_LIFETIME = 600.0
 """Seconds after which an error expires (RFC 1191, section 6.3)."""
-REVIEWED = 256
+PEERS_PER_REVIEW = 256
 """Maximum number of peers whose routes one `review` looks up."""
 
 
@@ -38,7 +38,7 @@ class Peer(NamedTuple):
     address: Address
 
 
-class Told(NamedTuple):
+class ReportedMtu(NamedTuple):
     """The MTU that an error reported, in bytes of IP packet, its sender, and its expiry time."""
 
     mtu: int
@@ -52,7 +52,7 @@ class PathMtu(NamedTuple):
 
     mtu: int
     l3_if: int | None = None
-    told: Told | None = None
+    reported: ReportedMtu | None = None
 
 
 class PathMtus:
@@ -68,7 +68,7 @@ class PathMtus:
         self._mtu_of = mtu_of
         self._interfaces: dict[Peer, Collection[int]] = {}
         """Least recently looked up first."""
-        self._told: dict[tuple[int, Peer], Told] = {}
+        self._reported: dict[tuple[int, Peer], ReportedMtu] = {}
 
     def of(self, bundle: int, peer: Peer, configured: int) -> PathMtu:
         """Returns the path MTU of a bundle whose SAs lead to this peer."""
@@ -79,32 +79,32 @@ class PathMtus:
             mtu = self._mtu_of(l3_if)
             if mtu is not None and mtu < found.mtu:
                 found = PathMtu(mtu, l3_if)
-        told = self._told.get((bundle, peer))
-        if told is not None and told.mtu < found.mtu:
-            found = PathMtu(told.mtu, told=told)
+        reported = self._reported.get((bundle, peer))
+        if reported is not None and reported.mtu < found.mtu:
+            found = PathMtu(reported.mtu, reported=reported)
         return found
 
-    def tell(self, bundle: int, peer: Peer, configured: int, told: Told) -> bool:
+    def report(self, bundle: int, peer: Peer, configured: int, reported: ReportedMtu) -> bool:
         """Records the MTU from an authentic error. Returns whether it counts: it lowers the path
         MTU, or confirms an earlier error."""
         before = self.of(bundle, peer, configured)
-        if told.mtu > before.mtu or (told.mtu == before.mtu and before.told is None):
+        if reported.mtu > before.mtu or (reported.mtu == before.mtu and before.reported is None):
             return False
-        self._told[bundle, peer] = told
+        self._reported[bundle, peer] = reported
         return True
 
     def review(self, peers: Collection[Peer], now: float) -> bool:
         """Looks up the routes to some peers again, and deletes expired errors and other peers.
         Returns whether anything changed."""
-        is_news = False
+        changed = False
         for peer in self._interfaces.keys() - peers:
             del self._interfaces[peer]
-        for peer in [*islice(self._interfaces, REVIEWED)]:
+        for peer in [*islice(self._interfaces, PEERS_PER_REVIEW)]:
             before, after = self._interfaces.pop(peer), self._interfaces_to(*peer)
             self._interfaces[peer] = after
-            is_news |= before != after
-        for key, told in [*self._told.items()]:
-            if now >= told.until or key[1] not in peers:
-                del self._told[key]
-                is_news = True
-        return is_news
+            changed |= before != after
+        for key, reported in [*self._reported.items()]:
+            if now >= reported.until or key[1] not in peers:
+                del self._reported[key]
+                changed = True
+        return changed

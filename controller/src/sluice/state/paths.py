@@ -8,19 +8,21 @@ by which the caller decides whether a route may use it.
 
 Next hops by interfaces that are not the switch's are left out; packets of a route without other
 next hops get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` names a
-group with a share that is then off by more than `NOTED_ERROR`.
+group with a share that is then off by more than `REPORTED_ERROR`.
 
-Depends on model, entities, nexthops, weights.
+Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target, TargetKind
-from sluice.model import Address, Mac, NexthopKind, NexthopSpec
+from sluice.model import NexthopKind, NexthopSpec
 from sluice.state.ids import OutOfIdsError
+from sluice.state.interfaces import InterfaceTable
+from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import (
     MAX_GROUP_MEMBERS,
     NexthopTable,
@@ -37,10 +39,10 @@ _DISCARDS = {
     NexthopKind.PROHIBIT: PROHIBITED,
 }
 
-NOTED_ERROR = 0.01
+REPORTED_ERROR = 0.01
 """Relative error of a share above which it is reported."""
 
-NAMED_WEIGHTS = 8
+LISTED_WEIGHTS = 8
 """Maximum number of a group's weights that a problem lists."""
 
 
@@ -67,26 +69,18 @@ class PathSet:
 
 
 class PathSets:
-    """All path sets in use.
-
-    `interface_of(ifindex, address)` gives the l3_if of a kernel interface, or of the connected
-    prefix that holds `address` where ifindex is None; None if it is not ours. `vrf_of` gives an
-    l3_if's VRF, `mac_of` a neighbour's address where it is known. `group_size` is the largest sum
-    of a group's weights.
-    """
+    """All path sets in use. `group_size` is the largest sum of a group's weights."""
 
     def __init__(
         self,
+        interfaces: InterfaceTable,
+        neighbors: NeighborTable,
         nexthops: NexthopTable,
-        interface_of: Callable[[int | None, Address | None], int | None],
-        vrf_of: Callable[[int], int],
-        mac_of: Callable[[Path], Mac | None],
         group_size: int,
     ) -> None:
+        self._interfaces = interfaces
+        self._neighbors = neighbors
         self._nexthops = nexthops
-        self._interface_of = interface_of
-        self._vrf_of = vrf_of
-        self._mac_of = mac_of
         self._group_size = group_size
         self._inexact: dict[Specs, _Inexact] = {}
         self._sets: dict[Specs, PathSet] = {}
@@ -107,7 +101,7 @@ class PathSets:
         if paths.uses == 0:
             del self._sets[paths.specs]
             self._inexact.pop(paths.specs, None)
-            self._drop(paths.target, paths.members, changes)
+            self._release_target(paths.target, paths.members, changes)
 
     def remap(self, changes: Changes) -> set[PathSet]:
         """Resolves all path sets again after the interface mapping changed. Returns those with a
@@ -119,7 +113,7 @@ class PathSets:
                 self._resolve(paths, changes)
             except OutOfIdsError:  # counted when routes are taken in; these are refused by name
                 paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
-            self._drop(target, members, changes)
+            self._release_target(target, members, changes)
             if paths.target != target:
                 moved.add(paths)
         return moved
@@ -148,17 +142,17 @@ class PathSets:
             if spec.kind in _DISCARDS:
                 discard = _DISCARDS[spec.kind]
                 continue
-            l3_if = self._interface_of(spec.ifindex, spec.address)
+            l3_if = self._interfaces.l3_if_towards(spec.ifindex, spec.address)
             if l3_if is not None:
                 path = Path(l3_if, spec.address)
                 weights[path] = weights.get(path, 0) + spec.weight
         ordered = sorted(weights, key=lambda path: (path.l3_if, path.address or b""))
         ordered = ordered[: min(MAX_GROUP_MEMBERS, self._group_size)]
-        paths.vrfs = frozenset(self._vrf_of(path.l3_if) for path in ordered)
+        paths.vrfs = frozenset(self._interfaces.vrf_of(path.l3_if) for path in ordered)
         if not ordered:
             paths.members, paths.target = (), discard
             return
-        macs = [self._mac_of(path) for path in ordered]
+        macs = [self._neighbors.mac_of(path) for path in ordered]
         if len(ordered) == 1:
             identifier = self._nexthops.acquire(ordered[0], macs[0], changes)
             paths.members = (WeightedPath(ordered[0], 1),)
@@ -168,16 +162,18 @@ class PathSets:
             scaled = scale(wanted, self._group_size)
             members = tuple(map(WeightedPath, ordered, scaled.weights))
             identifier = self._nexthops.acquire_group(members, macs, changes)
-            if scaled.error > NOTED_ERROR:
-                noted = _Inexact(scaled.error, identifier, wanted, scaled.weights)
-                self._inexact[paths.specs] = noted
+            if scaled.error > REPORTED_ERROR:
+                inexact = _Inexact(scaled.error, identifier, wanted, scaled.weights)
+                self._inexact[paths.specs] = inexact
             paths.members = members
             paths.target = Target(TargetKind.GROUP, identifier)
         for path, mac in zip(ordered, macs, strict=True):
             if mac is None and path.address is not None:
                 changes.resolve[path.l3_if, path.address] = None
 
-    def _drop(self, target: Target, members: tuple[WeightedPath, ...], changes: Changes) -> None:
+    def _release_target(
+        self, target: Target, members: tuple[WeightedPath, ...], changes: Changes
+    ) -> None:
         if target.kind is TargetKind.NEXTHOP:
             self._nexthops.release(members[0].path, changes)
         elif target.kind is TargetKind.GROUP:
@@ -185,5 +181,5 @@ class PathSets:
 
 
 def _listed(weights: list[int]) -> str:
-    named = ":".join(map(str, weights[:NAMED_WEIGHTS]))
-    return named if len(weights) <= NAMED_WEIGHTS else f"{named}:..."
+    named = ":".join(map(str, weights[:LISTED_WEIGHTS]))
+    return named if len(weights) <= LISTED_WEIGHTS else f"{named}:..."

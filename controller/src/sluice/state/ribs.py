@@ -1,62 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RIBs of several routing daemons: one for each network namespace.
+"""The RIBs of all routing daemons: one for each network namespace.
 
-Each daemon has sessions and next-hop objects of its own, and tables that no other has. Depends on
-rib and namespaces.
+Each daemon has sessions and next-hop objects of its own, and tables that no other has. Reads only.
+Depends on rib and namespaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from sluice.entities import Changes
-from sluice.model import Route, RouteKey
+from sluice.model import RouteKey
 from sluice.namespaces import HOME
-from sluice.state.paths import PathSet
 from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
-    """All RIBs, as one `Rib`. `namespaces` maps routing tables to namespaces; all others belong
-    to the daemon of `HOME`."""
+    """All RIBs, by network namespace, read as one. `namespaces` maps routing tables to namespaces;
+    all others belong to the daemon of `HOME`."""
 
     def __init__(self, ribs: Mapping[int, Rib], namespaces: Mapping[int, int]) -> None:
         self._ribs = ribs
-        self._home = ribs[HOME]
+        self._default = ribs[HOME]
         self._by_table = {table: ribs[namespace] for table, namespace in namespaces.items()}
 
     def of_table(self, table: int) -> Rib:
         """Returns the RIB that has a routing table."""
-        return self._by_table.get(table, self._home)
-
-    def _of(self, key: RouteKey) -> Rib:
-        return self.of_table(key.table)
+        return self._by_table.get(table, self._default)
 
     def get(self, key: RouteKey) -> RibEntry | None:
         """As `Rib.get`."""
-        return self._of(key).get(key)
+        return self.of_table(key.table).get(key)
 
     def is_stale(self, key: RouteKey) -> bool:
         """As `Rib.is_stale`."""
-        return self._of(key).is_stale(key)
-
-    def update(self, key: RouteKey, route: Route, changes: Changes) -> PathSet | None:
-        """As `Rib.update`."""
-        return self._of(key).update(key, route, changes)
-
-    def delete(self, key: RouteKey, changes: Changes) -> bool:
-        """As `Rib.delete`."""
-        return self._of(key).delete(key, changes)
-
-    def republish(self, keys: Iterable[RouteKey], moved: set[PathSet], changes: Changes) -> None:
-        """As `Rib.republish`."""
-        for key in keys:
-            self._of(key).republish((key,), moved, changes)
+        return self.of_table(key.table).is_stale(key)
 
     @property
-    def moves(self) -> int:
+    def target_changes(self) -> int:
         """Number of target changes of objects."""
-        return sum(rib.moves for rib in self._ribs.values())
+        return sum(rib.target_changes for rib in self._ribs.values())
 
     @property
     def stale(self) -> int:

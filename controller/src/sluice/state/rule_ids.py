@@ -67,7 +67,7 @@ class RuleIds:
         for name, fingerprints in wanted.items():
             known = self._ids.get(name, {})
             ids[name] = {
-                one: known[one] if self._is_good(known.get(one)) else self._draw(supply, fresh)
+                one: known[one] if self._is_valid(known.get(one)) else self._take(supply, fresh)
                 for one in fingerprints
             }
             released += [number for one, number in known.items() if ids[name].get(one) != number]
@@ -83,10 +83,10 @@ class RuleIds:
                 self._free.remove(number)
         self._free.extend(plan.released)
 
-    def _is_good(self, number: int | None) -> bool:
+    def _is_valid(self, number: int | None) -> bool:
         return number is not None and number <= self.maximum
 
-    def _draw(self, supply: Iterator[int], fresh: list[int]) -> int:
+    def _take(self, supply: Iterator[int], fresh: list[int]) -> int:
         try:
             fresh.append(next(supply))
         except StopIteration:

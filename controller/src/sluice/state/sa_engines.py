@@ -12,11 +12,11 @@ from sluice.policy.model import Direction
 from sluice.sa_model import HeldKey, HeldSa, SaSettings
 
 Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
-Claim: TypeAlias = tuple[object, ...]
+ExclusiveResource: TypeAlias = tuple[object, ...]
 
 
 @dataclass(slots=True)
-class EngineView:
+class EngineState:
     """One engine. `reachable` is None while unknown. `idle_since` is the time since which the
     switch no longer refers to an unwanted SA."""
 
@@ -31,7 +31,7 @@ class EngineView:
         self.by_settings = {one.settings: one for one in self.held.values()}
         self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}
 
-    def put(self, held: HeldSa) -> None:
+    def add(self, held: HeldSa) -> None:
         """Records an added SA."""
         self.held[held.key] = self.by_settings[held.settings] = held
 
@@ -41,12 +41,17 @@ class EngineView:
         self.by_settings.pop(held.settings, None)
         self.idle_since.pop(held.key, None)
 
-    def exclusions(self) -> set[Claim]:
-        """Returns the claims of all held SAs; the engine refuses an SA with one of them."""
-        return {claim for one in self.held.values() for claim in claims(one.settings, held=True)}
+    def resources_in_use(self) -> set[ExclusiveResource]:
+        """Returns the exclusive resources of all held SAs; the engine refuses another SA for one
+        of them."""
+        return {
+            resource
+            for one in self.held.values()
+            for resource in exclusive_resources(one.settings, held=True)
+        }
 
 
-def refers(installed: Entities, engine: int, held: HeldSa) -> bool:
+def is_referred_to(installed: Entities, engine: int, held: HeldSa) -> bool:
     """Returns whether the switch sends packets to an engine by this SA."""
     settings = held.settings
     if settings.direction is Direction.OUTBOUND:
@@ -56,10 +61,10 @@ def refers(installed: Entities, engine: int, held: HeldSa) -> bool:
     return isinstance(value, Decrypt) and value.engine == engine
 
 
-def claims(settings: SaSettings, *, held: bool) -> Iterator[Claim]:
+def exclusive_resources(settings: SaSettings, *, held: bool) -> Iterator[ExclusiveResource]:
     """Yields resources that an engine gives to one SA only: an encrypting key, an SPI of a VRF.
 
-    An SA that is held claims its key against outbound ones, and an outbound one against all.
+    An SA that is held has its key against outbound ones, and an outbound one against all.
     """
     is_outbound = settings.direction is Direction.OUTBOUND
     if not is_outbound:

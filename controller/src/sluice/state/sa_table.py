@@ -40,7 +40,13 @@ from sluice.entities import (
     Value,
 )
 from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAssociation
-from sluice.state.sa_engines import Claim, EngineView, Entities, claims, refers
+from sluice.state.sa_engines import (
+    EngineState,
+    Entities,
+    ExclusiveResource,
+    exclusive_resources,
+    is_referred_to,
+)
 
 DRAIN = 3.0
 """Seconds for which an engine keeps an SA that left the switch, for packets in flight to it."""
@@ -48,9 +54,9 @@ GRACE = 10.0
 """Seconds for which a retiring inbound SA stays after its successor has carried a packet."""
 RETRY = 5.0
 """Seconds before an SA that an engine refused is offered to it again."""
-NO_PATH_MTU = 0xFFFF
+UNLIMITED_PATH_MTU = 0xFFFF
 """Bytes: the maximum length of an IP packet, so no limit."""
-COMMANDS = 256
+MAX_COMMANDS = 256
 """Maximum number of commands returned at a time."""
 
 
@@ -144,16 +150,16 @@ class SaTable:
         path_mtu: Callable[[BundleSpec, SaSettings], int] = lambda bundle, _: bundle.path_mtu,
     ) -> None:
         self.bundles = {one.id: one for one in bundles}
-        self._engines = {one: EngineView() for one in engines}
+        self._engines = {one: EngineState() for one in engines}
         self._uses = uses
         self._path_mtu = path_mtu
         self._tracked: dict[SaId, _Tracked] = {}
         self._orders = 0
         self._desired: dict[Kind, dict[Key, Value]] = {}
 
-    # -- what is wanted, and what is known
+    # -- wanted and known SAs
 
-    def want(self, sas: Sequence[SecurityAssociation]) -> None:
+    def set_wanted(self, sas: Sequence[SecurityAssociation]) -> None:
         """Replaces the wanted SAs of all origins. SAs that stay keep their known state."""
         before, self._tracked = self._tracked, {}
         for sa in sas:
@@ -163,7 +169,7 @@ class SaTable:
                 known = _Tracked(sa, self._orders)
             known.sa = sa
             self._tracked[identity(sa)] = known
-        self._look_anew()
+        self._assign_engines()
 
     @property
     def wanted(self) -> list[SecurityAssociation]:
@@ -175,28 +181,28 @@ class SaTable:
         tracked = self._tracked.get(identity(sa))
         return tracked is not None and tracked.held is not None
 
-    def engine_tells(self, engine: int, held: Iterable[HeldSa]) -> None:
+    def engine_holds(self, engine: int, held: Iterable[HeldSa]) -> None:
         """Records that an engine is reachable and holds exactly these SAs."""
         known = self._engines[engine]
         known.reachable = True
         known.replace(held)
-        self._look_anew()
+        self._assign_engines()
 
-    def engine_lost(self, engine: int) -> None:
+    def engine_unreachable(self, engine: int) -> None:
         """Records that an engine is unreachable; its SAs are then unknown."""
         known = self._engines[engine]
         known.reachable = False
         known.replace(())
-        self._look_anew()
+        self._assign_engines()
 
-    def reaches(self, engine: int) -> bool | None:
+    def is_reachable(self, engine: int) -> bool | None:
         """Returns whether an engine is reachable; None while that is unknown."""
         return self._engines[engine].reachable
 
     def added(self, engine: int, sa: SecurityAssociation, number: int) -> None:
         """Records that an engine has added an SA under this number."""
         held = HeldSa(sa.settings, number)
-        self._engines[engine].put(held)
+        self._engines[engine].add(held)
         tracked = self._tracked.get(identity(sa))
         if tracked is not None and tracked.engine == engine:
             tracked.held, tracked.refusal = held, None
@@ -214,16 +220,16 @@ class SaTable:
             if tracked.engine == engine and tracked.sa.settings == held.settings:
                 tracked.held = None
 
-    # -- what follows
+    # -- assignment to engines, and lifetimes
 
-    def _look_anew(self) -> None:
+    def _assign_engines(self) -> None:
         """Assigns each SA to an engine and looks it up there."""
         for tracked in self._tracked.values():
-            tracked.engine = self._place(tracked)
-            tracked.held = self._find(tracked.sa.settings, tracked.engine)
+            tracked.engine = self._choose_engine(tracked)
+            tracked.held = self._held_by(tracked.sa.settings, tracked.engine)
 
-    def _place(self, tracked: _Tracked) -> int | None:
-        able = self._able(tracked.sa)
+    def _choose_engine(self, tracked: _Tracked) -> int | None:
+        able = self._eligible_engines(tracked.sa)
         if tracked.sa.is_outbound:
             use = self._uses.get(tracked.sa.settings.fingerprint)
             if use is not None:
@@ -232,11 +238,11 @@ class SaTable:
                 return tracked.engine
         elif tracked.engine in able and self._engines[tracked.engine].reachable:
             return tracked.engine
-        holders = [one for one in able if self._find(tracked.sa.settings, one) is not None]
+        holders = [one for one in able if self._held_by(tracked.sa.settings, one) is not None]
         reachable = [one for one in able if self._engines[one].reachable]
         return next(iter(holders + reachable), None)
 
-    def _able(self, sa: SecurityAssociation) -> tuple[int, ...]:
+    def _eligible_engines(self, sa: SecurityAssociation) -> tuple[int, ...]:
         """Returns the engines that may serve an SA."""
         bundle = self.bundles.get(sa.settings.bundle)
         engines = () if bundle is None else bundle.engines
@@ -244,7 +250,7 @@ class SaTable:
             engines = (sa.engine,) if sa.engine in engines else ()
         return tuple(one for one in engines if one in self._engines)
 
-    def _find(self, settings: SaSettings, engine: int | None) -> HeldSa | None:
+    def _held_by(self, settings: SaSettings, engine: int | None) -> HeldSa | None:
         if engine is None:
             return None
         return self._engines[engine].by_settings.get(settings)
@@ -259,10 +265,10 @@ class SaTable:
         return [
             one.sa
             for one in self._tracked.values()
-            if not self.is_expired(one.sa) and self._has_ended(one, wall_clock)
+            if not self.is_expired(one.sa) and self._has_reached_limit(one, wall_clock)
         ]
 
-    def _has_ended(self, tracked: _Tracked, wall_clock: float) -> bool:
+    def _has_reached_limit(self, tracked: _Tracked, wall_clock: float) -> bool:
         held, settings = tracked.held, tracked.sa.settings
         if held is not None and (held.age is Age.HARD or held.drops.get("sequence_exhausted")):
             return True
@@ -296,7 +302,7 @@ class SaTable:
                 return one
         return None
 
-    # -- what the switch shall hold
+    # -- entities of the switch
 
     def desired(self) -> dict[Kind, dict[Key, Value]]:
         """Returns the entities of all bundles that the switch must hold now."""
@@ -333,10 +339,10 @@ class SaTable:
             entries[key] = Decrypt(settings.bundle, tracked.engine, tracked.held.number)
             return
         before = self._desired.get(Kind.INBOUND_SA, {}).get(key)
-        if isinstance(before, Decrypt) and self._is_lost(before.engine):
+        if isinstance(before, Decrypt) and self._is_unreachable(before.engine):
             entries[key] = before
 
-    def _is_lost(self, engine: int) -> bool:
+    def _is_unreachable(self, engine: int) -> bool:
         return engine in self._engines and self._engines[engine].reachable is False
 
     def _add_outbound(
@@ -349,7 +355,7 @@ class SaTable:
             entries[key] = Encrypt(serving.engine, serving.held.number, *lengths)
             return
         before = self._desired.get(Kind.OUTBOUND_SA, {}).get(key)
-        if isinstance(before, Encrypt) and self._is_lost(before.engine):
+        if isinstance(before, Encrypt) and self._is_unreachable(before.engine):
             waiting = [one for one in sas if one.engine == before.engine]
             if any(not self.is_expired(one.sa) for one in waiting):
                 entries[key] = before
@@ -358,7 +364,7 @@ class SaTable:
         """Returns the path MTU and overhead for the switch. Fragmentation after encryption disables
         both, as then only the packet itself must fit."""
         if sa.fragmentation is Fragmentation.AFTER:
-            return NO_PATH_MTU, 0
+            return UNLIMITED_PATH_MTU, 0
         return self._path_mtu(bundle, sa.settings), sa.settings.overhead
 
     def _serving(self, bundle: BundleSpec, sas: Iterable[_Tracked]) -> _Tracked | None:
@@ -381,10 +387,10 @@ class SaTable:
             best = min(engines, key=lambda engine: (-engines[engine], engine))
             found[Kind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
 
-    # -- what an engine is to be told
+    # -- commands to engines
 
     def commands(self, engine: int, installed: Entities | None, now: float) -> list[Command]:
-        """Returns at most `COMMANDS` commands that an engine needs now. `installed` has the
+        """Returns at most `MAX_COMMANDS` commands that an engine needs now. `installed` has the
         switch's entities; None while they are unknown, which skips the check that the switch no
         longer refers to an SA to delete."""
         known = self._engines[engine]
@@ -396,33 +402,39 @@ class SaTable:
         for key, held in known.held.items():
             if key in kept:
                 known.idle_since.pop(key, None)
-            elif self._may_go(engine, held, installed, now):
+            elif self._may_delete(engine, held, installed, now):
                 found.append(Delete(held))
-        exclusions = known.exclusions()
+        resources_in_use = known.resources_in_use()
         found += (
             Add(one.sa, self._resumes(one.sa))
             for one in placed
-            if self._may_come(one, exclusions, now)
+            if self._may_add(one, resources_in_use, now)
         )
-        return found[:COMMANDS]
+        return found[:MAX_COMMANDS]
 
-    def _may_go(self, engine: int, held: HeldSa, installed: Entities | None, now: float) -> bool:
+    def _may_delete(
+        self, engine: int, held: HeldSa, installed: Entities | None, now: float
+    ) -> bool:
         since = self._engines[engine].idle_since
-        if installed is not None and refers(installed, engine, held):
+        if installed is not None and is_referred_to(installed, engine, held):
             since.pop(held.key, None)
             return False
         return now - since.setdefault(held.key, now) >= DRAIN
 
-    def _may_come(self, tracked: _Tracked, exclusions: Container[Claim], now: float) -> bool:
+    def _may_add(
+        self, tracked: _Tracked, resources_in_use: Container[ExclusiveResource], now: float
+    ) -> bool:
         """Returns whether to add an SA now; it must wait while an SA that excludes it is held."""
         if tracked.held is not None or self.is_expired(tracked.sa) or now < tracked.retry_at:
             return False
-        return not any(claim in exclusions for claim in claims(tracked.sa.settings, held=False))
+        return not any(
+            one in resources_in_use for one in exclusive_resources(tracked.sa.settings, held=False)
+        )
 
     def _resumes(self, sa: SecurityAssociation) -> bool:
         return sa.is_outbound and sa.settings.fingerprint in self._uses
 
-    # -- what is told
+    # -- reports to operators
 
     def state_of(self, sa: SecurityAssociation) -> SaState:
         """Returns an SA's state; WAITING for an SA that is not wanted."""
@@ -434,20 +446,23 @@ class SaTable:
         return map(self._report, self._tracked.values())
 
     def _report(self, one: _Tracked) -> SaReport:
-        state, why = self._judge(one)
+        state, why = self._state_and_reason(one)
         return SaReport(one.sa, state, one.engine, one.held, why)
 
-    def _judge(self, one: _Tracked) -> tuple[SaState, str | None]:
+    def _state_and_reason(self, one: _Tracked) -> tuple[SaState, str | None]:
         if self.is_expired(one.sa):
             return SaState.EXPIRED, "a hard limit is reached, or all sequence numbers are used"
         if one.held is not None:
             if one.sa.is_retiring:
                 return SaState.RETIRING, None
             return (SaState.IN_USE if self._is_in_use(one) else SaState.STANDBY), None
-        if (bound := self._bound_elsewhere(one.sa)) is not None:
+        if (bound := self._why_key_is_bound(one.sa)) is not None:
             return SaState.REKEY_NEEDED, bound
         if one.engine is None:
-            able = ", ".join(map(str, self._able(one.sa))) or "none that its bundle may use"
+            able = (
+                ", ".join(map(str, self._eligible_engines(one.sa)))
+                or "none that its bundle may use"
+            )
             return SaState.WAITING, f"no engine answers: {able}"
         if one.refusal is not None:
             needed = "rekey" in one.refusal
@@ -456,12 +471,12 @@ class SaTable:
             return SaState.WAITING, f"engine {one.engine} does not answer"
         return SaState.WAITING, f"engine {one.engine} is being told"
 
-    def _bound_elsewhere(self, sa: SecurityAssociation) -> str | None:
+    def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
         """Returns why an SA cannot move to an engine that could serve it (nonce reuse), or None."""
         use = self._uses.get(sa.settings.fingerprint) if sa.is_outbound else None
         if use is None:
             return None
-        able = self._able(sa)
+        able = self._eligible_engines(sa)
         if use.engine in able and self._engines[use.engine].reachable is not False:
             return None
         if use.engine in able and not any(self._engines[one].reachable for one in able):

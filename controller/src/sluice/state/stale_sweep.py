@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes of an earlier session, compared with the kernel's, a slice at a time.
 
-The kernel's routes come first (`kernel_routes`): those that the daemon's replay left out are taken
-from there, and are not stale then. Routes may come and go between two slices, and be named again:
-`fib` deletes only what is stale when it hears of it. Depends on fib, entities and model.
+The kernel's routes come first (`next_kernel_routes`): those that the daemon's replay left out are
+taken from there, and are not stale then. Routes may come and go between two slices, and be named
+again: `fib` deletes only what is stale when it applies the event. Depends on fib, entities and
+model.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from sluice.model import Route, RouteKey, StaleRoutesGone
 from sluice.namespaces import HOME
 from sluice.state.fib import Fib
 
-LOOKED_AT = 512
+KERNEL_ROUTES_PER_SLICE = 512
 """Kernel routes per slice of the comparison."""
-FREED = 4096
+FREED_PER_SLICE = 4096
 """Kernel routes freed per slice: about 2 ms."""
 
 
@@ -30,14 +31,14 @@ class StaleSweep:
         self._fib = fib
         self._rib = fib.ribs[namespace]
         self._kernel = kernel
-        self._rest = iter(kernel.values())
+        self._unread = iter(kernel.values())
         self._walk: Iterator[list[RouteSlot]] | None = None
-        self.kept = 0
+        self.still_in_kernel = 0
         """Number of stale routes that the kernel holds: a later sweep must compare them again."""
 
-    def kernel_routes(self) -> list[Route]:
+    def next_kernel_routes(self) -> list[Route]:
         """Returns the next slice of the kernel's routes; empty at the end."""
-        return list(islice(self._rest, LOOKED_AT))
+        return list(islice(self._unread, KERNEL_ROUTES_PER_SLICE))
 
     def next(self) -> StaleRoutesGone | None:
         """Compares the next block of routes; returns the gone ones, or None at the end."""
@@ -48,11 +49,11 @@ class StaleSweep:
             return None
         stale = [key for key in map(self._fib.key_of, slots) if self._rib.is_stale(key)]
         gone = tuple(key for key in stale if key not in self._kernel)
-        self.kept += len(stale) - len(gone)
+        self.still_in_kernel += len(stale) - len(gone)
         return StaleRoutesGone(gone)
 
     def free(self) -> bool:
         """Frees a slice of the kernel's routes; returns whether any are left."""
-        for _ in range(min(FREED, len(self._kernel))):
+        for _ in range(min(FREED_PER_SLICE, len(self._kernel))):
             self._kernel.popitem()
         return bool(self._kernel)

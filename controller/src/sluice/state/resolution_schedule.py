@@ -19,7 +19,7 @@ RESOLUTION = 3.0
 """Seconds until the kernel gives up a resolution (three probes)."""
 
 
-class NeighborKeeper:
+class ResolutionSchedule:
     """The neighbours to resolve, and the time of each resolution."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class NeighborKeeper:
         self._attempts: dict[Path, int] = {}
         self._heap: list[tuple[float, int, bytes]] = []
 
-    def ask(self, path: Path, now: float) -> None:
+    def resolve_now(self, path: Path, now: float) -> None:
         """Resolves this neighbour now; resets its back-off."""
         self._attempts.pop(path, None)
         self._schedule(path, now)
@@ -39,7 +39,7 @@ class NeighborKeeper:
                 attempts = self._attempts.get(path, 0)
                 self._schedule(path, now + min(LAST_RETRY, FIRST_RETRY * 2.0**attempts))
             else:
-                self.forget(path)
+                self.cancel(path)
             return
         self._attempts.pop(path, None)
         if state is NeighborState.STALE:
@@ -47,7 +47,7 @@ class NeighborKeeper:
         else:
             self._when.pop(path, None)
 
-    def forget(self, path: Path) -> None:
+    def cancel(self, path: Path) -> None:
         """Cancels the resolutions of a neighbour."""
         self._when.pop(path, None)
         self._attempts.pop(path, None)

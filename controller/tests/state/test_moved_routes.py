@@ -10,11 +10,11 @@ from sluice.model import (
     NexthopObjectDeleted,
     NexthopObjectUpdated,
 )
-from sluice.state.fib import REPUBLISHED
+from sluice.state.moved_routes import ROUTES_PER_SLICE
 from sluice.state.route_order import BLOCK
 
 COUNT = 12_000
-MOST = REPUBLISHED + BLOCK
+MOST = ROUTES_PER_SLICE + BLOCK
 
 
 def text(n: int) -> str:
@@ -39,8 +39,8 @@ def published(changes: Changes) -> int:
 def finish(wanted: Desired) -> int:
     """Proceeds to the end; returns how many slices that took."""
     slices = 0
-    while wanted.fib.unfinished:
-        assert published(wanted.take(wanted.fib.proceed())) <= MOST
+    while wanted.fib.has_moved_routes:
+        assert published(wanted.take(wanted.fib.publish_moved())) <= MOST
         slices += 1
     return slices
 
@@ -69,7 +69,7 @@ def test_routes_of_an_interface_that_goes_and_comes_back() -> None:
     wanted = router()
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in range(COUNT)))
     assert published(wanted.apply(LinkRemoved(ifindex(1)))) <= MOST + 10
-    wanted.take(wanted.fib.proceed())
+    wanted.take(wanted.fib.publish_moved())
     # It comes back in the middle: what was met already has to be published once more.
     wanted.apply(link(1), address(1, "10.0.1.1/24"))
     finish(wanted)
@@ -85,7 +85,7 @@ def test_what_comes_between_two_slices_is_right_at_the_end() -> None:
     wanted.apply(obj(1, 2))
     wanted.apply(no_route(text(0)), no_route(text(COUNT - 1)))
     wanted.apply(route(text(1), gateway("10.0.3.9", 3)), route(text(COUNT - 2), obj=1))
-    wanted.take(wanted.fib.proceed())
+    wanted.take(wanted.fib.publish_moved())
     wanted.apply(NexthopObjectDeleted(1))  # its routes go with it
     wanted.apply(obj(1, 3), route(text(COUNT), obj=1))  # and come back
     finish(wanted)

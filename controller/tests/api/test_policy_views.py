@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views of SPDs and flows: rules with their hits, flows in the order of eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from packets import ethernet, ipv4
+from policy_world import INBOUND, OUTBOUND, PolicyWorld, tcp
+from sluice.api.server import BadRequestError
+from sluice.state.spd import FINAL_DISCARD
+
+Play = Callable[..., None]
+
+
+async def with_flows(world: PolicyWorld, *frames: bytes) -> None:
+    """A router that has installed a flow for each of these frames, one after the other."""
+    await world.began()
+    for number, frame in enumerate(frames, 1):
+        world.miss(frame)
+        await world.until(lambda number=number: len(world.switch.live()) == number)  # type: ignore[misc]
+
+
+async def show(world: PolicyWorld, what: str, **more: Any) -> Any:
+    return await world.ask("show", what=what, **more)
+
+
+def test_rules_in_order_with_their_numbers_and_text(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        inbound, outbound = await show(world, "spd", spd="corp")
+        assert (inbound["direction"], outbound["direction"]) == ("inbound", "outbound")
+        rules = [rule for rule in outbound["rules"] if not rule["generated"]]
+        assert [(one["position"], one["name"], one["action"], one["bundle"]) for one in rules] == [
+            (1, "secret", "protect", "branch"),
+            (2, "web", "bypass", None),
+            (3, "dns", "bypass", None),
+        ]
+        assert "10.9.0.0/16" in rules[0]["text"]
+        state = world.state("corp", OUTBOUND)
+        assert [rule["id"] for rule in outbound["rules"]] == list(state.rule_ids)
+        assert {rule["position"] for rule in outbound["rules"] if rule["generated"]} == {None}
+        assert (outbound["epoch"], outbound["generation"]) == state.counts
+        assert outbound["digest"] == state.digest
+        assert (outbound["cache"], outbound["capacity"], outbound["idle_timeout"]) == (
+            True,
+            100,
+            60,
+        )
+
+    play_policy(story)
+
+
+def test_searches_and_hits_are_counted_by_rule(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80), tcp(81))
+        _, outbound = await show(world, "spd", spd="corp")
+        searched = {rule["name"]: rule["searched"] for rule in outbound["rules"]}
+        assert (searched["web"], searched["dns"]) == (1, 0)
+        assert outbound["final_discard"]["searched"] == 1
+        assert {rule["hits"] for rule in outbound["rules"]} == {0}  # the switch tells none
+        assert outbound["flows"] == 2
+
+    play_policy(story)
+
+
+def test_without_a_switch_hits_are_unknown(
+    play_policy: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80))
+        monkeypatch.setattr(type(world.controller.connection), "primary", None)
+        _, outbound = await show(world, "spd", spd="corp")
+        assert {rule["hits"] for rule in outbound["rules"]} == {None}
+        assert outbound["final_discard"]["hits"] is None
+        [flow] = await show(world, "flows")
+        assert flow["packets"] is None
+
+    play_policy(story)
+
+
+@pytest.mark.parametrize("what", ["spd", "flow-cache", "flows"])
+def test_an_unknown_spd_is_refused(play_policy: Play, what: str) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
+            await show(world, what, spd="x")
+
+    play_policy(story)
+
+
+def test_flow_caches_of_all_lists(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80))
+        found = await show(world, "flow-cache")
+        assert [(one["spd"], one["direction"], one["flows"]) for one in found] == [
+            *(("corp", "inbound", 0), ("corp", "outbound", 1)),
+            *(("edge", "inbound", 0), ("edge", "outbound", 0)),
+        ]
+        assert all("rules" not in one for one in found)
+        ids = [world.state(spd, d).list_id for spd in ("corp", "edge") for d in (INBOUND, OUTBOUND)]
+        assert [one["list_id"] for one in found] == ids
+
+    play_policy(story)
+
+
+def test_flows_with_their_verdict_and_packets(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80), tcp(443), tcp(80, "10.9.1.1"))
+        for slot in world.switch.flow_packets:
+            world.switch.flow_packets[slot] = 5
+        first, second, third = await show(world, "flows")
+        assert (first["source"], first["destination"], first["protocol"]) == (
+            *("10.0.3.7", "10.0.1.77", 6),
+        )
+        assert (first["source_port"], first["destination_port"], first["icmp"]) == (40000, 80, None)
+        outcomes = [(one["action"], one["rule"], one["bundle"]) for one in (first, second, third)]
+        assert outcomes == [
+            ("bypass", "web", None),
+            ("discard", FINAL_DISCARD, None),
+            ("protect", "secret", "branch"),
+        ]
+        assert {(one["stale"], one["fragment"]) for one in (first, second, third)} == {
+            (False, "whole")
+        }
+
+    play_policy(story)
+
+
+def test_an_icmp_flow_has_type_and_code_and_no_ports(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        echo = bytes((8, 0, 0, 0, 0, 1, 0, 1)) + bytes(16)
+        await with_flows(world, ethernet(ipv4("10.0.3.7", "10.0.1.77", echo, 1)))
+        [flow] = await show(world, "flows")
+        assert (flow["protocol"], flow["icmp"]) == (1, "8/0")
+        assert (flow["source_port"], flow["destination_port"]) == (None, None)
+
+    play_policy(story)
+
+
+def test_flows_are_limited_in_the_order_of_eviction(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80), tcp(81), tcp(82))
+        shown = await show(world, "flows", limit=2)
+        assert [flow["destination_port"] for flow in shown] == [80, 81]
+        world.miss(tcp(90), INBOUND)
+        await world.until(lambda: len(world.switch.live()) == 4)
+        shown = await show(world, "flows", limit=2)  # of all lists together
+        assert [(flow["direction"], flow["destination_port"]) for flow in shown] == [
+            *(("inbound", 90), ("outbound", 80)),
+        ]
+        for wrong in (-1, "all"):
+            with pytest.raises(BadRequestError, match="limit is a whole number"):
+                await show(world, "flows", limit=wrong)
+
+    play_policy(story)
+
+
+def test_a_stale_flow_names_no_rule(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await with_flows(world, tcp(80))
+        await world.ask("flow-cache clear", spd="corp")
+        [flow] = await show(world, "flows")
+        assert (flow["stale"], flow["action"], flow["rule"]) == (True, "bypass", None)
+
+    play_policy(story)

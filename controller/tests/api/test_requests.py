@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatch of requests, and those that check, compare, commit and export rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
+from sluice.api.server import BadRequestError
+from sluice.policy.model import Action
+
+Play = Callable[..., None]
+
+
+def file(text: str, name: str = "corp.yaml") -> dict[str, str]:
+    return {"name": name, "text": text}
+
+
+def test_an_unknown_command_is_refused_with_those_that_there_are(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        with pytest.raises(BadRequestError, match="unknown command 'x'; there is: show, clear"):
+            await world.ask("x")
+
+    play_policy(story)
+
+
+@pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({}, "files: a list of {name, text}"),
+        ({"files": []}, "files: a list of {name, text}"),
+        ({"files": [{"name": "a"}]}, "each of the files"),
+        ({"files": [7]}, "each of the files"),
+        ({"files": [file("spd: corp\n")], "frr": [{"name": "frr.conf"}]}, "each of the files"),
+        ({"configured": []}, "configured: a list of names"),
+        ({"configured": "corp"}, "configured: a list of names"),
+        ({"configured": ["corp"], "files": [file(COMMIT)]}, "no files beside it"),
+        ({"configured": ["x"]}, "there is no SPD 'x'"),
+    ],
+)
+def test_a_request_without_rules_is_refused(
+    play_policy: Play, command: str, request_: dict[str, Any], said: str
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        with pytest.raises(BadRequestError, match=said):
+            await world.ask(command, **request_)
+
+    play_policy(story)
+
+
+@pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
+def test_problems_of_all_files_are_named_and_nothing_changes(
+    play_policy: Play, command: str
+) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        before = world.state("corp", OUTBOUND)
+        broken = file(COMMIT.replace("action: discard", "action: drop"), "one.yaml")
+        other = file("spd: edge\ninbound: 7\noutbound: []\n", "other.yaml")
+        with pytest.raises(BadRequestError, match=r"(?s)one\.yaml.*other\.yaml"):
+            await world.ask(command, files=[broken, other])
+        assert world.state("corp", OUTBOUND) is before
+
+    play_policy(story)
+
+
+def test_a_commit_tells_the_lists_that_it_changed(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        done = await world.commit(COMMIT)
+        state = world.state("corp", OUTBOUND)
+        assert done["spds"] == ["corp"]
+        assert done["changed"] == [
+            {
+                "spd": "corp",
+                "direction": "outbound",
+                "epoch": state.counts.epoch,
+                "generation": state.counts.generation,
+                "rules": len(state.rules),
+            }
+        ]
+        assert done["seconds"] >= 0
+        assert state.rules[-1].action is Action.DISCARD
+        assert (await world.commit(COMMIT))["changed"] == []
+
+    play_policy(story)
+
+
+def test_a_difference_by_list_with_both_versions_of_a_rule(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        world.miss(tcp(80))
+        await world.until(world.switch.live)
+        (found,) = await world.ask("spd diff", files=[file(COMMIT)])
+        assert found["spd"] == "corp"
+        assert found["lists"]["inbound"] == []
+        by_name = {one["name"]: one for one in found["lists"]["outbound"]}
+        assert {name: one["change"] for name, one in by_name.items()} == {
+            "secret": "removed",
+            "dns": "removed",
+            "web": "changed",
+        }
+        web = by_name["web"]
+        assert (web["position_before"], web["position_after"]) == (2, 1)
+        assert "bypass" in web["before"]
+        assert "discard" in web["after"]
+        assert by_name["dns"]["after"] is None
+        assert set(found["flows"]) == {"outbound"}
+        assert found["flows"]["outbound"]["changed"] == 1
+        assert world.state("corp", OUTBOUND).rules[-1].name == "dns"  # nothing was committed
+
+    play_policy(story)
+
+
+@pytest.mark.parametrize("flows", [-1, "all", 1.5])
+def test_a_number_of_flows_is_a_whole_one(play_policy: Play, flows: object) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        with pytest.raises(BadRequestError, match="flows is a whole number"):
+            await world.ask("spd diff", files=[file(COMMIT)], flows=flows)
+
+    play_policy(story)
+
+
+def test_a_check_changes_nothing(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        before = world.state("corp", OUTBOUND), world.state("corp", INBOUND)
+        (found,) = await world.ask("spd check", files=[file(COMMIT)])
+        assert found["spd"] == "corp"
+        assert (world.state("corp", OUTBOUND), world.state("corp", INBOUND)) == before
+
+    play_policy(story)
+
+
+def test_configured_rules_are_those_of_the_configuration(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(COMMIT)
+        done = await world.ask("spd commit", configured=["corp"])
+        assert [one["direction"] for one in done["changed"]] == ["outbound"]
+        names = [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
+        assert names == ["secret", "web", "dns"]
+
+    play_policy(story)
+
+
+def test_an_export_can_be_committed(play_policy: Play) -> None:
+    async def story(world: PolicyWorld) -> None:
+        await world.began()
+        await world.commit(COMMIT)
+        document = await world.ask("spd export", spd="corp")
+        assert document["spd"] == "corp"
+        assert [rule["name"] for rule in document["outbound"]] == ["web"]
+        assert [rule["action"] for rule in document["outbound"]] == ["discard"]
+        with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
+            await world.ask("spd export", spd="x")
+
+    play_policy(story)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The router that the tests of the forwarding state begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from scenes import (
+    Desired,
+    address,
+    link,
+)
+
+
+@pytest.fixture
+def wanted() -> Desired:
+    desired = Desired()
+    for n in (1, 2, 3):
+        desired.apply(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
+    return desired

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error of all decoders: for counters by name, for people by its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.wire.errors import WireError
+
+
+def test_its_text_has_name_position_and_detail() -> None:
+    error = WireError("netlink_length", 16, "message length 3")
+    assert str(error) == "netlink_length at byte 16: message length 3"
+    assert (error.name, error.offset, error.detail) == ("netlink_length", 16, "message length 3")
+
+
+def test_it_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="at byte 0"):
+        raise WireError("name", 0, "detail")
