@@ -102,7 +102,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-class Facts:
+class PhaseInputs:
     """The last event about each object."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Facts:
         return links + rest
 
 
-def from_scratch(facts: Facts, bench: Bench) -> dict[object, object]:
+def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
     """Returns the entities that the facts alone give.
 
     A neighbour that failed and has not answered since counts as failed, whatever the kernel's last
@@ -158,7 +158,7 @@ def installed(bench: Bench) -> dict[object, object]:
 @given(st.lists(events, max_size=40), st.randoms(use_true_random=False))
 def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random.Random) -> None:
     async def story() -> None:
-        bench, facts = Bench(), Facts()
+        bench, facts = Bench(), PhaseInputs()
         bench.switch.refuse = lambda *_: 8 if chance.random() < 0.05 else 0
         await bench.connect()
         bench.reconciler.release(Kind)
@@ -192,7 +192,7 @@ def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random
 @given(st.lists(events, max_size=20), st.lists(events, max_size=20))
 def test_a_new_session_replaces_the_old(before: list[Event], after: list[Event]) -> None:
     async def story() -> None:
-        bench, facts = Bench(), Facts()
+        bench, facts = Bench(), PhaseInputs()
         await bench.connect()
         bench.reconciler.release(Kind)
         for spec in SPECS:

@@ -5,24 +5,24 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.progress import WINDOW, Facts, Pace, Phase, phase_of
+from sluice.progress import WINDOW, Pace, Phase, PhaseInputs, phase_of
 
 
 @pytest.mark.parametrize(
     ("facts", "phase"),
     [
-        (Facts(False, False, 5, True, True), Phase.NO_SWITCH),
-        (Facts(True, False, 5, True, True), Phase.READING),
-        (Facts(True, True, 0, False, False), Phase.NO_ROUTES),
-        (Facts(True, True, 5, True, False), Phase.REPLAY),
-        (Facts(True, True, 0, True, False), Phase.REPLAY),
-        (Facts(True, True, 5, True, True), Phase.WRITING),
-        (Facts(True, True, 5, False, True), Phase.WRITING),
-        (Facts(True, True, 0, True, True), Phase.SETTLED),
-        (Facts(True, True, 0, False, True), Phase.SETTLED),
+        (PhaseInputs(False, False, 5, True, True), Phase.NO_SWITCH),
+        (PhaseInputs(True, False, 5, True, True), Phase.READING),
+        (PhaseInputs(True, True, 0, False, False), Phase.NO_ROUTES),
+        (PhaseInputs(True, True, 5, True, False), Phase.REPLAY),
+        (PhaseInputs(True, True, 0, True, False), Phase.REPLAY),
+        (PhaseInputs(True, True, 5, True, True), Phase.WRITING),
+        (PhaseInputs(True, True, 5, False, True), Phase.WRITING),
+        (PhaseInputs(True, True, 0, True, True), Phase.SETTLED),
+        (PhaseInputs(True, True, 0, False, True), Phase.SETTLED),
     ],
 )
-def test_the_phase_is_what_is_waited_for(facts: Facts, phase: Phase) -> None:
+def test_the_phase_is_what_is_waited_for(facts: PhaseInputs, phase: Phase) -> None:
     assert phase_of(facts) is phase
 
 

@@ -10,7 +10,7 @@ from sluice.model import parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import Step
-from sluice.rehearsal import Flow, FlowError, Way, packet_of, way_in
+from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, way_in
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,
@@ -105,9 +105,9 @@ def test_the_way_is_read_from_the_steps() -> None:
     nexthop = Step("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x1f"})
     hit, miss = table("fib.ipv4_fib", result="hit"), table("fib.ipv6_fib", result="miss")
     other = Step("extern", "hash", {"value": "0x9"})
-    assert way_in([hit, other, group, nexthop]) == Way(True, 7, 31)
-    assert way_in([hit, nexthop]) == Way(True, None, 31)
-    assert way_in([miss]) == Way(False, None, None)
+    assert way_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
+    assert way_in([hit, nexthop]) == TracedPath(True, None, 31)
+    assert way_in([miss]) == TracedPath(False, None, None)
     dead = Step("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x0"})
-    assert way_in([hit, group, dead]) == Way(True, 7, None)
-    assert way_in([]) == Way(False, None, None)
+    assert way_in([hit, group, dead]) == TracedPath(True, 7, None)
+    assert way_in([]) == TracedPath(False, None, None)

@@ -72,7 +72,7 @@ outbound:
 def test_the_lines_about_fragments_are_those_of_the_demos_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.cli.asking.RUN_DIRECTORY", tmp_path)  # no controller runs here
+    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORY", tmp_path)  # no controller runs here
     said = CliRunner().invoke(cli, ["spd", "check", str(ROOT / "topo/two_sites/r1/wan.yaml")])
     quoted = [line for line in PAGE.splitlines() if line.startswith("wan ")]
     assert len(quoted) == 2

@@ -524,7 +524,7 @@ class Controller:
         for event in events:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
-        self._carry_out(outcome)
+        self._execute(outcome)
         first = self.sources.kernel.synced and not self._released_kernel_kinds
         if first:
             self._released_kernel_kinds = True
@@ -552,7 +552,7 @@ class Controller:
         packets = self.sources.punts.take(PUNT_SLICE)
         for packet in packets:
             self.punts.handle(packet, now, outcome)
-        self._carry_out(outcome)
+        self._execute(outcome)
         if outcome.resolve or self.first_packets.fragments.waiting:
             self.scheduler.wake(self._timers)
         return len(self.sources.punts) > 0
@@ -639,7 +639,7 @@ class Controller:
         self.punts.expire(now, outcome)
         self._submit(self.fib.set_silent(outcome.unanswered))
         self.resolution.unanswered(outcome.unanswered, now)
-        self._carry_out(outcome)
+        self._execute(outcome)
         self.resolution.ask_due(now)
         self.daemons.compare_due(now)
         self._settle()
@@ -684,7 +684,7 @@ class Controller:
         self.counters["packets out"] += taken
         self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _execute(self, outcome: Outcome) -> None:
         if outcome.to_host:
             self.sources.host.deliver(outcome.to_host)
         self.policy.flows.flush()
@@ -700,7 +700,7 @@ class Controller:
     def _release(self, path: Path) -> None:
         outcome = Outcome()
         self.punts.release(path, outcome)
-        self._carry_out(outcome)
+        self._execute(outcome)
 
 
 def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:

@@ -31,12 +31,12 @@ class PortWatch:
         self._on_changed = on_changed
         self.ports: SwitchPorts | None = None
         self._missing: tuple[str, ...] = ()
-        self._silence: tuple[str, ...] = ()
+        self._unanswered: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Returns the problems of the switch, as sentences."""
-        return self._silence + self._missing
+        return self._unanswered + self._missing
 
     async def run(self, session: Session) -> None:
         """Polls until cancelled. Raises P4RuntimeError when the session ends."""
@@ -53,7 +53,7 @@ class PortWatch:
                     self._changed(found)
                 await asyncio.sleep(INTERVAL)
         finally:
-            self._silence = ()  # the end of the session is reported instead
+            self._unanswered = ()  # the end of the session is reported instead
 
     async def _ask(self, session: Session) -> SwitchPorts | None:
         question = asyncio.ensure_future(session.ports())
@@ -66,13 +66,13 @@ class PortWatch:
             question.cancel()
 
     def _set_silent(self, is_silent: bool) -> None:
-        before, self._silence = self._silence, ()
+        before, self._unanswered = self._unanswered, ()
         if is_silent:
-            self._silence = (
+            self._unanswered = (
                 f"the switch at {self._config.switch.address} has not answered for {PATIENCE:g} s:"
                 f" it hangs, or has too little of the processor",
             )
-        _tell(before, self._silence)
+        _tell(before, self._unanswered)
 
     def state_of(self, port: int) -> str | None:
         """Returns "up", "down" or "absent"; None if the switch does not report its ports."""

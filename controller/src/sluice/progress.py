@@ -26,7 +26,7 @@ class Phase(StrEnum):
     SETTLED = "settled"
 
 
-class Facts(NamedTuple):
+class PhaseInputs(NamedTuple):
     """The inputs of `phase_of`."""
 
     connected: bool
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
     settled: bool
 
 
-def phase_of(facts: Facts) -> Phase:
+def phase_of(facts: PhaseInputs) -> Phase:
     """Returns the current phase. REPLAY takes precedence over WRITING when both are under way."""
     if not facts.connected:
         return Phase.NO_SWITCH

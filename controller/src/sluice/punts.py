@@ -65,7 +65,7 @@ class Tunnel(NamedTuple):
     overhead: int
 
 
-class PolicyDesk(Protocol):
+class PolicySearch(Protocol):
     """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
 
     def asks(self, packet: PuntedPacket) -> bool:
@@ -108,7 +108,7 @@ class PuntHandler:
         limiter: RateLimiter,
         when_ready: Callable[[Path], None],
         *,
-        first_packets: PolicyDesk,
+        first_packets: PolicySearch,
         tunnels: Mapping[int, Tunnel],
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],

@@ -70,7 +70,7 @@ class Flow:
             raise FlowError("IPv4 has no flow labels")
 
 
-class Way(NamedTuple):
+class TracedPath(NamedTuple):
     """The path of a packet through the switch. None: the packet did not get that far."""
 
     matched: bool
@@ -121,7 +121,7 @@ def _payload(flow: Flow) -> bytes:
 
 async def way_of(
     session: Session, packets: PacketSchema, cpu_port: int, vrf: int, flow: Flow
-) -> Way | None:
+) -> TracedPath | None:
     """Returns the path of a packet of `flow` in a VRF (its number).
 
     None if the target does not support dry runs. Raises P4RuntimeError.
@@ -132,7 +132,7 @@ async def way_of(
     return None if steps is None else way_in(steps)
 
 
-def way_in(steps: list[Step]) -> Way:
+def way_in(steps: list[Step]) -> TracedPath:
     """Extracts the path from the steps that the switch reports."""
     matched, group, nexthop = False, None, None
     for step in steps:
@@ -145,7 +145,7 @@ def way_in(steps: list[Step]) -> Way:
             group = _number(step, "group")
         elif table == "nexthop":
             nexthop = _number(step, "key.nexthop_id")
-    return Way(matched, group, nexthop or None)
+    return TracedPath(matched, group, nexthop or None)
 
 
 def _number(step: Step, name: str) -> int | None:

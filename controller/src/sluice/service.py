@@ -360,7 +360,7 @@ class Service:
         old = self._life.config
         record = SpdStore(new.state_dir).load()
         rules_at_start(new, record)
-        controller.policy.check_room(new)
+        controller.policy.check_capacity(new)
         probe(old, new, self._parts.start.places.namespaces)
         following = Life(self._parts, new, takes_over=session.election_id)
         yielding = self._life.primacy

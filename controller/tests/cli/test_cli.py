@@ -24,7 +24,7 @@ from rich.console import Console
 
 from cli.answers import ANSWERS, EXPECTED, PAGES, ROUTE
 from sluice import __version__
-from sluice.cli import asking, policy_tables, route_table, tables
+from sluice.cli import policy_tables, route_table, shared, tables
 from sluice.cli.main import cli
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
@@ -124,7 +124,7 @@ def test_routes_are_asked_for_page_by_page(daemon: Path, as_json: bool) -> None:
         assert [line.split()[0] for line in lines if "bgp" in line] == expected
         assert [line for line in lines if "protocol" in line] == lines[:1]
     first, second = asked(daemon)
-    assert (first["after"], first["limit"]) == ("1.0.0.0/8", asking.PAGE)
+    assert (first["after"], first["limit"]) == ("1.0.0.0/8", shared.PAGE)
     assert (second["after"], second["after_vrf"]) == ("4.0.0.0/8", 3)
 
 
@@ -241,7 +241,7 @@ def test_a_check_tells_every_problem_of_every_file(tmp_path: Path) -> None:
 
 
 def test_rules_alone_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.cli.asking.RUN_DIRECTORY", tmp_path)
+    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORY", tmp_path)
     file = tmp_path / "new.yaml"
     file.write_text(PROTECTED.replace("branch", "any-name"))
     done = sluice("spd", "check", str(file))
@@ -511,14 +511,14 @@ def test_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert absent.exit_code == NO_DAEMON
     assert str(tmp_path / "r1.sock") in absent.stderr
     assert "sluice run CONFIG" in absent.stderr
-    monkeypatch.setattr(asking, "RUN_DIRECTORY", tmp_path)
+    monkeypatch.setattr(shared, "RUN_DIRECTORY", tmp_path)
     assert sluice("show", "routes").exit_code == NO_DAEMON
 
 
 def test_the_only_socket_is_found_and_of_several_one_is_to_be_named(
     daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "RUN_DIRECTORY", daemon.parent)
+    monkeypatch.setattr(shared, "RUN_DIRECTORY", daemon.parent)
     assert sluice("show", "neighbors").exit_code == 0
     (daemon.parent / "r2.sock").touch()
     several = sluice("show", "neighbors")

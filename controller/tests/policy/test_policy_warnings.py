@@ -21,7 +21,7 @@ from sluice.policy.model import (
     Rule,
     prefix_range,
 )
-from sluice.policy.warnings import OSPF, Guarded, Surroundings, warnings
+from sluice.policy.warnings import OSPF, Guarded, RuleContext, warnings
 
 BGP = (NumberRange(179, 179),)
 OWN = parse_address("10.0.0.1")
@@ -33,17 +33,17 @@ OSPF_RULE = Rule("ospf", Action.BYPASS, protocol=(OSPF,))
 ETH1 = Guarded(
     "eth1", (InterfaceAddress.parse("10.0.0.1/24"), InterfaceAddress.parse("2001:db8::1/64"))
 )
-NO_FRR = Surroundings(own=(OWN,))
+NO_FRR = RuleContext(own=(OWN,))
 
 
-def warned(outbound: list[Rule], inbound: list[Rule], around: Surroundings = NO_FRR) -> list[str]:
+def warned(outbound: list[Rule], inbound: list[Rule], around: RuleContext = NO_FRR) -> list[str]:
     return warnings({Direction.OUTBOUND: outbound, Direction.INBOUND: inbound}, around, "corp")
 
 
-def with_frr(text: str) -> Surroundings:
+def with_frr(text: str) -> RuleContext:
     routing = Routing()
     read_frr(text, "frr.conf", routing)
-    return Surroundings((ETH1,), (OWN,), routing)
+    return RuleContext((ETH1,), (OWN,), routing)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_ospf_needs_its_hello_out_and_in() -> None:
     ],
 )
 def test_sessions_that_do_not_exist_are_not_warned_of(text: str | None) -> None:
-    around = Surroundings((ETH1,), (OWN,)) if text is None else with_frr(text)
+    around = RuleContext((ETH1,), (OWN,)) if text is None else with_frr(text)
     found = warned([REST], [REST], around)
     assert not any("BGP" in one or "OSPF" in one for one in found)
     assert "corp: the inbound list discards everything" in found

@@ -39,9 +39,9 @@ from sluice.model import (
 )
 from sluice.sources.device import Devices
 from sluice.sources.host import HostInterfaces
+from sluice.sources.interface_settings import configure_interface
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.neighbor_probe import NeighborProbe
-from sluice.sources.silence import silence
 from sluice.wire import packet as wire
 from test_punts import SCHEMA
 from wire.strategies import damaged
@@ -180,7 +180,7 @@ def echo_request(payload: bytes = b"ping") -> bytes:
     return ICMP_ECHO.pack(8, 0, checksum, 7, 1) + payload
 
 
-# --- silence -------------------------------------------------------------------------------------
+# --- interface settings ------------------------------------------------------------------------
 
 
 def test_an_interface_neither_forwards_nor_learns(host: Host) -> None:
@@ -196,13 +196,13 @@ def test_an_interface_neither_forwards_nor_learns(host: Host) -> None:
 @pytest.mark.parametrize(("everywhere", "here"), [("0", "0"), ("1", "2"), ("2", "0")])
 def test_the_reverse_path_is_not_asked_for(host: Host, everywhere: str, here: str) -> None:
     set_sysctl("ipv4/conf/all/rp_filter", everywhere)
-    silence("eth1")
+    configure_interface("eth1")
     assert sysctl("ipv4/conf/eth1/rp_filter") == here
 
 
 def test_an_interface_that_is_not_there_is_an_error_that_names_the_setting() -> None:
     with network_namespace(), pytest.raises(OSError, match="cannot set forwarding of interface no"):
-        silence("no")
+        configure_interface("no")
 
 
 def test_no_router_solicitations_are_sent(host: Host) -> None:
@@ -491,7 +491,7 @@ class FakeDevices(Devices):
     def reserved(self, name: str) -> Iterator[int]:
         yield 0
 
-    def silence(self, name: str) -> None:
+    def configure_interface(self, name: str) -> None:
         if self.refuse:
             raise PermissionError
 
@@ -611,7 +611,7 @@ def test_the_carrier_waits_for_the_device_and_goes_with_it() -> None:
     assert taps.carrier == {11: False}
 
 
-def test_an_interface_that_cannot_be_silenced_is_not_kept() -> None:
+def test_an_interface_whose_settings_fail_is_not_kept() -> None:
     taps = FakeTaps()
     devices = FakeDevices(refuse=True)
     interfaces = HostInterfaces(taps, FakeAddresses(), devices)

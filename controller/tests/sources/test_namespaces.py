@@ -41,13 +41,13 @@ SCTP = 132
 
 
 class SilentDevices(FakeDevices):
-    """Records the silenced interfaces with their namespace."""
+    """Records the configured interfaces with their namespace."""
 
     def __init__(self, inside: list[str], did: list[tuple[str, str]]) -> None:
         super().__init__()
         self.inside, self.did = inside, did
 
-    def silence(self, name: str) -> None:
+    def configure_interface(self, name: str) -> None:
         self.did.append((self.inside[-1], name))
 
 
@@ -142,7 +142,7 @@ def test_an_interface_that_joins_a_vrf_device_in_its_namespace_is_closed(world: 
     assert world.gets(3)
 
 
-def test_a_macvlan_device_is_silenced_where_it_is(world: World) -> None:
+def test_a_macvlan_device_is_configured_in_its_namespace(world: World) -> None:
     world.did.clear()
     world.link(base(1) + 60, "vrrp5", macvlan_on=TAPS[2])
     assert world.did == [("red", "vrrp5")]

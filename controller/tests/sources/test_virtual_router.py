@@ -48,7 +48,9 @@ def test_it_neither_forwards_nor_learns_nor_answers_for_others(host: Host) -> No
     assert sysctl("ipv4/conf/vrrp/arp_ignore") == "1"
     assert sysctl("ipv4/conf/vrrp/rp_filter") == "0"
     assert sysctl("ipv6/conf/vrrp/accept_ra") == "0"
-    assert sysctl("ipv6/conf/vrrp/forwarding") == "1"  # the R flag in advertisements, see silence
+    assert (
+        sysctl("ipv6/conf/vrrp/forwarding") == "1"
+    )  # the R flag in advertisements, see configure_interface
     assert not host.interfaces.counters["macvlan_not_silenced"]
 
 

@@ -21,7 +21,7 @@ from kernel_namespace import ip, ip_shows, network_namespace, set_sysctl, sysctl
 from sluice.config import VrfConfig
 from sluice.model import HostFrame, LinkChanged, parse_address
 from sluice.sources import vrf_devices
-from sluice.sources.silence import restore, silence
+from sluice.sources.interface_settings import configure_interface, restore
 from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
 from sluice.wire import packet as wire
 from sluice.wire.netlink import NLM_F_DUMP, NLM_F_EXCL, U32, Message, attribute, attributes
@@ -164,10 +164,12 @@ def kernel() -> FakeKernel:
 
 
 def devices_in(kernel: FakeKernel, directory: Path) -> VrfDevices:
-    def silence(name: str) -> None:
-        kernel.actions.append(f"silence {name}")
+    def configure_interface(name: str) -> None:
+        kernel.actions.append(f"configure_interface {name}")
 
-    return VrfDevices(kernel.ask, silence, directory, lambda name: kernel.loud.pop(name, []))
+    return VrfDevices(
+        kernel.ask, configure_interface, directory, lambda name: kernel.loud.pop(name, [])
+    )
 
 
 def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
@@ -175,8 +177,8 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
 ) -> None:
     devices_in(kernel, tmp_path).prepare(VRFS)
     assert kernel.actions == [
-        *("add red", "silence red", "red up"),
-        *("add blue", "silence blue", "blue up"),
+        *("add red", "configure_interface red", "red up"),
+        *("add blue", "configure_interface blue", "blue up"),
     ]
     assert [(link.name, link.vrf_table) for link in kernel.links.values()] == [
         ("lo", None),
@@ -280,7 +282,7 @@ def test_a_device_of_the_table_is_taken_whatever_its_name(
     devices = devices_in(kernel, tmp_path)
     devices.prepare([RED])
     devices.join("eth3", RED.id)
-    assert kernel.actions == ["silence vrf-red", f"eth3 joins {mine}"]
+    assert kernel.actions == ["configure_interface vrf-red", f"eth3 joins {mine}"]
     assert kernel.links[tap].master == mine
 
 
@@ -352,7 +354,7 @@ class TestRecheck:
 def test_settings_of_a_device_that_somebody_changed_are_restored() -> None:
     with network_namespace():
         ip("tuntap add eth1 mode tap")
-        silence("eth1")
+        configure_interface("eth1")
         assert restore("eth1") == []
         set_sysctl("ipv4/conf/eth1/forwarding", "1")
         set_sysctl("ipv6/conf/eth1/accept_ra", "2")

@@ -17,7 +17,7 @@ from sluice.controller import Controller
 from sluice.entities import Kind, RouteSlot, Target, TargetKind
 from sluice.model import Address, Prefix, parse_address
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.rehearsal import Flow, FlowError, Way, way_of
+from sluice.rehearsal import Flow, FlowError, TracedPath, way_of
 from sluice.state.nexthops import Path
 
 
@@ -54,7 +54,7 @@ class RouteLookup:
             ],
         }
 
-    async def _way(self, vrf: int, flow: Flow) -> Way:
+    async def _way(self, vrf: int, flow: Flow) -> TracedPath:
         """Queries the switch for a flow's path. Raises BadRequestError."""
         controller = self._controller
         session = controller.connection.primary

@@ -33,7 +33,7 @@ from sluice.model import format_address, format_mac
 from sluice.namespaces import HOME
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.progress import Facts, Phase, phase_of
+from sluice.progress import Phase, PhaseInputs, phase_of
 from sluice.state.interfaces import InterfaceState
 from sluice.state.neighbors import Neighbor
 from sluice.state.nexthops import Path
@@ -193,7 +193,7 @@ class Views:
 
     def _phase(self) -> Phase:
         controller, reconciler = self._controller, self._controller.reconciler
-        facts = Facts(
+        facts = PhaseInputs(
             connected=controller.connection.primary is not None,
             compared=reconciler.compared,
             pending=reconciler.pending,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sluice.cli.asking import CommandFailedError, request
+from sluice.cli.shared import CommandFailedError, request
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sluice.cli.asking import CommandFailedError
+from sluice.cli.shared import CommandFailedError
 from sluice.config import Config, ConfigError, load_config
 from sluice.frr import Routing, read_frr
 from sluice.policy.check import Checker

@@ -14,10 +14,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from sluice.cli import route_table
-from sluice.cli.asking import EPILOG, FAILED, CommandFailedError, common, pages, request
 from sluice.cli.complete import INTERFACES, SPDS, VRFS
 from sluice.cli.policy import flow_cache, spd
 from sluice.cli.sa import list_command, sa
+from sluice.cli.shared import EPILOG, FAILED, CommandFailedError, common, pages, request
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)

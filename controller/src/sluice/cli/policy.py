@@ -11,8 +11,8 @@ from typing import Any
 import click
 import yaml
 
-from sluice.cli.asking import EPILOG, CommandFailedError, NoDaemonError, common, request
 from sluice.cli.complete import SPDS
+from sluice.cli.shared import EPILOG, CommandFailedError, NoDaemonError, common, request
 
 _FILES = click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path))
 _CONFIGURED = click.option(

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from sluice.cli.asking import EPILOG, CommandFailedError, common, request
 from sluice.cli.complete import BUNDLES, SAS
+from sluice.cli.shared import EPILOG, CommandFailedError, common, request
 
 _BUNDLE = click.option(
     "--bundle", metavar="NAME", shell_complete=BUNDLES, help="Show this bundle's only."

@@ -19,7 +19,7 @@ from sluice.policy.fragments import expectations
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction
 from sluice.policy.spdfile import SpdText, parse_spd
-from sluice.policy.warnings import Guarded, Surroundings, warnings
+from sluice.policy.warnings import Guarded, RuleContext, warnings
 from sluice.yamlreader import ConfigError
 
 
@@ -79,7 +79,7 @@ class Checker:
             direction: (*generated_rules(direction, own), *listed)
             for direction, listed in text.rules.items()
         }
-        around = Surroundings(
+        context = RuleContext(
             self._guarded(text.name),
             own,
             self.routing,
@@ -91,7 +91,7 @@ class Checker:
             for direction in Direction
             for warning in warn_of_unreached(text.rules[direction], direction)
         ]
-        return warnings(rules, around, text.name) + unreached
+        return warnings(rules, context, text.name) + unreached
 
     def _why_sessions_are_unchecked(self, spd: str) -> str | None:
         """Returns the reason, or None if FRR's sessions were checked."""

@@ -44,7 +44,7 @@ from sluice.policy.model import Direction, Rule
 from sluice.policy.operator_rules import OperatorRules
 from sluice.policy.record import PolicyRecord
 from sluice.policy.spdstore import SpdStore, SpdStoreError
-from sluice.policy.start import PolicyError, Room, check_room, rules_at_start
+from sluice.policy.start import Capacity, PolicyError, check_capacity, rules_at_start
 from sluice.reconciler import Reconciler
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
 from sluice.state.flow_cache import FlowCache, FlowVerdict
@@ -104,7 +104,7 @@ class Policy:
         store = SpdStore(config.state_dir)
         # A removed SPD that is configured again later starts with its configuration of that time.
         loaded = store.forget_committed(keep=self.spds)
-        self.check_room(config)
+        self.check_capacity(config)
         mirrored = mirrored or {}
         self.numbers = BundleNumbers(config.policy.bundle_ids(), loaded.bundles)
         for one in mirrored.values():
@@ -147,9 +147,9 @@ class Policy:
         if self.spds:
             self._reconciler.hold(OPENING)
 
-    def check_room(self, config: Config) -> None:
+    def check_capacity(self, config: Config) -> None:
         """Raises PolicyError if a configuration exceeds the pipeline's table sizes."""
-        check_room(config, Room(self._codec.flows, self._codec.rules, self._codec.lists))
+        check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
     def configured_anew(self, config: Config) -> None:
         """Updates the configured SPDs, with their files' rules; the rules in force stay."""

@@ -103,7 +103,7 @@ class FirstPackets:
         except WireError as error:
             self.counters[f"dropped: {error.name}"] += 1
             return []
-        return self._carry_out(state, packet, verdict, key, now)
+        return self._apply_verdict(state, packet, verdict, key, now)
 
     def expire(self, now: float) -> None:
         """Drops the fragments that were held too long."""
@@ -114,7 +114,7 @@ class FirstPackets:
             return bool(packet.is_local)
         return packet.origin == self._packets.origin_local
 
-    def _carry_out(
+    def _apply_verdict(
         self,
         state: ListState,
         packet: PuntedPacket,
@@ -210,7 +210,7 @@ class FirstPackets:
         if verdict is not None:
             if is_first:
                 verdict = state.search(seen.selectors)
-            return self._carry_out(state, packet, verdict, self._key(packet, seen), now)
+            return self._apply_verdict(state, packet, verdict, self._key(packet, seen), now)
         key = DatagramKey(
             state.list_id,
             seen.selectors.is_own,
@@ -234,5 +234,5 @@ class FirstPackets:
             verdict = state.search(arrival.first)
             if not (each is packet and is_first):
                 verdict = state.search_fragment(later, arrival.first) or state.final()
-            answers += self._carry_out(state, each, verdict, None, now)
+            answers += self._apply_verdict(state, each, verdict, None, now)
         return answers

@@ -373,7 +373,7 @@ class FlowTables:
                         FlowSlot(known.direction, list_id, key)
                         for key in keys[start : start + COUNTED]
                     ]
-                    self._judge(known, slots, await self._read_counts(session, slots))
+                    self._apply_counts(known, slots, await self._read_counts(session, slots))
                     self.flush()
 
     def _to_look_at(self, known: ListCache) -> list[FlowKey]:
@@ -384,7 +384,9 @@ class FlowTables:
             keys = list(dict.fromkeys(keys + known.cache.coldest_live(recent, NEXT_TO_GO)))
         return keys
 
-    def _judge(self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, int]) -> None:
+    def _apply_counts(
+        self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, int]
+    ) -> None:
         now = self._clock()
         for slot in slots:
             packets = counts.get(slot, 0)

@@ -207,10 +207,10 @@ class _Search:
             if not entry.is_certain:
                 uncertain.append(at)
             elif entry.protocols & left:
-                self._judge(at, entry.protocols & left, uncertain)
+                self._record_match(at, entry.protocols & left, uncertain)
                 left &= ~entry.protocols
 
-    def _judge(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
+    def _record_match(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
         """Records the source of verdicts for one certain match and the uncertain rules before it.
 
         `decided` are the protocols for which the rule at `at` is the first certain match.

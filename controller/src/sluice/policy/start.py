@@ -27,7 +27,7 @@ class PolicyError(Exception):
     """An impossible policy, or a change of policy that failed; the text is a sentence."""
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """Capacity of the pipeline: flows of all lists of a direction, rules, list ids."""
 
     flows: Mapping[Direction, int]
@@ -87,14 +87,14 @@ def _tell_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]])
         )
 
 
-def check_room(config: Config, room: Room) -> None:
+def check_capacity(config: Config, capacity: Capacity) -> None:
     """Checks that all flow caches fit the pipeline's tables, for any mix of flows.
 
     Raises PolicyError.
     """
     spds = config.policy.spds
     wanted = sum(spd.flow_cache.size for spd in spds)
-    for direction, flows in room.flows.items():
+    for direction, flows in capacity.flows.items():
         if wanted > flows:
             sizes = " + ".join(f"{spd.flow_cache.size} ({spd.name})" for spd in spds)
             raise PolicyError(

@@ -54,7 +54,7 @@ class Guarded(NamedTuple):
     addresses: tuple[InterfaceAddress, ...]
 
 
-class Surroundings(NamedTuple):
+class RuleContext(NamedTuple):
     """Inputs other than the rules.
 
     - `own`: this router's addresses in the guarded VRFs.
@@ -70,10 +70,10 @@ class Surroundings(NamedTuple):
     are_errors_checked: bool = False
 
 
-def warnings(rules: Rules, around: Surroundings, spd: str) -> list[str]:
+def warnings(rules: Rules, context: RuleContext, spd: str) -> list[str]:
     """Returns the warnings as sentences."""
-    found = [*_configured_bgp(rules, around), *_configured_ospf(rules, around)]
-    found += _path_mtu(rules, are_errors_checked=around.are_errors_checked)
+    found = [*_configured_bgp(rules, context), *_configured_ospf(rules, context)]
+    found += _path_mtu(rules, are_errors_checked=context.are_errors_checked)
     found += _traceroute(rules)
     for direction, listed in rules.items():
         if not any(rule.action is not Action.DISCARD and not rule.generated for rule in listed):
@@ -118,9 +118,9 @@ def _ospf(source: Address, destination: Address) -> Selectors:
 # -- sessions that FRR is configured for
 
 
-def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
-    for peer in around.routing.speaking_peers() if around.routing else ():
-        near = [*_on_link(peer, around)]
+def _configured_bgp(rules: Rules, context: RuleContext) -> Iterator[str]:
+    for peer in context.routing.speaking_peers() if context.routing else ():
+        near = [*_on_link(peer, context)]
         for own, far in near:
             obstacle = _bgp_obstacle(rules, own, far, peer.port)
             if obstacle:
@@ -128,13 +128,13 @@ def _configured_bgp(rules: Rules, around: Surroundings) -> Iterator[str]:
         if (
             near
             or peer.address is None
-            or any(_is_in(peer.address, net) for net in around.elsewhere)
+            or any(_is_in(peer.address, net) for net in context.elsewhere)
         ):
             continue
         # A multihop peer, by an unknown interface: it is enough that one source address passes.
         tried = [
             (own, _bgp_obstacle(rules, own, peer.address, peer.port))
-            for own in _sources(peer, around)
+            for own in _sources(peer, context)
         ]
         if tried and all(obstacle for _, obstacle in tried):
             own, obstacle = tried[0]
@@ -157,10 +157,10 @@ def _no_bgp(own: Address, far: Address, peer: BgpPeer, obstacle: str) -> str:
     )
 
 
-def _on_link(peer: BgpPeer, around: Surroundings) -> Iterator[tuple[Address, Address]]:
+def _on_link(peer: BgpPeer, context: RuleContext) -> Iterator[tuple[Address, Address]]:
     """Yields our and the peer's address, if the peer is on the link of a guarded interface."""
     if peer.interface is not None:
-        if any(one.name == peer.interface for one in around.guarded):
+        if any(one.name == peer.interface for one in context.guarded):
             yield LINK_LOCAL, LINK_LOCAL_PEER
         return
     far = peer.address
@@ -169,25 +169,25 @@ def _on_link(peer: BgpPeer, around: Surroundings) -> Iterator[tuple[Address, Add
     if far[0] == 0xFE and len(far) == 16:
         yield LINK_LOCAL, far
         return
-    for one in around.guarded:
+    for one in context.guarded:
         for address in one.addresses:
             if _is_in(far, address.prefix):
                 yield address.address, far
 
 
-def _sources(peer: BgpPeer, around: Surroundings) -> list[Address]:
+def _sources(peer: BgpPeer, context: RuleContext) -> list[Address]:
     """Returns the possible source addresses of a session with a multihop peer."""
     far = peer.address or b""
-    source = around.routing.bgp_sources.get(far) if around.routing else None
+    source = context.routing.bgp_sources.get(far) if context.routing else None
     if source is not None:
         return [source]
-    guarded = (each.address for one in around.guarded for each in one.addresses)
-    return [own for own in dict.fromkeys((*guarded, *around.own)) if len(own) == len(far)]
+    guarded = (each.address for one in context.guarded for each in one.addresses)
+    return [own for own in dict.fromkeys((*guarded, *context.own)) if len(own) == len(far)]
 
 
-def _configured_ospf(rules: Rules, around: Surroundings) -> Iterator[str]:
-    routing = around.routing or Routing()
-    for one in around.guarded:
+def _configured_ospf(rules: Rules, context: RuleContext) -> Iterator[str]:
+    routing = context.routing or Routing()
+    for one in context.guarded:
         for address in one.addresses:
             where = _ospf_on(routing, one.name, address)
             if where is not None and len(address.address) == 4:

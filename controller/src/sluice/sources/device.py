@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sluice.sources.handover import CLAIMS, holder
+from sluice.sources.interface_settings import configure_interface
 from sluice.sources.links import owner_of, queues_of, remove
 from sluice.sources.queues import IFREQ
-from sluice.sources.silence import silence
 
 CLONE_DEVICE = "/dev/net/tun"
 TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
@@ -99,9 +99,9 @@ class Devices:
         message = "another user opens it whenever it is made; give /dev/net/tun mode 0600"
         raise OSError(errno.EBUSY, message, name)
 
-    def silence(self, name: str) -> None:
-        """See sources.silence."""
-        silence(name)
+    def configure_interface(self, name: str) -> None:
+        """See sources.configure_interface."""
+        configure_interface(name)
 
     def has_carrier(self, name: str) -> bool:
         """Whether a device of this name exists, is up, and has a carrier."""

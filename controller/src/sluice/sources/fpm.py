@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
 from sluice.sources.fpm_senders import SENDER, Senders, Verdict
-from sluice.sources.group_doubt import GroupDoubt
+from sluice.sources.incomplete_groups import IncompleteGroups
 from sluice.sources.peer import Refused
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
@@ -87,7 +87,7 @@ class FpmSource:
         self._next = 0
         self._runs = RouteRuns(UNUSUAL_HEADS) if runs else None
         self._memo = self._runs or RouteMemo()
-        self._doubt = GroupDoubt()
+        self._incomplete = IncompleteGroups()
         self.peer: str | None = None
         self.counters: Counter[str] = Counter()
 
@@ -108,7 +108,7 @@ class FpmSource:
 
     def link_changed(self, event: LinkChanged) -> None:
         """Must be called for every link event of the host: zebra's replay depends on the links."""
-        self._doubt.note_link(event)
+        self._incomplete.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
         """About `limit` events, or fewer and a run, in order; empty when there is nothing more for
@@ -170,7 +170,7 @@ class FpmSource:
         self._senders.begin()
         self.counters["sessions"] += 1
         events.append(opened := FpmSessionOpened(name))
-        self._doubt.note(opened)
+        self._incomplete.note(opened)
 
     def _refuse(self, connection: int, reason: str) -> None:
         self.counters["connections_refused"] += 1
@@ -190,7 +190,7 @@ class FpmSource:
             return payloads
         taken = []
         for payload in payloads:
-            verdict = self._senders.judge(payload)
+            verdict = self._senders.check(payload)
             if verdict is Verdict.TAKEN:
                 self._sender = payload[SENDER]
                 taken.append(payload)
@@ -214,7 +214,7 @@ class FpmSource:
             self._hang_up(f"bad bytes from the peer: {error}", events)
             return
         events += decoded
-        if any(map(self._doubt.note, decoded)):
+        if any(map(self._incomplete.note, decoded)):
             self.counters["replays_asked_for"] += 1
             self._hang_up("a new replay is needed: next-hop groups may lack a leg", events)
 

@@ -66,13 +66,13 @@ class Senders:
         self._taken, self._here = set(), False
         self.left_out = 0
 
-    def judge(self, payload: bytes) -> Verdict:
+    def check(self, payload: bytes) -> Verdict:
         """Returns the verdict on a payload's messages, and counts a payload that is left out."""
-        verdict = self._judge(payload[SENDER])
+        verdict = self._check(payload[SENDER])
         self.left_out += verdict is not Verdict.TAKEN
         return verdict
 
-    def _judge(self, sender: bytes) -> Verdict:
+    def _check(self, sender: bytes) -> Verdict:
         if sender in self._taken:
             return Verdict.TAKEN
         if sender in self._foreign:

@@ -6,7 +6,7 @@ A TAP carries the interface's addresses, and its carrier follows the carrier of 
 Packets that the pipeline punts to the host are written to the TAP. Frames that the host sends are
 read from it as HostFrame.
 
-Invariant: the kernel never forwards. Its forwarding is off on each TAP (sources.silence). In case
+Invariant: the kernel never forwards. Its forwarding is off on each TAP (interface_settings). If
 another program switches it on, a frame is dropped and counted unless its IP source is an own
 address of this router in the interface's VRF.
 
@@ -194,15 +194,15 @@ class HostInterfaces:
         # Macvlan devices, each with the TAP below it; and the macvlan devices that do not work.
         self._macvlans: dict[int, int] = {}
         self._resting: set[int] = set()
-        # Macvlan devices that could not be silenced.
+        # Macvlan devices that could not be configured.
         self._loud: set[int] = set()
         self.counters: Counter[str] = Counter()
 
     # --- set-up ----------------------------------------------------------------------------------
 
     def add(self, interface: InterfaceConfig) -> int:
-        """Creates the TAP of an interface, silences it, sets it up and adds its addresses. Returns
-        its ifindex.
+        """Creates the TAP of an interface, configures it, sets it up and adds its addresses.
+        Returns its ifindex.
 
         Raises OSError with the failed step when the kernel refuses.
         """
@@ -223,7 +223,7 @@ class HostInterfaces:
         return ifindex
 
     def _make(self, interface: InterfaceConfig) -> int:
-        """Claims, creates and silences the TAP, which stays down. A failure undoes all of it."""
+        """Claims, creates and configures the TAP, which stays down. A failure undoes all of it."""
         place = self._places[interface.vrf.place]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
@@ -243,7 +243,7 @@ class HostInterfaces:
                     raise OSError(
                         f"index {ifindex - base(namespace)} is too large; make {name} anew"
                     )
-                devices.silence(name)
+                devices.configure_interface(name)
                 if namespace == HOME:
                     self._join(name, interface.vrf.id)
             except OSError:
@@ -373,18 +373,18 @@ class HostInterfaces:
         is_new = ifindex not in self._macvlans
         self._macvlans[ifindex] = below
         if is_new or ifindex in self._loud:
-            self._silence_macvlan(ifindex, event.name)
+            self._configure_macvlan(ifindex, event.name)
         if event.works and ifindex not in self._loud:
             self._resting.discard(ifindex)
         else:
             self._resting.add(ifindex)
 
-    def _silence_macvlan(self, ifindex: int, name: str) -> None:
+    def _configure_macvlan(self, ifindex: int, name: str) -> None:
         """Silences a macvlan device. If that fails, the device does not count as working, and the
         next change of it tries again."""
         place = self._places[namespace_of(ifindex)]
         try:
-            place.inside(lambda: place.devices.silence(name))
+            place.inside(lambda: place.devices.configure_interface(name))
         except OSError as error:  # gone again, or renamed
             self._loud.add(ifindex)
             self.counters["macvlan_not_silenced"] += 1

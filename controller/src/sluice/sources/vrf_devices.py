@@ -16,8 +16,8 @@ Before a TAP joins, these leaks between VRFs are closed:
   default VRF is local in every VRF.
 - Raw and UDP sockets that are bound to no VRF get no packets of VRFs (`raw_l3mdev_accept` and
   `udp_l3mdev_accept` are 0): their answers would leave in the default VRF.
-- The device has the settings of a TAP (sources.silence): the kernel treats packets from a VRF's TAP
-  as received by the VRF's device, and applies that device's settings.
+- The device has the settings of a TAP (interface_settings): the kernel treats packets from a
+  VRF's TAP as received by the VRF's device, and applies that device's settings.
 
 Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them.
 Another program may open a leak again: `recheck` closes it, and `repairs` counts it.
@@ -38,8 +38,8 @@ from typing import NamedTuple, TypeAlias
 
 from sluice.config import VrfConfig
 from sluice.model import LinkChanged
+from sluice.sources.interface_settings import PROC, configure_interface, restore
 from sluice.sources.links import ask
-from sluice.sources.silence import PROC, restore, silence
 from sluice.wire.netlink import (
     NLM_F_ACK,
     NLM_F_CREATE,
@@ -101,12 +101,12 @@ class VrfDevices:
     def __init__(
         self,
         asking: Asking = ask,
-        silencing: Callable[[str], None] = silence,
+        apply_settings: Callable[[str], None] = configure_interface,
         settings: Path = PROC / "ipv4",
         restoring: Callable[[str], list[str]] = restore,
     ) -> None:
         self._ask = asking
-        self._silence = silencing
+        self._apply_settings = apply_settings
         self._settings = settings
         self._restore = restoring
         self._ifindex: dict[int, int] = {}
@@ -124,7 +124,7 @@ class VrfDevices:
             device = self._find_or_make(vrf, name)
             if device is None:
                 return False
-            self._close(device.name, vrf.table, self._silenced)
+            self._close(device.name, vrf.table, self._settings_applied)
             self._set_up(device)
             self._ifindex[vrf.id] = device.ifindex
             self._prepared.append((vrf, device.name))
@@ -215,12 +215,12 @@ class VrfDevices:
 
     # --- leaks between VRFs ----------------------------------------------------------------------
 
-    def _silenced(self, device: str) -> list[str]:
-        self._silence(device)
+    def _settings_applied(self, device: str) -> list[str]:
+        self._apply_settings(device)
         return []
 
     def _close(
-        self, device: str, table: int, silence_device: Callable[[str], list[str]]
+        self, device: str, table: int, apply_settings: Callable[[str], list[str]]
     ) -> list[str]:
         """Closes all leaks. Returns a description of each that was open."""
         found = []
@@ -228,7 +228,7 @@ class VrfDevices:
             if self._is_open(name):
                 (self._settings / name).write_text("0")
                 found.append(f"net.ipv4.{name} was not 0")
-        found += silence_device(device)
+        found += apply_settings(device)
         for family, ip in ((AF_INET, "IPv4"), (AF_INET6, "IPv6")):
             if self._end_table(family, table):
                 found.append(f"{ip} table {table} had no unreachable default route")

@@ -45,7 +45,7 @@ class RouteMemo:
     """Cached texts of one source of routes, by message type and family."""
 
     def __init__(self) -> None:
-        self._said: dict[int, dict[bytes, tuple[Any, ...]]] = {}
+        self._texts: dict[int, dict[bytes, tuple[Any, ...]]] = {}
         self._count = 0
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
@@ -70,7 +70,7 @@ class RouteMemo:
         if found is None:
             return None
         family, at, end = found
-        said = self._said.get(kind << 8 | family)
+        said = self._texts.get(kind << 8 | family)
         text = said and said.get(data[offset + 18 : at] + data[end : offset + length])
         if not text:
             return None
@@ -100,8 +100,8 @@ class RouteMemo:
         if RTA_DST in attributes(rest, 0):  # the last one counts, but the first was cut out
             return
         if self._count >= LIMIT:
-            self._said, self._count = {}, 0
-        self._said.setdefault(kind << 8 | family, {})[data[offset + 18 : at] + rest] = text
+            self._texts, self._count = {}, 0
+        self._texts.setdefault(kind << 8 | family, {})[data[offset + 18 : at] + rest] = text
         self._count += 1
 
 

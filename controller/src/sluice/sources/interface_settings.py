@@ -48,7 +48,7 @@ OPTIONAL = (
 )
 
 
-def silence(interface: str) -> None:
+def configure_interface(interface: str) -> None:
     """Applies the settings to a network interface. Raises OSError naming the one that failed."""
     for family, name, value in REQUIRED:
         _write(family, name, interface, value)

@@ -6,7 +6,7 @@ group without that leg. When the link is up again, zebra announces the next hop 
 but not the group. Then its RIB has both legs, but its FPM peer only one, for ever. Recorded in
 tests/goldens/fpm/link.fpm. (`no fpm use-next-hop-groups` in zebra's configuration avoids groups.)
 
-`GroupDoubt` detects this pattern and reports that a new replay is due. Pure.
+`IncompleteGroups` detects this pattern and reports that a new replay is due. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluice.model import (
 )
 
 
-class GroupDoubt:
+class IncompleteGroups:
     """Tracks links, and the next hops of the current FPM session."""
 
     def __init__(self) -> None:
