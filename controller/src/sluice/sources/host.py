@@ -47,6 +47,7 @@ from sluice.model import (
 )
 from sluice.namespaces import HOME, base, namespace_of
 from sluice.sources.device import Devices
+from sluice.sources.kernel_esp import KernelEsp
 from sluice.sources.shared_stack import (
     answers_from_its_destination,
     is_answered_in_its_vrf,
@@ -62,7 +63,6 @@ from sluice.wire.packet import (
     ETHERTYPE_MINIMUM,
     ISIS_LLC,
     has_source_route,
-    is_esp,
     is_unspecified,
     parse_ethernet,
     parse_ipv4,
@@ -196,6 +196,7 @@ class HostInterfaces:
         self._resting: set[int] = set()
         # Macvlan devices that could not be configured.
         self._loud: set[int] = set()
+        self._kernel_esp = KernelEsp()
         self.counters: Counter[str] = Counter()
 
     # --- set-up ----------------------------------------------------------------------------------
@@ -479,7 +480,7 @@ class HostInterfaces:
             if is_ip and header.source not in self._own_macs(ifindex):
                 # From a macvlan device that was moved to another namespace.
                 return "foreign_ethernet_source"
-            if is_ip and is_esp(packet):
+            if is_ip and self._kernel_esp.covers(packet):
                 return "esp_of_the_kernel"
             if header.ethertype == ETHERTYPE_IPV4:
                 ipv4 = parse_ipv4(packet)

@@ -37,6 +37,7 @@ _NAT_TRAVERSAL = NAT_TRAVERSAL_PORT.to_bytes(2, "big")
 _IKE_PORTS = frozenset({IKE_PORT.to_bytes(2, "big"), _NAT_TRAVERSAL})
 _UDP_HEADER, _MARKER = 8, 4
 _SKIPPED_HEADERS = frozenset({HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS, MOBILITY, HIP, SHIM6})
+_MAY_HIDE_ESP = _SKIPPED_HEADERS | {FRAGMENT, AUTHENTICATION}
 
 _U16 = Struct("!H")
 _IPV4 = Struct("!BBHHHBBH4s4s")
@@ -278,6 +279,21 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
     return UpperLayer(protocol, offset, 0)
 
 
+def ipv6_fragment_id(packet: bytes) -> bytes | None:
+    """Returns what all fragments of one IPv6 packet share: addresses and identification (RFC 8200
+    section 4.5); None if the packet is not fragmented. Raises WireError."""
+    header = parse_ipv6(packet)
+    end = IPV6_HEADER + header.payload_length
+    protocol, offset = header.next_header, IPV6_HEADER
+    while protocol in _SKIPPED_HEADERS or protocol == FRAGMENT:
+        if offset + 8 > end:
+            raise WireError("ipv6_extension_truncated", offset, f"header {protocol} is cut off")
+        if protocol == FRAGMENT:
+            return header.source + header.destination + packet[offset + 4 : offset + 8]
+        protocol, offset = packet[offset], offset + (packet[offset + 1] + 1) * 8
+    return None
+
+
 # --- checksums and addresses ---------------------------------------------------------------------
 
 
@@ -333,9 +349,13 @@ def is_valid_source(address: bytes) -> bool:
 
 def is_esp(packet: bytes) -> bool:
     """Whether an IP packet is ESP, or ESP in UDP (RFC 3948); False for IKE and keepalives on the
-    same port. Raises WireError."""
+    same port, and for later fragments of UDP (see `ipv6_fragment_id`).
+
+    True also for a later IPv6 fragment that begins with an extension header, which may hide ESP.
+    Raises WireError.
+    """
     protocol, at, is_later = _transport(packet)
-    if protocol == ESP:
+    if protocol == ESP or (is_later and protocol in _MAY_HIDE_ESP):
         return True
     ports = packet[at : at + 4]
     if protocol != UDP or is_later or _NAT_TRAVERSAL not in (ports[:2], ports[2:]):
@@ -355,9 +375,10 @@ def is_ike(packet: bytes) -> bool:
 
 
 def _transport(packet: bytes) -> tuple[int, int, bool]:
-    """Returns an IP packet's protocol, the offset of the protocol's header, and whether the packet
-    is a later IPv4 fragment. Does not walk IPv6 extension headers."""
+    """Returns an IP packet's protocol behind all extension headers, the offset of the protocol's
+    header, and whether the packet is a later fragment. Raises WireError."""
     if packet[:1] and packet[0] >> 4 == 4:
         ipv4 = parse_ipv4(packet)
         return ipv4.protocol, ipv4.header_length, ipv4.fragment_offset > 0
-    return parse_ipv6(packet).next_header, IPV6_HEADER, False
+    upper = ipv6_upper_layer(packet)
+    return upper.protocol, upper.offset, upper.fragment_offset > 0

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recognizes ESP that the kernel made itself, which must not leave: an engine may use the same SA.
+
+Host interfaces have `disable_xfrm`, which IPv6 ignores: the kernel encrypts the router's own IPv6
+packets that match one of its policies, numbers them by its own counter, and may fragment them
+afterwards. A later fragment of ESP in UDP has no port, so the fragments of a packet are refused by
+the identification of the first. The kernel sends the first fragment first.
+
+Pure; depends on wire.packet.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from sluice.wire.packet import ipv6_fragment_id, is_esp
+
+REMEMBERED = 1024
+"""Fragmented packets whose later fragments are refused; the oldest is forgotten first."""
+
+
+class KernelEsp:
+    """Tests the IP packets of one host stack, in the order in which it sends them."""
+
+    def __init__(self) -> None:
+        self._refused: OrderedDict[bytes, None] = OrderedDict()
+
+    def covers(self, packet: bytes) -> bool:
+        """Returns whether a packet is ESP, or a fragment of ESP. Raises WireError."""
+        is_ipv6 = packet[:1] and packet[0] >> 4 == 6
+        fragment = ipv6_fragment_id(packet) if is_ipv6 else None
+        if is_esp(packet):
+            if fragment is not None:
+                self._refused[fragment] = None
+                if len(self._refused) > REMEMBERED:
+                    self._refused.popitem(last=False)
+            return True
+        return fragment in self._refused
