@@ -104,7 +104,9 @@ def test_a_tunnel_as_an_ike_daemon_installs_it() -> None:
 
 
 def test_without_templates_a_policy_lets_pass_or_blocks() -> None:
-    found = mirrored(policy(), policy(number=2, selector=BACK, action=PolicyAction.BLOCK))
+    found = mirrored(
+        policy(), policy(number=2, selector=BACK, action=PolicyAction.BLOCK, priority=200)
+    )
     pass_, block, default = found.rules[Direction.OUTBOUND]
     assert (pass_.action, block.action) == (Action.BYPASS, Action.DISCARD)
     assert default == Rule("kernel-default-out", Action.BYPASS)
@@ -203,6 +205,40 @@ def test_the_lowest_priority_is_first_and_among_equals_the_lowest_index() -> Non
     assert names == [*(f"kernel-out-{number}" for number in numbers), "kernel-default-out"]
 
 
+def test_among_equals_the_strictest_is_first_and_an_overlap_is_named() -> None:
+    """An update moves a policy behind its equals in the kernel, and its index stays."""
+    bypass = policy(OUT, 1, SITES, priority=20)
+    protect = policy(OUT, 2, SITES, TUNNEL, priority=20)
+    block = policy(OUT, 3, SITES, action=PolicyAction.BLOCK, priority=20)
+    found = mirrored(bypass, protect, block)
+    names = [one.name for one in found.rules[Direction.OUTBOUND]]
+    assert names[:3] == [f"kernel-out-{number << 3 | OUT}" for number in (3, 2, 1)]
+    (problem,) = found.problems
+    assert "kernel-out" not in problem
+    assert f"out-{1 << 3 | OUT} and out-{2 << 3 | OUT} overlap" in problem
+    assert "priority 20" in problem
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        policy(OUT, 2, BACK, TUNNEL, priority=20),
+        policy(OUT, 2, SITES, TUNNEL, priority=21),
+        policy(FWD, 2, SITES, TUNNEL, priority=20),
+    ],
+    ids=["other addresses", "other priority", "other direction"],
+)
+def test_policies_whose_order_does_not_matter_are_no_problem(other: KernelPolicy) -> None:
+    assert not mirrored(policy(OUT, 1, SITES, priority=20), other).problems
+
+
+def test_many_policies_of_one_priority_are_not_compared_one_by_one() -> None:
+    strict = [policy(OUT, n, SITES, TUNNEL, priority=20) for n in range(1, 400)]
+    allowing = [policy(OUT, n, SITES, priority=20) for n in range(400, 800)]
+    (problem,) = mirrored(*strict, *allowing).problems
+    assert "400 that allow" in problem
+
+
 prefixes = st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "0.0.0.0/0"])
 hosts = st.sampled_from(["10.1.2.3", "10.1.9.9", "10.9.9.9", "192.0.2.1"])
 selectors = st.builds(
@@ -230,8 +266,8 @@ def test_the_rules_decide_as_the_kernels_search_does(
     destination: str,
     is_own: bool,
 ) -> None:
-    """Against the kernel's look-up, said plainly: all policies of a direction that match, of these
-    the least priority, of these the first inserted."""
+    """Against the kernel's lookup: of all policies of a direction that match, those of the least
+    priority decide, and among them the strictest. If they differ, a problem says so."""
     policies = [
         policy(direction, number, selector, priority=priority, action=int(blocks))
         for number, (direction, selector, priority, blocks) in enumerate(made, 1)
@@ -248,10 +284,11 @@ def test_the_rules_decide_as_the_kernels_search_does(
             for one in policies
             if one.direction is kernel and selector_matches(one.selector, flow)
         ]
-        expected = Action.BYPASS
-        if fitting and min(fitting, key=lambda one: one.priority).action == PolicyAction.BLOCK:
-            expected = Action.DISCARD
+        least = min((one.priority for one in fitting), default=0)
+        actions = {one.action for one in fitting if one.priority == least}
+        expected = Action.DISCARD if PolicyAction.BLOCK in actions else Action.BYPASS
         assert meets(found, direction, seen).action is expected
+        assert len(actions) < 2 or found.problems
 
 
 # --- what cannot be mirrored ---------------------------------------------------------------------

@@ -2,9 +2,13 @@
 """Translates the kernel's IPsec policies into the rules of an SPD.
 
 `out` policies make the outbound list. `fwd` policies make the inbound rules for forwarded packets,
-`in` policies those for packets to this router. Order: the lowest priority value first, then the
-lowest index, which the kernel assigns in insertion order and keeps when it replaces a policy. The
-kernel's defaults follow the policies, each as a visible rule.
+`in` policies those for packets to this router. The kernel's defaults follow the policies, each as a
+visible rule.
+
+Order: the lowest priority value first. Among policies of one priority the kernel goes by the time
+of insertion, which neither an index nor a dump tells once a policy was updated. So the strictest is
+first: discard, protect, bypass, then the lowest index. A bypass that overlaps a stricter policy of
+its priority is a problem that names both.
 
 A policy that cannot be mirrored fails closed: it becomes a discard of everything that it might
 match, and a problem that names it. A protecting template becomes a bundle, named by its addresses
@@ -17,6 +21,7 @@ acquires until the daemon replaces the policy. Pure; depends on policy_model and
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -41,6 +46,7 @@ from sluice.xfrm_model import (
     Mode,
     PolicyAction,
     PolicyDirection,
+    PolicyKey,
     PortMatch,
     Template,
 )
@@ -57,6 +63,10 @@ SCOPES = {
 }
 MODES = {Mode.TUNNEL: "tunnel", Mode.TRANSPORT: "transport"}
 ANY_OCTET = NumberRange(0, 0xFF)
+BYPASS = 2
+"""The strictness of a bypass; the least strict is the last among policies of one priority."""
+MOST_COMPARED = 100_000
+"""Pairs of policies of one priority that are compared for overlaps."""
 
 
 class KernelBundle(NamedTuple):
@@ -100,7 +110,9 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     bundles: dict[str, KernelBundle] = {}
     by_bundle: dict[str, tuple[KernelPolicy, ...]] = {}
     problems: list[str] = []
-    for policy in sorted(policies, key=lambda one: (one.priority, one.key)):
+    policies = list(policies)
+    problems += _ambiguous(policies)
+    for policy in sorted(policies, key=_place):
         try:
             rule, bundle = _rule(policy)
             if bundle is not None:
@@ -119,6 +131,66 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
         rules[LISTS[direction]].append(_default(direction, action))
     listed = {direction: tuple(found) for direction, found in rules.items()}
     return MirroredRules(listed, bundles, by_bundle, tuple(problems))
+
+
+def _place(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
+    """Returns the sort key of a policy's place in the order."""
+    return policy.priority, _strictness(policy), policy.key
+
+
+def _strictness(policy: KernelPolicy) -> int:
+    """Returns 0 for a discard, 1 for protection, `BYPASS` for a bypass."""
+    if policy.action != PolicyAction.ALLOW:
+        return 0
+    return 1 if policy.templates else BYPASS
+
+
+def _ambiguous(policies: Iterable[KernelPolicy]) -> list[str]:
+    """Returns a problem for each bypass that overlaps a stricter policy of the same priority."""
+    alike: dict[tuple[PolicyDirection, int], list[KernelPolicy]] = defaultdict(list)
+    for policy in policies:
+        alike[policy.direction, policy.priority].append(policy)
+    problems: list[str] = []
+    for (_, priority), group in alike.items():
+        bypassing = [one for one in group if _strictness(one) == BYPASS]
+        strict = [one for one in group if _strictness(one) != BYPASS]
+        if len(bypassing) * len(strict) > MOST_COMPARED:
+            problems.append(
+                f"{len(group)} policies have the priority {priority}, among them"
+                f" {len(bypassing)} that allow: the others go first where they overlap; give those"
+                " that allow another priority"
+            )
+            continue
+        for policy in bypassing:
+            other = next((one for one in strict if _overlap(policy.selector, one.selector)), None)
+            if other is not None:
+                problems.append(
+                    f"policies {_label(policy)} and {_label(other)} overlap and have the same"
+                    f" priority {priority}: the stricter {_label(other)} goes first, which may not"
+                    " be the kernel's order; give them different priorities"
+                )
+    return problems
+
+
+def _overlap(one: KernelSelector, other: KernelSelector) -> bool:
+    """Returns whether a packet may match both selectors."""
+    return (
+        _prefixes_overlap(one.source, other.source)
+        and _prefixes_overlap(one.destination, other.destination)
+        and (one.protocol == other.protocol or 0 in (one.protocol, other.protocol))
+        and _ports_overlap(one.source_port, other.source_port)
+        and _ports_overlap(one.destination_port, other.destination_port)
+    )
+
+
+def _prefixes_overlap(one: Prefix, other: Prefix) -> bool:
+    if len(one.address) != len(other.address):
+        return False
+    return one.covers(other.address) or other.covers(one.address)
+
+
+def _ports_overlap(one: PortMatch, other: PortMatch) -> bool:
+    return (one.value ^ other.value) & one.mask & other.mask == 0
 
 
 def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
