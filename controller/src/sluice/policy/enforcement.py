@@ -224,8 +224,8 @@ class Policy:
         """Brings lists, bindings and caches to the desired state after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
-        for list_id, counts in lists.items():
-            self.table.observe(list_id, counts)
+        for list_id, version in lists.items():
+            self.table.observe(list_id, version)
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
