@@ -78,7 +78,7 @@ class PolicyWorld(World):
         state = self.state("corp", direction)
         stage = STAGE_INBOUND if direction is INBOUND else STAGE_OUTBOUND
         reason = "INBOUND_MISS" if direction is INBOUND else "OUTBOUND_MISS"
-        fields = {"stage": stage, "list_id": state.list_id, "generation": state.counts.generation}
+        fields = {"stage": stage, "list_id": state.list_id, "generation": state.version.generation}
         packet = punt(frame, reason, **(fields | known))
         self.client.punt((packet.frame, tuple(packet[1:])))
 

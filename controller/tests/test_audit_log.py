@@ -16,7 +16,7 @@ from sluice.audit_log import ASKED_BY, Asker, AuditLog, ListChange
 from sluice.config import load_config
 from sluice.model import PuntedPacket
 from sluice.policy.model import Action, Direction, Rule
-from sluice.state.spd import ListState, SpdTable
+from sluice.state.spd import PolicyList, SpdTable
 
 CONFIG = """\
 router: r1
@@ -56,7 +56,7 @@ class Log:
         return ListChange(before, self.state)
 
     @property
-    def state(self) -> ListState:
+    def state(self) -> PolicyList:
         state = self.table.list_of("corp", IN)
         assert state is not None
         return state

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from sluice.audit_file import AuditFile
 from sluice.config import Config
 from sluice.model import PuntedPacket
-from sluice.state.spd import FINAL_DISCARD, ListState
+from sluice.state.spd import FINAL_DISCARD, PolicyList
 from sluice.wire.readable import readable
 
 DROPS = {
@@ -54,8 +54,8 @@ ASKED_BY: ContextVar[Asker | None] = ContextVar("asked_by", default=None)
 class ListChange(NamedTuple):
     """A list before (None: not known) and after a change."""
 
-    before: ListState | None
-    after: ListState
+    before: PolicyList | None
+    after: PolicyList
 
 
 class AuditLog:
@@ -66,7 +66,7 @@ class AuditLog:
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
         self.counters: Counter[str] = Counter()
-        self.lists: Callable[[int], ListState | None] = lambda _: None
+        self.lists: Callable[[int], PolicyList | None] = lambda _: None
         self._file = AuditFile(config.audit.file)
         self._rate = config.audit.rate
         self._wall = wall
@@ -76,7 +76,7 @@ class AuditLog:
         self._vrfs = {one.id: one.name for one in config.vrfs}
         self._bundles = {number: name for name, number in config.policy.bundle_ids().items()}
         self._buckets: dict[str, _Bucket] = {}
-        self._audited: dict[int, tuple[ListState, frozenset[int]]] = {}
+        self._audited: dict[int, tuple[PolicyList, frozenset[int]]] = {}
 
     def set_rate(self, rate: int) -> None:
         """Sets the limit of each kind of event, in events a second."""
@@ -94,7 +94,7 @@ class AuditLog:
             fields = {"reason": reason_name} | self._list_fields(state, packet.rule)
             self._write(event, fields | self._packet_fields(packet))
 
-    def discarded(self, packet: PuntedPacket, state: ListState, rule_id: int, now: float) -> None:
+    def discarded(self, packet: PuntedPacket, state: PolicyList, rule_id: int, now: float) -> None:
         """Logs a packet that the controller discarded by a rule of this list.
 
         The flow cache discards the flow's later packets, which are not logged. Rules without
@@ -137,7 +137,7 @@ class AuditLog:
         return fields | readable(packet.frame)
 
     @staticmethod
-    def _list_fields(state: ListState | None, rule_id: int) -> dict[str, Any]:
+    def _list_fields(state: PolicyList | None, rule_id: int) -> dict[str, Any]:
         if state is None:
             return {}
         fields: dict[str, Any] = {"spd": state.spd, "list": state.direction.value}
@@ -147,7 +147,7 @@ class AuditLog:
             fields["rule"] = state.rules[state.rule_ids.index(rule_id)].name
         return fields
 
-    def _audited_ids(self, state: ListState) -> frozenset[int]:
+    def _audited_ids(self, state: PolicyList) -> frozenset[int]:
         """Returns the numbers of a list's rules with `audit`, cached per list."""
         known = self._audited.get(state.list_id)
         if known is None or known[0] is not state:
@@ -207,8 +207,8 @@ def _list_change(change: ListChange) -> dict[str, Any]:
         "list": after.direction.value,
         "rules": len(after.rules),
         "digest": after.digest,
-        "epoch": after.counts.epoch,
-        "generation": after.counts.generation,
+        "epoch": after.version.epoch,
+        "generation": after.version.generation,
     }
     if before is not None:
         old, new = set(before.fingerprints), set(after.fingerprints)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from sluice.config import Config
 from sluice.model import PuntedPacket
 from sluice.policy.model import Action, Direction, FragmentClass, Verdict
-from sluice.state.spd import ListState
+from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import Quoted, packet_identity, quoted_packet, turned
 
@@ -61,7 +61,7 @@ class HostErrors:
     def __init__(
         self,
         config: Config,
-        list_of: Callable[[str, Direction], ListState | None],
+        list_of: Callable[[str, Direction], PolicyList | None],
         clock: Callable[[], float],
         *,
         had_bundles: bool = False,
@@ -141,7 +141,7 @@ class HostErrors:
 _CLEAR = Carrier(0, IN_CLEAR)
 
 
-def _verdict_of(state: ListState, quoted: Quoted) -> Verdict | None:
+def _verdict_of(state: PolicyList, quoted: Quoted) -> Verdict | None:
     """Returns the inbound list's verdict on the packet that an error quotes."""
     packet = turned(quoted.selectors)
     if quoted.fragment_class is FragmentClass.LATER:

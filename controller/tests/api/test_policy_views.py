@@ -43,7 +43,7 @@ def test_rules_in_order_with_their_numbers_and_text(play_policy: Play) -> None:
         state = world.state("corp", OUTBOUND)
         assert [rule["id"] for rule in outbound["rules"]] == list(state.rule_ids)
         assert {rule["position"] for rule in outbound["rules"] if rule["generated"]} == {None}
-        assert (outbound["epoch"], outbound["generation"]) == state.counts
+        assert (outbound["epoch"], outbound["generation"]) == state.version
         assert outbound["digest"] == state.digest
         assert (outbound["cache"], outbound["capacity"], outbound["idle_timeout"]) == (
             True,

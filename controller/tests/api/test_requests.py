@@ -79,8 +79,8 @@ def test_a_commit_tells_the_lists_that_it_changed(play_policy: Play) -> None:
             {
                 "spd": "corp",
                 "direction": "outbound",
-                "epoch": state.counts.epoch,
-                "generation": state.counts.generation,
+                "epoch": state.version.epoch,
+                "generation": state.version.generation,
                 "rules": len(state.rules),
             }
         ]

@@ -193,7 +193,7 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         await settled(world)
         state = world.state("corp", OUTBOUND)
         await world.ask("flow-cache clear", spds=["corp"])
-        now = world.state("corp", OUTBOUND).counts
+        now = world.state("corp", OUTBOUND).version
         write(
             world.switch,
             Operation.MODIFY,
@@ -203,9 +203,9 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         )
         assert world.switch.live()
         await world.until(lambda: not world.switch.live())
-        await world.until(lambda: world.state("corp", OUTBOUND).counts.epoch > now.epoch)
-        counts = world.state("corp", OUTBOUND).counts
-        assert world.switch.of(Kind.OUTBOUND_LIST)[state.list_id] == ListState(*counts)
+        await world.until(lambda: world.state("corp", OUTBOUND).version.epoch > now.epoch)
+        version = world.state("corp", OUTBOUND).version
+        assert world.switch.of(Kind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
         write(world.switch, Operation.INSERT, Kind.INBOUND_LIST, 500, ListState(1, 1))
         await world.until(lambda: 500 not in world.switch.of(Kind.INBOUND_LIST))
 

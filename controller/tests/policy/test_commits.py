@@ -25,12 +25,12 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
-        before = world.state("corp", OUTBOUND).counts
+        before = world.state("corp", OUTBOUND).version
         answer = await world.commit(COMMIT)
         assert [one["direction"] for one in answer["changed"]] == ["outbound"]
-        counts = world.state("corp", OUTBOUND).counts
-        assert counts == (before.epoch + 1, before.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id] == counts
+        version = world.state("corp", OUTBOUND).version
+        assert version == (before.epoch + 1, before.generation + 1)
+        assert world.switch.of(Kind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id] == version
         assert world.switch.live() == {}
         world.miss(tcp(80), generation=before.generation)
         await world.counted("dropped: policy discards outbound")
@@ -94,13 +94,13 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
         for direction, kind in ((INBOUND, Kind.INBOUND_LIST), (OUTBOUND, Kind.OUTBOUND_LIST)):
             state = world.state("corp", direction)
             if target == "bmv2":
-                assert world.switch.of(kind)[state.list_id] == state.counts
+                assert world.switch.of(kind)[state.list_id] == state.version
         world.miss(tcp(80))
         (sent,) = await world.sent()
         assert sent["verdict"] == BYPASS
         await world.commit(both)
         state = world.state("corp", INBOUND)
-        assert world.switch.of(Kind.INBOUND_LIST)[state.list_id] == state.counts
+        assert world.switch.of(Kind.INBOUND_LIST)[state.list_id] == state.version
 
     play(story, target=target)
 

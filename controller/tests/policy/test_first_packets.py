@@ -38,7 +38,7 @@ def test_a_first_packet_is_searched_installed_and_sent_on(play: Play) -> None:
                 "stage": STAGE_OUTBOUND,
                 "verdict": BYPASS,
                 "list_id": state.list_id,
-                "generation": state.counts.generation,
+                "generation": state.version.generation,
                 "inbound_list_id": 4,
                 "inbound_generation": 6,
                 "ingress_l3_if": 3,

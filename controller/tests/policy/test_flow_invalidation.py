@@ -25,7 +25,7 @@ from sluice.policy.model import Direction
 from sluice.policy.record import NO_CHANGE
 from sluice.policy.spdstore import SpdStore
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState
+from sluice.state.spd import MAXIMUM_COUNT, Commit, ListVersion, PolicyList
 
 PORTS = range(8000, 8020)
 REFUSED = 13
@@ -43,7 +43,7 @@ def rules(*, discarded: set[int] = frozenset(), unrelated: str = "10.8.0.0/16") 
     return "\n".join(["spd: corp", "inbound: [{name: all, action: bypass}]", "outbound:", *lines])
 
 
-async def with_flows(world: PolicyWorld) -> ListState:
+async def with_flows(world: PolicyWorld) -> PolicyList:
     """Commits the rules, and has a flow for each port cached."""
     await world.began()
     await world.commit(rules())
@@ -53,7 +53,7 @@ async def with_flows(world: PolicyWorld) -> ListState:
     await world.sent(before + len(PORTS))
     await world.until(lambda: world.policy.flows.counters["flow insert: done"] == len(PORTS))
     assert len(world.switch.live()) == len(PORTS)
-    state: ListState = world.state("corp", OUTBOUND)
+    state: PolicyList = world.state("corp", OUTBOUND)
     return state
 
 
@@ -61,10 +61,10 @@ def live_ports(world: PolicyWorld) -> set[int]:
     return {slot.key.destination_port for slot in world.switch.live()}
 
 
-def counts_in(switch: FakeSwitch) -> dict[tuple[Direction, int], Counts]:
+def versions_in(switch: FakeSwitch) -> dict[tuple[Direction, int], ListVersion]:
     """The numbers of each list in the switch."""
     return {
-        (direction, key): Counts(*value)
+        (direction, key): ListVersion(*value)
         for direction, kind in LIST_KINDS.items()
         for key, value in switch.of(kind).items()
         if isinstance(key, int) and isinstance(value, ListEntity)
@@ -80,9 +80,9 @@ def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
         before = await with_flows(world)
         flows, log = world.switch.live(), list(world.switch.flow_log)
         await world.commit(rules(unrelated="10.7.0.0/16"))
-        counts = world.state("corp", OUTBOUND).counts
-        assert counts == (before.counts.epoch, before.counts.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[before.list_id] == counts
+        version = world.state("corp", OUTBOUND).version
+        assert version == (before.version.epoch, before.version.generation + 1)
+        assert world.switch.of(Kind.OUTBOUND_LIST)[before.list_id] == version
         assert world.switch.live() == flows
         assert world.switch.flow_log == log
         assert counted(world)["lists whose flows a commit kept"] == 1
@@ -103,12 +103,12 @@ def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
 
         world.switch.refuse = look
         await world.commit(rules(discarded={8003, 8004}))
-        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         assert seen == [set(PORTS) - {8003, 8004}]
         assert live_ports(world) == seen[0]
         assert counted(world)["flows that a commit deleted"] == 2
         # An answer by the rules of before comes too late.
-        world.miss(tcp(8003), generation=before.counts.generation)
+        world.miss(tcp(8003), generation=before.version.generation)
         await world.until(lambda: 8003 in live_ports(world))
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
         assert int(verdict.action) == DISCARD
@@ -121,7 +121,7 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
         before = await with_flows(world)
         log = len(world.switch.flow_log)
         await world.commit(rules(discarded=set(PORTS[:10])))
-        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
         assert world.switch.live() == {}
         assert len(world.switch.flow_log) == log
         assert counted(world)["lists whose flows a commit retired"] == 1
@@ -136,7 +136,7 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
         )
         assert shown["flows"]["outbound"]["changed"] is None
         await world.commit(rules(discarded={8000}))
-        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
 
     play(too_much_to_look_at)
 
@@ -153,7 +153,7 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
 
         world.switch.refuse_flow = meanwhile
         await world.commit(rules(discarded={8003}))
-        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         caches = world.policy.flows.counters
         if not caches["flow not installed: a commit is under way"]:
             # It was searched by the new rules, then.
@@ -183,7 +183,7 @@ def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -
             assert 8003 in live_ports(world)
             change = rules(unrelated="10.7.0.0/16")
         await world.commit(change)
-        assert world.state("corp", OUTBOUND).counts.epoch == before.counts.epoch + 1
+        assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
         assert world.switch.live() == {}
         assert world.policy.flows.caches[before.list_id].cache.is_exact
 
@@ -251,7 +251,7 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
         state = world.state("corp", OUTBOUND)
         for slot, verdict in switch.live().items():
             assert world.policy.verdict_of(slot) == verdict
-        assert switch.of(Kind.OUTBOUND_LIST)[state.list_id] == state.counts
+        assert switch.of(Kind.OUTBOUND_LIST)[state.list_id] == state.version
 
     play(first, switch)
     play(second, switch)
@@ -260,16 +260,16 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
 # -- epochs that wrap
 
 
-async def at_the_last_epoch(world: PolicyWorld) -> ListState:
+async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
     """Flows of several epochs, the last of all among them."""
     state = await with_flows(world)
-    world.policy.table.observe(state.list_id, Counts(MAXIMUM_COUNT - 1, 7))
+    world.policy.table.observe(state.list_id, ListVersion(MAXIMUM_COUNT - 1, 7))
     await world.ask("flow-cache clear", spd="corp")
     world.miss(tcp(8000))
     await world.until(lambda: live_ports(world) == {8000})
     assert len({verdict.epoch for verdict in world.switch.flows.values()}) == 2
-    last: ListState = world.state("corp", OUTBOUND)
-    assert last.counts.epoch == MAXIMUM_COUNT
+    last: PolicyList = world.state("corp", OUTBOUND)
+    assert last.version.epoch == MAXIMUM_COUNT
     return last
 
 
@@ -277,7 +277,7 @@ def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
     async def story(world: PolicyWorld) -> None:
         await at_the_last_epoch(world)
         await world.ask("flow-cache clear", spd="corp")
-        assert world.state("corp", OUTBOUND).counts.epoch == 1
+        assert world.state("corp", OUTBOUND).version.epoch == 1
         assert world.switch.flows == {}
         world.miss(tcp(8000))
         await world.until(lambda: live_ports(world) == {8000})
@@ -294,7 +294,7 @@ def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
         )
         with pytest.raises(BadRequestError, match=r"flows of list .* are not deleted"):
             await world.ask("flow-cache clear", spd="corp")
-        assert counts_in(world.switch)[OUTBOUND, before.list_id] == before.counts
+        assert versions_in(world.switch)[OUTBOUND, before.list_id] == before.version
         await world.ask("flow-cache clear", spd="corp")
         assert world.switch.flows == {}
 
@@ -316,7 +316,7 @@ def test_epochs_start_anew_over_a_restart(
             refusals = iter([REFUSED])
             switch.refuse_flow = lambda *_: next(refusals, 0)
         await world.began()
-        assert world.state("corp", OUTBOUND).counts.epoch == 1
+        assert world.state("corp", OUTBOUND).version.epoch == 1
         assert switch.flows == {}
 
     play(first, switch)
@@ -363,7 +363,7 @@ class Witness:
 
     def __init__(self, world: PolicyWorld) -> None:
         self._switch = world.switch
-        self._states: dict[tuple[int, Counts], ListState] = {}
+        self._states: dict[tuple[int, ListVersion], PolicyList] = {}
         self.looks = 0
         policy, save = world.policy, world.policy.record.save
 
@@ -376,17 +376,17 @@ class Witness:
         world.switch.watch = self.look
 
     def _know(self, states: Any) -> None:
-        self._states |= {(one.list_id, one.counts): one for one in states}
+        self._states |= {(one.list_id, one.version): one for one in states}
 
     def look(self) -> None:
         self.looks += 1
-        counts = counts_in(self._switch)
+        versions = versions_in(self._switch)
         for slot, verdict in self._switch.live().items():
-            state = self._states[slot.list_id, counts[slot.direction, slot.list_id]]
+            state = self._states[slot.list_id, versions[slot.direction, slot.list_id]]
             packet = slot.key.selectors()
             assert packet is not None
-            expected = FlowVerdict(state.counts.epoch, *state.search(packet))
-            assert verdict == expected, (slot, state.counts)
+            expected = FlowVerdict(state.version.epoch, *state.search(packet))
+            assert verdict == expected, (slot, state.version)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -415,9 +415,9 @@ def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
             for _ in range(25):
                 discarded ^= set(chance.sample(PORTS, chance.choice([0, 1, 1, 2, 12])))
                 network = f"10.{chance.randrange(2, 9)}.0.0/16"
-                epoch = world.state("corp", OUTBOUND).counts.epoch
+                epoch = world.state("corp", OUTBOUND).version.epoch
                 await world.commit(rules(discarded=discarded, unrelated=network))
-                kept += world.state("corp", OUTBOUND).counts.epoch == epoch
+                kept += world.state("corp", OUTBOUND).version.epoch == epoch
                 witness.look()
         finally:
             running = False

@@ -69,9 +69,9 @@ def test_generated_rules_stand_first_and_follow_the_addresses(play: Play) -> Non
         names = [rule["name"] for rule in shown[1]["rules"]]
         assert names[0] == "generated:nd"
         assert names[-3:] == ["secret", "web", "dns"]
-        generation = world.state("corp", OUTBOUND).counts.generation
+        generation = world.state("corp", OUTBOUND).version.generation
         world.kernel.put(address(1, "2001:db8::1/64"))
-        await world.until(lambda: world.state("corp", OUTBOUND).counts.generation > generation)
+        await world.until(lambda: world.state("corp", OUTBOUND).version.generation > generation)
         shown = await world.ask("show", what="spd", spd="corp")
         assert "generated:ike-ipv6" in [rule["name"] for rule in shown[1]["rules"]]
 

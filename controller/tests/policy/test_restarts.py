@@ -183,7 +183,7 @@ class Observer:
         """Which rules each epoch of a list stands for."""
         for state in world.policy.table.lists.values():
             names = [rule.name for rule in state.rules if not rule.generated]
-            self.names[state.direction.value, (state.list_id, state.counts.epoch)] = names[0]
+            self.names[state.direction.value, (state.list_id, state.version.epoch)] = names[0]
 
     def told(self, ways: set[Way]) -> set[tuple[Attachment, str, str, str, Attachment]]:
         return {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sluice.policy.model import ICMP, OPAQUE, TCP, Action, Direction, NumberRange, Rule
 from sluice.policy.spdstore import SpdStore, SpdStoreError, after_a_restart, prepare
-from sluice.state.spd import Counts, ListRecord, SpdRecord
+from sluice.state.spd import ListRecord, ListVersion, SpdRecord
 
 RULES = (
     Rule("web", Action.PROTECT, "branch", protocol=(TCP,)),
@@ -25,11 +25,11 @@ RULES = (
 )
 RECORD = SpdRecord(
     (
-        ListRecord(1, "corp", Direction.OUTBOUND, Counts(3, 4), "ab" * 32, {"f1": 1}, RULES),
-        ListRecord(2, "corp", Direction.INBOUND, Counts(0xFFFFFFFF, 1), "cd" * 32, {}, ()),
-        ListRecord(3, "edge", Direction.INBOUND, Counts(1, 1), "ef" * 32, {}),
+        ListRecord(1, "corp", Direction.OUTBOUND, ListVersion(3, 4), "ab" * 32, {"f1": 1}, RULES),
+        ListRecord(2, "corp", Direction.INBOUND, ListVersion(0xFFFFFFFF, 1), "cd" * 32, {}, ()),
+        ListRecord(3, "edge", Direction.INBOUND, ListVersion(1, 1), "ef" * 32, {}),
     ),
-    {7: Counts(5, 6)},
+    {7: ListVersion(5, 6)},
     {"corp": False},
     {7: "branch"},
 )
@@ -188,5 +188,5 @@ def test_what_was_committed_can_be_forgotten_and_the_numbers_never(tmp_path: Pat
     known = store.load()
     assert [one.rules for one in known.lists] == [None] * 3
     assert known.caches == {}
-    assert [one.counts for one in known.lists] == [one.counts for one in RECORD.lists]
+    assert [one.version for one in known.lists] == [one.version for one in RECORD.lists]
     assert known.issued == RECORD.issued

@@ -11,7 +11,7 @@ import policies
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass, Rule, Selectors
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.invalidation import RuleTest, changed_rules, new_verdict, wrapped_lists
-from sluice.state.spd import MAXIMUM_COUNT, Commit, Counts, ListState, SpdTable
+from sluice.state.spd import MAXIMUM_COUNT, Commit, ListVersion, PolicyList, SpdTable
 
 NAME = ("corp", Direction.OUTBOUND)
 
@@ -20,7 +20,7 @@ def rules(*names: str) -> list[Rule]:
     return [Rule(name, Action.BYPASS) for name in names]
 
 
-def committed(*lists: list[Rule]) -> list[ListState]:
+def committed(*lists: list[Rule]) -> list[PolicyList]:
     """One list as it was after each of some commits, its epoch never changing."""
     table, states = SpdTable({}), []
     for one in lists:
@@ -41,7 +41,7 @@ def keys() -> SearchStrategy[FlowKey]:
     )
 
 
-def cached_verdict(state: ListState, key: FlowKey) -> FlowVerdict | None:
+def cached_verdict(state: PolicyList, key: FlowKey) -> FlowVerdict | None:
     """Returns the verdict that is cached for a flow; None for one that is never cached."""
     packet = key.selectors()
     if packet is None:
@@ -54,7 +54,7 @@ def cached_verdict(state: ListState, key: FlowKey) -> FlowVerdict | None:
             found = state.search(key._replace(fragment=FragmentClass.WHOLE).selectors() or later)
     else:
         found = state.search(packet)
-    return FlowVerdict(state.counts.epoch, *found)
+    return FlowVerdict(state.version.epoch, *found)
 
 
 @st.composite
@@ -84,7 +84,7 @@ def test_a_flow_that_is_kept_is_what_a_search_says(
     lists: tuple[list[Rule], list[Rule]], flows: list[FlowKey]
 ) -> None:
     before, after = committed(*lists)
-    assert before.counts.epoch == after.counts.epoch
+    assert before.version.epoch == after.version.epoch
     tests = [RuleTest.of(rule) for rule in changed_rules(before, after)]
     for key in flows:
         cached = cached_verdict(before, key)
@@ -136,7 +136,7 @@ def test_epochs_that_wrap_are_told() -> None:
         commit = table.plan_bump([state.list_id])
         return wrapped_lists(commit, epochs)
 
-    table.observe(state.list_id, Counts(last, 7))
+    table.observe(state.list_id, ListVersion(last, 7))
     assert anew({state.list_id: last}) == set()  # the last epoch
     assert anew({state.list_id: last + 1}) == {state.list_id}  # 1
     assert anew({state.list_id: last + 1}) == {state.list_id}  # 2: that plan was not carried out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom to ask for, and when: at once, again with growing delay, and to confirm."""
+"""Resolutions of neighbours: at once, again with growing delays, and to confirm."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sluice.state.spd import (
     MAXIMUM_COUNT,
     MAXIMUM_LIST_ID,
     Commit,
-    Counts,
+    ListVersion,
     SpdRecord,
     SpdTable,
     TooManyListsError,
@@ -55,10 +55,10 @@ def outbound_ids(spd: SpdTable) -> dict[str, int]:
     return dict(zip((rule.name for rule in state.rules), state.rule_ids, strict=True))
 
 
-def counts(spd: SpdTable, direction: Direction = OUT) -> Counts:
+def version(spd: SpdTable, direction: Direction = OUT) -> ListVersion:
     state = spd.list_of("corp", direction)
     assert state is not None
-    return state.counts
+    return state.version
 
 
 def test_a_search_gives_rule_action_and_bundle() -> None:
@@ -80,7 +80,7 @@ def test_every_list_has_a_number_for_its_own_final_discard() -> None:
 def test_lists_have_ids_of_their_own_and_start_at_one() -> None:
     spd = table()
     assert {state.list_id for state in spd.lists.values()} == {1, 2}
-    assert counts(spd) == counts(spd, IN) == Counts(1, 1)
+    assert version(spd) == version(spd, IN) == ListVersion(1, 1)
 
 
 def test_a_commit_changes_only_lists_whose_rules_changed() -> None:
@@ -88,10 +88,10 @@ def test_a_commit_changes_only_lists_whose_rules_changed() -> None:
     planned = spd.plan_commit({("corp", OUT): [DNS, WEB], ("corp", IN): [REST]})
     assert [state.name for state in planned.lists] == [("corp", OUT)]
     assert planned.spds == ("corp",)
-    assert counts(spd) == Counts(1, 1)  # not before it is applied
+    assert version(spd) == ListVersion(1, 1)  # not before it is applied
     spd.apply(planned)
-    assert counts(spd) == Counts(2, 2)
-    assert counts(spd, IN) == Counts(1, 1)
+    assert version(spd) == ListVersion(2, 2)
+    assert version(spd, IN) == ListVersion(1, 1)
     assert spd.plan_commit({("corp", OUT): [DNS, WEB]}) == Commit(())
 
 
@@ -99,7 +99,7 @@ def test_a_plan_that_failed_does_not_give_its_numbers_back() -> None:
     spd = table()
     spd.plan_commit({("corp", OUT): [DNS]})
     commit(spd, DNS)
-    assert counts(spd) == Counts(3, 3)
+    assert version(spd) == ListVersion(3, 3)
 
 
 def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
@@ -130,34 +130,36 @@ def test_a_bump_keeps_rules_and_retires_flows() -> None:
     state = spd.list_of("corp", OUT)
     assert state is not None
     spd.apply(spd.plan_bump([state.list_id]))
-    assert counts(spd) == Counts(2, 2)
+    assert version(spd) == ListVersion(2, 2)
     assert outbound_ids(spd) == {"web": 1, "dns": 2}
 
 
 def test_clearing_retires_flows_and_no_answer_under_way() -> None:
     spd = table()
     spd.apply(spd.plan_clear([1]))
-    assert counts(spd) == Counts(2, 1)
+    assert version(spd) == ListVersion(2, 1)
     spd.plan_bump([1])  # and that was all
     spd.apply(spd.plan_clear([1]))
-    assert counts(spd) == Counts(4, 1)
+    assert version(spd) == ListVersion(4, 1)
     commit(spd, DNS)
-    assert counts(spd) == Counts(5, 3)
+    assert version(spd) == ListVersion(5, 3)
 
 
 def test_another_number_for_a_bundle_is_another_policy() -> None:
     before = table()
     spd = SpdTable({"branch": 8})
     spd.restore(before.record_with(Commit(())), ["corp"])
-    planned = spd.plan_start({("corp", OUT): [WEB, DNS]}, {1: Counts(1, 1), 2: Counts(1, 1)})
-    assert [state.counts for state in planned.lists] == [Counts(2, 2)]
+    planned = spd.plan_start(
+        {("corp", OUT): [WEB, DNS]}, {1: ListVersion(1, 1), 2: ListVersion(1, 1)}
+    )
+    assert [state.version for state in planned.lists] == [ListVersion(2, 2)]
 
 
 # -- restart
 
 
 def restarted(
-    rules: list[Rule], found: dict[int, Counts], *observed: tuple[int, Counts]
+    rules: list[Rule], found: dict[int, ListVersion], *observed: tuple[int, ListVersion]
 ) -> tuple[SpdTable, Commit]:
     record = table().record_with(Commit(()))
     spd = SpdTable(BUNDLES)
@@ -167,7 +169,7 @@ def restarted(
     return spd, spd.plan_start({("corp", OUT): rules, ("corp", IN): [REST]}, found)
 
 
-FOUND = {1: Counts(1, 1), 2: Counts(1, 1)}
+FOUND = {1: ListVersion(1, 1), 2: ListVersion(1, 1)}
 
 
 def test_a_restart_that_finds_everything_as_it_was_changes_nothing() -> None:
@@ -182,41 +184,44 @@ def test_a_restart_that_finds_everything_as_it_was_changes_nothing() -> None:
 def test_a_restart_with_other_rules_bumps_and_keeps_the_ids_of_rules_that_stayed() -> None:
     spd, planned = restarted([DNS], FOUND)
     spd.apply(planned)
-    assert counts(spd) == Counts(2, 2)
+    assert version(spd) == ListVersion(2, 2)
     assert outbound_ids(spd) == {"dns": 2}
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ({2: Counts(1, 1)}, Counts(2, 2)),  # the switch lost it
-        ({1: Counts(1, 2), 2: Counts(1, 1)}, Counts(2, 3)),
-        ({1: Counts(9, 1), 2: Counts(1, 1)}, Counts(10, 2)),  # the disk is older than the switch
+        ({2: ListVersion(1, 1)}, ListVersion(2, 2)),  # the switch lost it
+        ({1: ListVersion(1, 2), 2: ListVersion(1, 1)}, ListVersion(2, 3)),
+        (
+            {1: ListVersion(9, 1), 2: ListVersion(1, 1)},
+            ListVersion(10, 2),
+        ),  # the disk is older than the switch
     ],
 )
 def test_a_restart_that_finds_other_numbers_bumps_above_all(
-    found: dict[int, Counts], expected: Counts
+    found: dict[int, ListVersion], expected: ListVersion
 ) -> None:
     spd, planned = restarted([WEB, DNS], found)
     spd.apply(planned)
-    assert counts(spd) == expected
-    assert counts(spd, IN) == Counts(1, 1)
+    assert version(spd) == expected
+    assert version(spd, IN) == ListVersion(1, 1)
 
 
 def test_a_flow_from_an_epoch_that_the_disk_does_not_know_forces_a_bump() -> None:
-    spd, planned = restarted([WEB, DNS], FOUND, (1, Counts(5, 0)))
+    spd, planned = restarted([WEB, DNS], FOUND, (1, ListVersion(5, 0)))
     spd.apply(planned)
     state = spd.lists[1]
-    assert state.counts.epoch == 6
+    assert state.version.epoch == 6
 
 
 def test_another_spd_gets_list_ids_that_nobody_had() -> None:
     spd = SpdTable(BUNDLES)
     spd.restore(table().record_with(Commit(())), ["other"])
     planned = spd.plan_start({("other", OUT): [WEB]}, FOUND)
-    assert [(state.list_id, state.counts) for state in planned.lists] == [(3, Counts(1, 1))]
+    assert [(state.list_id, state.version) for state in planned.lists] == [(3, ListVersion(1, 1))]
     record = spd.record_with(planned)
-    assert record.issued == {1: Counts(1, 1), 2: Counts(1, 1)}
+    assert record.issued == {1: ListVersion(1, 1), 2: ListVersion(1, 1)}
     assert [one.spd for one in record.lists] == ["other"]
 
 
@@ -224,8 +229,8 @@ def test_a_list_id_that_changes_hands_goes_on_counting() -> None:
     spd = SpdTable(BUNDLES, maximum_list_id=2)
     spd.restore(table().record_with(Commit(())), ["other"])
     planned = spd.plan_start({("other", OUT): [WEB]}, FOUND)
-    assert [(state.list_id, state.counts) for state in planned.lists] == [(1, Counts(2, 2))]
-    assert spd.record_with(planned).issued == {2: Counts(1, 1)}
+    assert [(state.list_id, state.version) for state in planned.lists] == [(1, ListVersion(2, 2))]
+    assert spd.record_with(planned).issued == {2: ListVersion(1, 1)}
 
 
 def test_the_record_has_the_rules_and_the_numbers_of_plans_that_failed() -> None:
@@ -235,11 +240,11 @@ def test_the_record_has_the_rules_and_the_numbers_of_plans_that_failed() -> None
     spd.plan_commit({("corp", OUT): [DNS]})  # and that was all
     record = spd.record_with(Commit(()))
     assert {one.direction: one.rules for one in record.lists} == {OUT: (WEB,), IN: (REST,)}
-    assert record.issued == {1: Counts(3, 3)}
+    assert record.issued == {1: ListVersion(3, 3)}
     again = SpdTable(BUNDLES)
     again.restore(record, ["corp"])
-    planned = again.plan_start({("corp", OUT): [generated, WEB]}, {1: Counts(2, 2)})
-    assert [state.counts for state in planned.lists] == [Counts(4, 4)]
+    planned = again.plan_start({("corp", OUT): [generated, WEB]}, {1: ListVersion(2, 2)})
+    assert [state.version for state in planned.lists] == [ListVersion(4, 4)]
 
 
 # -- limits
@@ -268,4 +273,4 @@ def test_an_empty_record_restores_nothing() -> None:
     spd = SpdTable({})
     spd.restore(SpdRecord(), ["corp"])
     planned = spd.plan_start({("corp", OUT): [REST]}, {})
-    assert [state.counts for state in planned.lists] == [Counts(1, 1)]
+    assert [state.version for state in planned.lists] == [ListVersion(1, 1)]

@@ -29,7 +29,7 @@ from sluice.policy.model import ICMP_PROTOCOLS, Action, Direction, FlowKey, Frag
 from sluice.policy.review import describe
 from sluice.policy.start import PolicyError
 from sluice.state.flow_cache import FlowVerdict
-from sluice.state.spd import FINAL_DISCARD, ListState
+from sluice.state.spd import FINAL_DISCARD, PolicyList
 
 DEFAULT_FLOW_LIMIT = 1000
 
@@ -61,7 +61,7 @@ class PolicyViews:
 
         return answer
 
-    def lists(self, request: dict[str, Any]) -> list[ListState]:
+    def lists(self, request: dict[str, Any]) -> list[PolicyList]:
         """Returns the lists of the SPD that a request names, or all."""
         policy = self._controller.policy
         wanted = request.get("spd")
@@ -87,7 +87,7 @@ class PolicyViews:
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(
-        self, state: ListState, show: Callable[[int | None, int, Rule], dict[str, Any]]
+        self, state: PolicyList, show: Callable[[int | None, int, Rule], dict[str, Any]]
     ) -> dict[str, Any]:
         searched = self._controller.policy.searched
         rules: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ class PolicyViews:
         }
 
     async def _hits(
-        self, state: ListState, rule_ids: list[int]
+        self, state: PolicyList, rule_ids: list[int]
     ) -> dict[int, tuple[int, int]] | None:
         """Returns the switch's counts of these rules; None without a switch."""
         codec = self._controller.flow_codec
@@ -126,7 +126,7 @@ class PolicyViews:
         )
         return read
 
-    def _summary(self, state: ListState) -> dict[str, Any]:
+    def _summary(self, state: PolicyList) -> dict[str, Any]:
         policy = self._controller.policy
         config = policy.spds[state.spd]
         known = policy.flows.caches.get(state.list_id)
@@ -135,8 +135,8 @@ class PolicyViews:
             "direction": state.direction.value,
             "file": None if config.file is None else str(config.file),
             "list_id": state.list_id,
-            "epoch": state.counts.epoch,
-            "generation": state.counts.generation,
+            "epoch": state.version.epoch,
+            "generation": state.version.generation,
             "cache": policy.is_cache_on(state.spd),
             "capacity": config.flow_cache.size,
             "idle_timeout": config.flow_cache.idle_timeout,
@@ -156,7 +156,7 @@ class PolicyViews:
         return Rows(self._flow_slices(self.lists(request), limit), {})
 
     async def _flow_slices(
-        self, states: list[ListState], limit: int
+        self, states: list[PolicyList], limit: int
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yields flows in the order at the start, each with its state when its slice is made."""
         codec = self._controller.flow_codec
@@ -207,9 +207,9 @@ class PolicyViews:
         }
 
     def _flow(
-        self, state: ListState, key: FlowKey, verdict: FlowVerdict, rules: Mapping[int, str]
+        self, state: PolicyList, key: FlowKey, verdict: FlowVerdict, rules: Mapping[int, str]
     ) -> dict[str, Any]:
-        stale = verdict.epoch != state.counts.epoch
+        stale = verdict.epoch != state.version.epoch
         is_later = key.fragment is FragmentClass.LATER
         is_icmp = key.protocol in ICMP_PROTOCOLS and not is_later
         return {
@@ -246,7 +246,7 @@ class PolicyViews:
         return {number: name for name, number in ids.items()}
 
 
-def _names(state: ListState) -> dict[int, str]:
+def _names(state: PolicyList) -> dict[int, str]:
     """Returns the names of a list's rules by their ids."""
     names = {i: rule.name for i, rule in zip(state.rule_ids, state.rules, strict=True)}
     return names | {state.final_id: FINAL_DISCARD}

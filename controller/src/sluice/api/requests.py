@@ -160,8 +160,8 @@ class Requests:
                 {
                     "spd": state.spd,
                     "direction": state.direction.value,
-                    "epoch": state.counts.epoch,
-                    "generation": state.counts.generation,
+                    "epoch": state.version.epoch,
+                    "generation": state.version.generation,
                     "rules": len(state.rules),
                 }
                 for state in changed

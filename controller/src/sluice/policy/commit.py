@@ -21,7 +21,7 @@ from sluice.policy.flow_tables import FlowTables
 from sluice.policy.record import PolicyRecord
 from sluice.reconciler import Reconciler
 from sluice.state.invalidation import wrapped_lists
-from sluice.state.spd import Commit, ListState, SpdTable
+from sluice.state.spd import Commit, PolicyList, SpdTable
 
 CLOSED_LIST = ListEntity(0, 0)
 """A list without an epoch: its packets drop."""
@@ -29,9 +29,9 @@ CLOSED_LIST = ListEntity(0, 0)
 Entry = tuple[Kind, Key, Value]
 
 
-def entities_of(lists: Iterable[ListState]) -> list[tuple[Kind, int, ListEntity]]:
+def entities_of(lists: Iterable[PolicyList]) -> list[tuple[Kind, int, ListEntity]]:
     """Returns the switch's entities of lists."""
-    return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.counts)) for one in lists]
+    return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.version)) for one in lists]
 
 
 class CommitWriter:
@@ -56,13 +56,13 @@ class CommitWriter:
         self._invalidation = invalidation
         self._codec = codec
         self._atomic = atomic
-        self._unacknowledged: dict[int, ListState] = {}
+        self._unacknowledged: dict[int, PolicyList] = {}
         """New lists of a write that the switch has not acknowledged yet."""
         self.searched: Counter[tuple[int, int]] = Counter()
         """Packets that the CPU searched, by list id and the id of the rule that they met."""
         self.counters: Counter[str] = Counter()
 
-    def list_by_id(self, list_id: int) -> ListState | None:
+    def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
         A new list serves packets from when the switch has taken the write that binds interfaces to
@@ -87,7 +87,7 @@ class CommitWriter:
         if not entries:
             return
         lists = self._table.lists
-        wrapped = wrapped_lists(commit, {one.list_id: one.counts.epoch for one in lists.values()})
+        wrapped = wrapped_lists(commit, {one.list_id: one.version.epoch for one in lists.values()})
         async with self._flows.held(wrapped):
             await self._invalidation.empty(wrapped)
             self._record.save(commit)
@@ -128,4 +128,4 @@ class CommitWriter:
     def _put_into_force(self, commit: Commit) -> None:
         self._table.apply(commit)
         for state in commit.lists:
-            self._flows.retire(state.list_id, state.counts.epoch)
+            self._flows.retire(state.list_id, state.version.epoch)

@@ -52,9 +52,9 @@ from sluice.state.invalidation import wrapped_lists
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
     Commit,
-    Counts,
     ListName,
-    ListState,
+    ListVersion,
+    PolicyList,
     SpdTable,
     TooManyListsError,
 )
@@ -224,11 +224,11 @@ class Policy:
         """Brings lists, bindings and caches to the desired state after a read-back."""
         flows = await self.flows.read(session)
         lists = self._installed()
-        for list_id, counts in lists.items():
-            self.table.observe(list_id, counts)
+        for list_id, version in lists.items():
+            self.table.observe(list_id, version)
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
-            self.table.observe(list_id, Counts(epoch, 0))
+            self.table.observe(list_id, ListVersion(epoch, 0))
         wanted = self.rules.wanted(self.spds)
         try:
             if self.started:
@@ -317,24 +317,26 @@ class Policy:
                 in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
                 changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
 
-    def _installed(self) -> dict[int, Counts]:
+    def _installed(self) -> dict[int, ListVersion]:
         """Returns the lists in the switch, without entries of unknown form."""
         return {
-            key: Counts(*value)
+            key: ListVersion(*value)
             for kind in policy_entities.LIST_KINDS.values()
             for key, value in self._reconciler.installed.by_kind[kind].items()
             if isinstance(key, int) and isinstance(value, ListEntity)
         }
 
     def _with_lost(
-        self, commit: Commit, spds: Iterable[str], installed: Mapping[int, Counts]
+        self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListVersion]
     ) -> Commit:
         """Extends a commit by new numbers for lists of these SPDs that differ in the switch."""
         known = {state.list_id for state in commit.lists}
         lost = [
             list_id
             for list_id, state in self.table.lists.items()
-            if state.spd in spds and list_id not in known and installed.get(list_id) != state.counts
+            if state.spd in spds
+            and list_id not in known
+            and installed.get(list_id) != state.version
         ]
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 
@@ -348,7 +350,7 @@ class Policy:
             [
                 list_id
                 for list_id, state in self.table.lists.items()
-                if not self.is_cache_on(state.spd) and epochs.get(list_id) == state.counts.epoch
+                if not self.is_cache_on(state.spd) and epochs.get(list_id) == state.version.epoch
             ]
         )
 
@@ -356,13 +358,13 @@ class Policy:
         caches = {}
         for list_id, state in self.table.lists.items():
             limits = self.spds[state.spd].flow_cache
-            cache = FlowCache(limits.size, state.counts.epoch, enabled=self.is_cache_on(state.spd))
+            cache = FlowCache(limits.size, state.version.epoch, enabled=self.is_cache_on(state.spd))
             caches[list_id] = ListCache(state.direction, cache, limits.idle_timeout)
         return caches
 
     # -- commits
 
-    async def commit(self, changes: Mapping[str, Rules]) -> list[ListState]:
+    async def commit(self, changes: Mapping[str, Rules]) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
         Returns the changed lists once the switch holds them. Raises PolicyError.
@@ -382,7 +384,7 @@ class Policy:
 
     async def _commit(
         self, rules: Mapping[ListName, tuple[Rule, ...]], change: str
-    ) -> list[ListState]:
+    ) -> list[PolicyList]:
         """Commits rules; `change` is the commit's name in messages. Returns the changed lists."""
         session = self._connected()
         spds = {spd for spd, _ in rules}
@@ -417,7 +419,7 @@ class Policy:
             one.list_id
             for one in commit.lists
             if one.list_id in before
-            and one.counts.epoch == before[one.list_id].counts.epoch
+            and one.version.epoch == before[one.list_id].version.epoch
             and not await self.invalidation.withdraw(before[one.list_id], one)
         }
         return self.table.with_new_epochs(commit, retired)
@@ -577,7 +579,7 @@ class Policy:
         packet = slot.key.selectors()
         if state is None or packet is None:
             return None
-        return FlowVerdict(state.counts.epoch, *state.search(packet))
+        return FlowVerdict(state.version.epoch, *state.search(packet))
 
     def bundles_of(self, spd: str) -> frozenset[int]:
         """Returns the pipeline's numbers of an SPD's bundles."""

@@ -32,7 +32,7 @@ from sluice.policy.enforcement import Policy
 from sluice.policy.model import Action, FlowKey, FragmentClass, Verdict
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.fragments import DatagramKey, FragmentRange, FragmentTable
-from sluice.state.spd import ListState
+from sluice.state.spd import PolicyList
 from sluice.wire.errors import WireError
 from sluice.wire.selectors import (
     Fragment,
@@ -116,7 +116,7 @@ class FirstPackets:
 
     def _apply_verdict(
         self,
-        state: ListState,
+        state: PolicyList,
         packet: PuntedPacket,
         verdict: Verdict,
         key: FlowKey | None,
@@ -125,7 +125,7 @@ class FirstPackets:
         """Offers the flow to the cache, and returns the packet with its verdict."""
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
-            epoch, (rule_id, action, bundle) = state.counts.epoch, verdict
+            epoch, (rule_id, action, bundle) = state.version.epoch, verdict
             flow = FlowVerdict(epoch, rule_id, action, bundle)
             self._policy.flows.offer(state.list_id, key, flow, now)
         if verdict.action is Action.DISCARD:
@@ -136,7 +136,7 @@ class FirstPackets:
             packet,
             PolicyAnswer(
                 state.list_id,
-                state.counts.generation,
+                state.version.generation,
                 int(verdict.action),
                 verdict.bundle,
                 verdict.rule_id,
@@ -149,7 +149,7 @@ class FirstPackets:
         return seen.key(bundle=packet.bundle if inbound else 0)
 
     def _search(
-        self, state: ListState, packet: PuntedPacket, seen: SeenPacket
+        self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket
     ) -> tuple[Verdict, FlowKey | None]:
         """Returns the verdict and its cache key, None if it is not cacheable. Raises WireError."""
         verdict = state.search(seen.selectors)
@@ -161,7 +161,7 @@ class FirstPackets:
 
     # -- ICMP errors
 
-    def _search_quoted(self, state: ListState, packet: PuntedPacket, quoted: Quoted) -> Verdict:
+    def _search_quoted(self, state: PolicyList, packet: PuntedPacket, quoted: Quoted) -> Verdict:
         """Returns the verdict of an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2)."""
         self.counters["searched by the packet that an ICMP error quotes"] += 1
         if quoted.fragment_class is FragmentClass.LATER:
@@ -176,7 +176,7 @@ class FirstPackets:
             return self._unprotected_error(state, quoted, verdict)
         return verdict if is_accepted else state.final()
 
-    def _unprotected_error(self, state: ListState, quoted: Quoted, verdict: Verdict) -> Verdict:
+    def _unprotected_error(self, state: PolicyList, quoted: Quoted, verdict: Verdict) -> Verdict:
         """Returns the verdict of an ICMP error that came in clear, whose sender may be forged.
 
         It passes only if the SPD has `icmp_errors: checked` and the error is about a flow that is
@@ -196,7 +196,7 @@ class FirstPackets:
 
     def _answer_fragment(
         self,
-        state: ListState,
+        state: PolicyList,
         packet: PuntedPacket,
         seen: SeenPacket,
         fragment: Fragment,

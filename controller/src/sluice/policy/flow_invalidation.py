@@ -26,7 +26,7 @@ from sluice.policy.flow_tables import FlowTables
 from sluice.policy.model import FlowKey
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.invalidation import RuleTest, changed_rules, new_verdict
-from sluice.state.spd import ListState
+from sluice.state.spd import PolicyList
 from sluice.task_slices import in_slices
 
 TESTS_AT_MOST = 4_000_000
@@ -64,7 +64,7 @@ class FlowInvalidation:
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
 
-    async def changes(self, before: ListState, after: ListState) -> list[FlowChange] | None:
+    async def changes(self, before: PolicyList, after: PolicyList) -> list[FlowChange] | None:
         """Returns the flows whose verdict `after` changes; None if that needs too many tests.
 
         `after` has the future ids of the rules.
@@ -89,7 +89,7 @@ class FlowInvalidation:
                         found[key] = FlowChange(key, cached[key], verdict)
         return list(found.values())
 
-    async def withdraw(self, before: ListState, after: ListState) -> bool:
+    async def withdraw(self, before: PolicyList, after: PolicyList) -> bool:
         """Deletes the flows of a held list whose verdict `after` changes.
 
         Returns False if the list must get a new epoch instead.
@@ -99,7 +99,7 @@ class FlowInvalidation:
         self.counters[what] += 1
         return kept
 
-    async def _delete_changed(self, before: ListState, after: ListState) -> bool:
+    async def _delete_changed(self, before: PolicyList, after: PolicyList) -> bool:
         changes = await self.changes(before, after)
         if changes is None or not self._are_few(changes, self._live(before.list_id)):
             return False

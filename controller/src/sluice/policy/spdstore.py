@@ -26,7 +26,7 @@ from sluice.durable import FILE_MODE, replace_json
 from sluice.policy.model import Direction
 from sluice.policy.spdtext import from_document, to_document
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
-from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, Counts, ListRecord, SpdRecord
+from sluice.state.spd import MAXIMUM_COUNT, MAXIMUM_LIST_ID, ListRecord, ListVersion, SpdRecord
 
 FILE_NAME = "spd.json"
 VERSION = 2
@@ -164,15 +164,15 @@ def _encode(record: SpdRecord) -> Any:
                 "list_id": one.list_id,
                 "spd": one.spd,
                 "direction": one.direction.value,
-                "epoch": one.counts.epoch,
-                "generation": one.counts.generation,
+                "epoch": one.version.epoch,
+                "generation": one.version.generation,
                 "digest": one.digest,
                 "rule_ids": one.rule_ids,
                 "rules": None if one.rules is None else list(map(to_document, one.rules)),
             }
             for one in record.lists
         ],
-        "issued": {str(list_id): counts for list_id, counts in record.issued.items()},
+        "issued": {str(list_id): version for list_id, version in record.issued.items()},
         "caches": record.caches,
         "bundles": {str(number): name for number, name in record.bundles.items()},
     }
@@ -188,7 +188,9 @@ def _decode(body: Any) -> SpdRecord:
             _number(one["list_id"], MAXIMUM_LIST_ID),
             str(one["spd"]),
             Direction(one["direction"]),
-            Counts(_number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)),
+            ListVersion(
+                _number(one["epoch"], MAXIMUM_COUNT), _number(one["generation"], MAXIMUM_COUNT)
+            ),
             str(one["digest"]),
             {str(rule): _number(i, MAXIMUM_RULE_ID) for rule, i in one["rule_ids"].items()},
             None if one["rules"] is None else tuple(map(from_document, one["rules"])),
@@ -196,8 +198,10 @@ def _decode(body: Any) -> SpdRecord:
         for one in body["lists"]
     )
     issued = {
-        _number(int(list_id), MAXIMUM_LIST_ID): Counts(*(_number(n, MAXIMUM_COUNT) for n in counts))
-        for list_id, counts in body["issued"].items()
+        _number(int(list_id), MAXIMUM_LIST_ID): ListVersion(
+            *(_number(n, MAXIMUM_COUNT) for n in version)
+        )
+        for list_id, version in body["issued"].items()
     }
     caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
     # Older files lack "bundles". Then no bundle's number is known, which is safe.

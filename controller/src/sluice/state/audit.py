@@ -58,7 +58,7 @@ class TableComparison:
 
 
 class Report:
-    """What one part of the audit has done since the start. Times are in seconds."""
+    """Results of one part of the audit since the start. Times are in seconds."""
 
     def __init__(self) -> None:
         self.rounds = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stateful fragment checking (RFC 4301, section 7): what is known of datagrams under way.
+"""Stateful fragment checking (RFC 4301, section 7) of datagrams under way.
 
 Later fragments show no ports. Where the rules that one could meet disagree, it waits for the first
 fragment of its datagram and then meets the rule that its datagram meets. The table keeps the
@@ -107,7 +107,7 @@ class _Datagram:
 
 
 class Arrival(NamedTuple):
-    """What becomes of a fragment.
+    """The decision on a fragment.
 
     `first`: the selectors to search with, None where the fragment waits or is refused. `released`:
     fragments that had waited for this one, in the order in which they came.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The router's layer-3 interfaces: their configuration, with the kernel's links and addresses.
 
-Provides the entities of an interface (attachment, router MACs, egress), the local prefixes (the
-router's own addresses and those that every router receives), the connected prefixes, and the
-mapping between kernel interfaces and layer-3 interfaces. Depends on model, entities, kernel_vrfs
-and own_addresses.
+Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
+Provides the local prefixes: the router's own addresses and those that every router receives. Maps
+kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and own_addresses.
 
 An interface is up when its TAP is administratively up and the port's own device (`device`), where
 known, has carrier. Addresses of any kernel interface of the host are the router's, in the VRF to
@@ -153,8 +152,8 @@ class InterfaceTable:
         return None if state is None else state.spec.l3_if
 
     def egress_l3_if(self, ifindex: int) -> int | None:
-        """Returns the layer-3 interface by which packets leave that the kernel sends on an
-        interface: that of a TAP, or of the TAP below a macvlan device."""
+        """Returns the layer-3 interface by which packets leave that the kernel sends on a TAP, or
+        on a macvlan device above a TAP."""
         state = self._by_ifindex.get(ifindex) or self._lower_interface(ifindex)
         return None if state is None else state.spec.l3_if
 
@@ -187,8 +186,8 @@ class InterfaceTable:
         return None if best is None else best[1]
 
     def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
-        """Returns the layer-3 interface of a next hop: that of its kernel interface, or where this
-        is None, of the connected prefix of its address; None if it is not the router's."""
+        """Returns the layer-3 interface of a next hop; None if it is not the router's. Without a
+        kernel interface, the connected prefix of the address decides."""
         if ifindex is not None:
             return self.egress_l3_if(ifindex)
         return None if address is None else self.l3_if_covering(address)

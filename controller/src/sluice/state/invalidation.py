@@ -19,13 +19,13 @@ from typing import NamedTuple, TypeAlias
 from sluice.policy.model import AddressRange, FlowKey, Rule
 from sluice.state.flow_cache import FlowVerdict
 from sluice.state.rule_search import matches
-from sluice.state.spd import Commit, ListState
+from sluice.state.spd import Commit, PolicyList
 
 _Identity: TypeAlias = tuple[str, int]
 """A rule's fingerprint and the number of its bundle."""
 
 
-def changed_rules(before: ListState, after: ListState) -> list[Rule]:
+def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
     """Returns the rules that `after` adds, removes or moves; of a changed rule both versions.
 
     The rules that are not among them stand in both lists in the same order (a longest increasing
@@ -44,7 +44,7 @@ def changed_rules(before: ListState, after: ListState) -> list[Rule]:
     return removed + [rule for at, rule in enumerate(new_rules) if at not in stayed_after]
 
 
-def _identities(state: ListState) -> list[_Identity]:
+def _identities(state: PolicyList) -> list[_Identity]:
     return list(zip(state.fingerprints, state.bundle_ids, strict=True))
 
 
@@ -137,7 +137,7 @@ class _RangeTest:
         return of_size == size and low <= address <= high
 
 
-def new_verdict(after: ListState, key: FlowKey, cached: FlowVerdict) -> FlowVerdict | None:
+def new_verdict(after: PolicyList, key: FlowKey, cached: FlowVerdict) -> FlowVerdict | None:
     """Returns what `after` says of a flow that a changed rule could match; None for fragments,
     whose verdict depends on more than their key. The epoch is that of `cached`."""
     packet = key.selectors()
@@ -151,4 +151,4 @@ def wrapped_lists(commit: Commit, epochs: Mapping[int, int]) -> set[int]:
     All their flows have to be deleted first. The epochs that follow are those of an earlier round,
     and a flow that was left over from it would serve packets again.
     """
-    return {one.list_id for one in commit.lists if one.counts.epoch < epochs.get(one.list_id, 0)}
+    return {one.list_id for one in commit.lists if one.version.epoch < epochs.get(one.list_id, 0)}

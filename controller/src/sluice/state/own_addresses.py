@@ -39,8 +39,8 @@ class OwnAddresses:
         self._uses: dict[RouteSlot, int] = {}
 
     def of_interface(self, ifindex: int) -> InterfaceAddresses:
-        """Returns an interface's addresses. Those of an unknown interface are empty, in the default
-        VRF or the VRF of its network namespace."""
+        """Returns an interface's addresses. An unknown interface has none yet, and is in the
+        default VRF or the VRF of its network namespace."""
         known = self.by_ifindex.get(ifindex)
         if known is None:
             known = self.by_ifindex[ifindex] = InterfaceAddresses(namespace_of(ifindex))

@@ -8,8 +8,8 @@ protect:
 
 - Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine
   only `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
-- Of a bundle's outbound SAs, those whose successor is not held yet serve first, then those that
-  the peer may be taken to have, then those on the engine that the bundle prefers, then the newest.
+- The serving SA of a bundle's outbound ones is the first by: successor not held yet; known to the
+  peer; on the engine that the bundle prefers; newest.
 - Nonces: a key that has encrypted on one engine returns to that engine only. Where that engine is
   gone, its SA waits and reports that a rekey is needed.
 - An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.

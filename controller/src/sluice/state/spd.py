@@ -48,14 +48,14 @@ class TooManyListsError(Exception):
     """The pipeline has no room for so many lists; nothing is changed."""
 
 
-class Counts(NamedTuple):
+class ListVersion(NamedTuple):
     """A list's epoch and generation, both from 1: 0 is never current."""
 
     epoch: int
     generation: int
 
 
-NO_COUNTS = Counts(0, 0)
+NO_VERSION = ListVersion(0, 0)
 
 
 class ListRecord(NamedTuple):
@@ -67,7 +67,7 @@ class ListRecord(NamedTuple):
     list_id: int
     spd: str
     direction: Direction
-    counts: Counts
+    version: ListVersion
     digest: str
     rule_ids: dict[str, int]
     rules: tuple[Rule, ...] | None = None
@@ -82,19 +82,19 @@ class SpdRecord(NamedTuple):
     """
 
     lists: tuple[ListRecord, ...] = ()
-    issued: dict[int, Counts] = {}  # noqa: RUF012 - never changed
+    issued: dict[int, ListVersion] = {}  # noqa: RUF012 - never changed
     caches: dict[str, bool] = {}  # noqa: RUF012 - never changed
     bundles: dict[int, str] = {}  # noqa: RUF012 - never changed
 
 
 @dataclass(frozen=True, slots=True)
-class ListState:
+class PolicyList:
     """A list in force. `rule_ids` is parallel to `rules`; `final_id` is the final discard's id."""
 
     list_id: int
     spd: str
     direction: Direction
-    counts: Counts
+    version: ListVersion
     rules: tuple[Rule, ...]
     rule_ids: tuple[int, ...]
     final_id: int
@@ -135,15 +135,15 @@ class ListState:
         ids[FINAL_DISCARD] = self.final_id
         rules = tuple(rule for rule in self.rules if not rule.generated)
         return ListRecord(
-            self.list_id, self.spd, self.direction, self.counts, self.digest, ids, rules
+            self.list_id, self.spd, self.direction, self.version, self.digest, ids, rules
         )
 
-    def numbered(self, list_id: int, counts: Counts, ids: Mapping[str, int]) -> ListState:
+    def numbered(self, list_id: int, version: ListVersion, ids: Mapping[str, int]) -> PolicyList:
         """Returns the same rules with these numbers; `ids` is keyed by fingerprint."""
         return replace(
             self,
             list_id=list_id,
-            counts=counts,
+            version=version,
             rule_ids=tuple(ids[one] for one in self.fingerprints),
             final_id=ids[FINAL_DISCARD],
         )
@@ -156,7 +156,7 @@ class Commit:
     `rule_ids.fresh` are the numbers whose counters start from zero.
     """
 
-    lists: tuple[ListState, ...]
+    lists: tuple[PolicyList, ...]
     rule_ids: RuleIdPlan = NO_RULE_IDS
 
     @property
@@ -199,10 +199,10 @@ class SpdTable:
         maximum_list_id: int = MAXIMUM_LIST_ID,
         maximum_rule_id: int = MAXIMUM_RULE_ID,
     ) -> None:
-        self.lists: dict[int, ListState] = {}
+        self.lists: dict[int, PolicyList] = {}
         self._bundles = bundles
         self._by_name: dict[ListName, int] = {}
-        self._issued: dict[int, Counts] = {}
+        self._issued: dict[int, ListVersion] = {}
         self._maximum_list_id = maximum_list_id
         self._ids = RuleIds(maximum_rule_id)
         self._records: dict[ListName, ListRecord] = {}
@@ -216,26 +216,26 @@ class SpdTable:
         """
         configured = set(spds)
         for old in record.lists:
-            self.observe(old.list_id, old.counts)
+            self.observe(old.list_id, old.version)
             if old.spd in configured:
                 name = old.spd, old.direction
                 self._records[name] = old
                 self._by_name[name] = old.list_id
                 self._ids.remember(name, old.rule_ids)
-        for list_id, counts in record.issued.items():
-            self.observe(list_id, counts)
+        for list_id, version in record.issued.items():
+            self.observe(list_id, version)
 
-    def observe(self, list_id: int, counts: Counts) -> None:
+    def observe(self, list_id: int, version: ListVersion) -> None:
         """Excludes numbers that the switch or the disk holds from being issued again.
 
         Must be called for every list_state entry and every flow's epoch that is read back. So a
         lost or old record on disk can never revive a retired flow.
         """
-        known = self._issued.get(list_id, NO_COUNTS)
-        self._issued[list_id] = Counts(*map(max, known, counts))
+        known = self._issued.get(list_id, NO_VERSION)
+        self._issued[list_id] = ListVersion(*map(max, known, version))
 
     def plan_start(
-        self, wanted: Mapping[ListName, Sequence[Rule]], found: Mapping[int, Counts]
+        self, wanted: Mapping[ListName, Sequence[Rule]], found: Mapping[int, ListVersion]
     ) -> Commit:
         """Plans the commit that puts `wanted` in force in a switch that was found to hold `found`.
 
@@ -244,20 +244,20 @@ class SpdTable:
         """
         for name, rules in wanted.items():
             record = self._records.get(name)
-            if record is None or found.get(record.list_id) != record.counts:
+            if record is None or found.get(record.list_id) != record.version:
                 continue
             if max(record.rule_ids.values(), default=0) > self._ids.maximum:
                 continue  # another pipeline, with fewer counters
             state = self.unnumbered(name, tuple(rules))
-            if state.digest == record.digest and self._issued[record.list_id] == record.counts:
+            if state.digest == record.digest and self._issued[record.list_id] == record.version:
                 self.lists[record.list_id] = state.numbered(
-                    record.list_id, record.counts, record.rule_ids
+                    record.list_id, record.version, record.rule_ids
                 )
         return self.plan_commit(wanted)
 
     # -- what is
 
-    def list_of(self, spd: str, direction: Direction) -> ListState | None:
+    def list_of(self, spd: str, direction: Direction) -> PolicyList | None:
         """Returns one of an SPD's two lists, or None."""
         list_id = self._by_name.get((spd, direction))
         return None if list_id is None else self.lists.get(list_id)
@@ -270,9 +270,9 @@ class SpdTable:
         """Returns the record that must be on disk before the switch receives `commit`."""
         lists = {**self.lists, **{state.list_id: state for state in commit.lists}}
         issued = {
-            i: counts
-            for i, counts in self._issued.items()
-            if i not in lists or lists[i].counts != counts
+            i: version
+            for i, version in self._issued.items()
+            if i not in lists or lists[i].version != version
         }
         return SpdRecord(tuple(lists[i].record() for i in sorted(lists)), issued)
 
@@ -291,7 +291,7 @@ class SpdTable:
         Raises TooManyRulesError, TooManyListsError, and KeyError for an unknown bundle (rule files
         are checked for that before).
         """
-        changed: list[ListState] = []
+        changed: list[PolicyList] = []
         for name, rules in wanted.items():
             before = self.list_of(*name)
             state = self.unnumbered(name, tuple(rules))
@@ -306,10 +306,10 @@ class SpdTable:
             list_id = self._by_name.get(state.name) or self._unused(taken)
             taken.add(list_id)
             if list_id in self.lists and keeps_epoch(list_id):
-                counts = self._advance_generation(list_id)
+                version = self._advance_generation(list_id)
             else:
-                counts = self._advance(list_id)
-            lists.append(state.numbered(list_id, counts, plan.ids[state.name]))
+                version = self._advance(list_id)
+            lists.append(state.numbered(list_id, version, plan.ids[state.name]))
         return Commit(tuple(lists), plan)
 
     def with_new_epochs(self, commit: Commit, list_ids: Container[int]) -> Commit:
@@ -320,7 +320,7 @@ class SpdTable:
             lists=tuple(
                 replace(
                     one,
-                    counts=Counts(self._advance_epoch(one.list_id), one.counts.generation),
+                    version=ListVersion(self._advance_epoch(one.list_id), one.version.generation),
                 )
                 if one.list_id in list_ids
                 else one
@@ -328,17 +328,17 @@ class SpdTable:
             ),
         )
 
-    def preview(self, before: ListState, unnumbered: ListState) -> ListState:
+    def preview(self, before: PolicyList, unnumbered: PolicyList) -> PolicyList:
         """Returns a list with other rules, their ids those that a commit would give them now.
 
         Nothing is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
         plan = self._ids.plan({before.name: (*unnumbered.fingerprints, FINAL_DISCARD)})
-        return unnumbered.numbered(before.list_id, before.counts, plan.ids[before.name])
+        return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name])
 
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules: retires all flows and answers."""
-        return Commit(tuple(replace(self.lists[i], counts=self._advance(i)) for i in list_ids))
+        return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch for unchanged rules: retires every cached flow.
@@ -350,7 +350,9 @@ class SpdTable:
             tuple(
                 replace(
                     state,
-                    counts=Counts(self._advance_epoch(state.list_id), state.counts.generation),
+                    version=ListVersion(
+                        self._advance_epoch(state.list_id), state.version.generation
+                    ),
                 )
                 for state in lists
             )
@@ -363,20 +365,20 @@ class SpdTable:
             self._by_name[state.name] = state.list_id
         self._ids.commit(commit.rule_ids)
 
-    def _advance(self, list_id: int) -> Counts:
-        epoch, generation = self._issued.get(list_id, NO_COUNTS)
-        self._issued[list_id] = Counts(advance(epoch), advance(generation))
+    def _advance(self, list_id: int) -> ListVersion:
+        epoch, generation = self._issued.get(list_id, NO_VERSION)
+        self._issued[list_id] = ListVersion(advance(epoch), advance(generation))
         return self._issued[list_id]
 
-    def _advance_generation(self, list_id: int) -> Counts:
+    def _advance_generation(self, list_id: int) -> ListVersion:
         """Advances the generation of a list and keeps the epoch in force."""
-        epoch, generation = self._issued.get(list_id, NO_COUNTS)
-        self._issued[list_id] = Counts(epoch, advance(generation))
-        return Counts(self.lists[list_id].counts.epoch, advance(generation))
+        epoch, generation = self._issued.get(list_id, NO_VERSION)
+        self._issued[list_id] = ListVersion(epoch, advance(generation))
+        return ListVersion(self.lists[list_id].version.epoch, advance(generation))
 
     def _advance_epoch(self, list_id: int) -> int:
-        epoch, generation = self._issued.get(list_id, NO_COUNTS)
-        self._issued[list_id] = Counts(advance(epoch), generation)
+        epoch, generation = self._issued.get(list_id, NO_VERSION)
+        self._issued[list_id] = ListVersion(advance(epoch), generation)
         return self._issued[list_id].epoch
 
     def _unused(self, taken: set[int]) -> int:
@@ -387,18 +389,18 @@ class SpdTable:
             return min(free, key=lambda list_id: (list_id in self._issued, list_id))
         raise TooManyListsError(f"{self._maximum_list_id} lists over all SPDs are the most")
 
-    def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> ListState:
+    def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> PolicyList:
         """Returns a list with these rules, not numbered yet; callable from any thread. Raises
         KeyError for an unknown bundle (rule files are checked for that before)."""
         bundle_ids = tuple(
             0 if rule.bundle is None else self._bundles[rule.bundle] for rule in rules
         )
         fingerprints = tuple(map(fingerprint, rules))
-        return ListState(
+        return PolicyList(
             list_id=0,
             spd=name[0],
             direction=name[1],
-            counts=NO_COUNTS,
+            version=NO_VERSION,
             rules=rules,
             rule_ids=(),
             final_id=0,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes of an earlier session, compared with the kernel's, a slice at a time.
 
-The kernel's routes come first (`next_kernel_routes`): those that the daemon's replay left out are
+The kernel's routes come first (`next_kernel_routes`). Routes that the daemon's replay left out are
 taken from there, and are not stale then. Routes may come and go between two slices, and be named
 again: `fib` deletes only what is stale when it applies the event. Depends on fib, entities and
 model.
