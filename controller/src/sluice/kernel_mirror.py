@@ -193,8 +193,7 @@ class KernelMirror:
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
             self.kernel.states.values(),
-            bundles,
-            self.rules.policies,
+            self.rules,
             frozenset(self._own(self._place.vrf)),
             BundleIds(known, self._place.vrf),
             fresh=self._fresh_states(),

@@ -11,7 +11,7 @@ from sluice.model import Prefix, parse_address
 from sluice.policy.model import Direction
 from sluice.sa_model import DontFragment, Lifetime, Origin, Ports
 from sluice.sa_model import Mode as SaMode
-from sluice.state.kernel_rules import KernelBundle
+from sluice.state.kernel_rules import KernelBundle, MirroredRules
 from sluice.state.kernel_sas import BundleIds, MirroredStates, mirror_states
 from sluice.xfrm_model import (
     Algorithm,
@@ -25,6 +25,7 @@ from sluice.xfrm_model import (
     Mode,
     PolicyDirection,
     PolicyKey,
+    PortMatch,
     StateKey,
     Template,
     Usage,
@@ -58,11 +59,14 @@ def mirrored(
     *states: KernelState,
     bundles: tuple[KernelBundle, ...] = (BUNDLE,),
     policies: dict[str, tuple[KernelPolicy, ...]] | None = None,
+    inbound: dict[str, tuple[KernelPolicy, ...]] | None = None,
     fresh: tuple[KernelState, ...] = (),
 ) -> MirroredStates:
     numbers = BundleIds({one.name: 40 + at for at, one in enumerate(bundles)}, 3)
     keys = {one.key for one in fresh}
-    return mirror_states(states, bundles, policies or {}, {HERE}, numbers, fresh=keys)
+    by_name = {one.name: one for one in bundles}
+    rules = MirroredRules({}, by_name, policies or {}, inbound or {}, ())
+    return mirror_states(states, rules, {HERE}, numbers, fresh=keys)
 
 
 def test_a_pair_of_states_is_an_sa_each_way() -> None:
@@ -199,14 +203,34 @@ def test_a_template_without_a_reqid_takes_any_state_that_no_other_wants() -> Non
     assert [one.bundle for one in found.states] == [BUNDLE.name, any_reqid.name]
 
 
-def test_a_selector_of_its_own_is_one_of_its_policies() -> None:
-    hosts = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
+HOSTS = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
+
+
+@pytest.mark.parametrize("state", [OUT, IN])
+@pytest.mark.parametrize(
+    "selector",
+    [HOSTS, OPEN._replace(destination_port=PortMatch(80, 0xFFFF))],
+    ids=["hosts", "a port"],
+)
+def test_a_selector_of_its_own_is_that_of_all_its_policies(
+    state: KernelState, selector: KernelSelector
+) -> None:
+    """RFC 4301 section 5.2, step 4: other packets than its selector's do not come by the SA."""
+    restricted = state._replace(selector=selector)
     key = PolicyKey(9)
-    policy = KernelPolicy(key, PolicyDirection.OUT, 1, 0, hosts)
-    state = OUT._replace(selector=hosts)
-    assert mirrored(state, policies={BUNDLE.name: (policy,)}).problems == ()
-    (problem,) = mirrored(state).problems
-    assert "selector" in problem
+    same = KernelPolicy(key, PolicyDirection.OUT, 1, 0, selector)
+    other = KernelPolicy(key, PolicyDirection.OUT, 1, 0, OPEN._replace(protocol=17))
+
+    def problems(*policies: KernelPolicy) -> tuple[str, ...]:
+        by_bundle = {BUNDLE.name: policies}
+        if state is OUT:
+            return mirrored(restricted, policies=by_bundle).problems
+        return mirrored(restricted, inbound=by_bundle).problems
+
+    assert problems(same) == problems(same, same) == ()
+    for policies in ((), (other,), (same, other)):
+        (problem,) = problems(*policies)
+        assert "selector" in problem
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,12 @@ class KernelBundle(NamedTuple):
 
 class MirroredRules(NamedTuple):
     """An SPD as the kernel has it. `bundles` is by name; `policies` has each bundle's outbound
-    policies, in order. `problems` are sentences."""
+    policies, in order, and `inbound_policies` its inbound ones. `problems` are sentences."""
 
     rules: Mapping[Direction, tuple[Rule, ...]]
     bundles: Mapping[str, KernelBundle]
     policies: Mapping[str, tuple[KernelPolicy, ...]]
+    inbound_policies: Mapping[str, tuple[KernelPolicy, ...]]
     problems: tuple[str, ...]
 
 
@@ -108,7 +109,10 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     """Translates all policies of a kernel."""
     rules: dict[Direction, list[Rule]] = {direction: [] for direction in Direction}
     bundles: dict[str, KernelBundle] = {}
-    by_bundle: dict[str, tuple[KernelPolicy, ...]] = {}
+    by_bundle: dict[Direction, dict[str, tuple[KernelPolicy, ...]]] = {
+        direction: {} for direction in Direction
+    }
+    outbound = by_bundle[Direction.OUTBOUND]
     problems: list[str] = []
     policies = list(policies)
     problems += _ambiguous(policies)
@@ -116,21 +120,22 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
         try:
             rule, bundle = _rule(policy)
             if bundle is not None:
-                _check_spi(policy, by_bundle.get(bundle.name, ()))
+                _check_spi(policy, outbound.get(bundle.name, ()))
         except NotMirroredError as error:
             rule, bundle = _discard_rule(policy), None
             problems.append(f"policy {_label(policy)} is not mirrored, its packets drop: {error}")
         rules[LISTS[policy.direction]].append(rule)
         if bundle is not None:
             bundles[bundle.name] = bundle
-            if policy.direction is PolicyDirection.OUT:
-                by_bundle[bundle.name] = (*by_bundle.get(bundle.name, ()), policy)
+            named = by_bundle[LISTS[policy.direction]]
+            named[bundle.name] = (*named.get(bundle.name, ()), policy)
     for direction, action in zip(
         (PolicyDirection.IN, PolicyDirection.FWD, PolicyDirection.OUT), defaults, strict=True
     ):
         rules[LISTS[direction]].append(_default(direction, action))
     listed = {direction: tuple(found) for direction, found in rules.items()}
-    return MirroredRules(listed, bundles, by_bundle, tuple(problems))
+    inbound = by_bundle[Direction.INBOUND]
+    return MirroredRules(listed, bundles, outbound, inbound, tuple(problems))
 
 
 def _place(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:

@@ -33,7 +33,7 @@ from sluice.sa_model import (
     SecurityAssociation,
 )
 from sluice.sa_model import Mode as SaMode
-from sluice.state.kernel_rules import KernelBundle, named_spi
+from sluice.state.kernel_rules import KernelBundle, MirroredRules, named_spi
 from sluice.xfrm_model import (
     ESP,
     NO_LIMIT,
@@ -104,19 +104,21 @@ class NotMirroredError(Exception):
 
 def mirror_states(
     states: Iterable[KernelState],
-    bundles: Iterable[KernelBundle],
-    policies: Mapping[str, tuple[KernelPolicy, ...]],
+    rules: MirroredRules,
     own: Container[Address],
     numbers: BundleIds,
     *,
     fresh: Container[StateKey] = frozenset(),
 ) -> MirroredStates:
-    """Translates all states of a kernel, given what `mirror_rules` made of its policies.
+    """Translates all states of a kernel, given its mirrored policies.
 
-    `own` are this router's addresses, which distinguish inbound from outbound states.
+    Of the bundles of `rules` those count that have a number. `own` are this router's addresses,
+    which distinguish inbound from outbound states.
     """
     by_ends: dict[tuple[Address, Address, Mode], list[KernelBundle]] = {}
-    for bundle in bundles:
+    for bundle in rules.bundles.values():
+        if bundle.name not in numbers.bundles:
+            continue
         by_ends.setdefault((bundle.local, bundle.remote, bundle.mode), []).append(bundle)
     found: list[MirroredState] = []
     problems: list[str] = []
@@ -126,7 +128,10 @@ def mirror_states(
         try:
             direction = _direction(state, own)
             bundle = _bundle_of(state, direction, by_ends)
-            settings = _settings(state, direction, bundle, policies, numbers)
+            is_outbound = direction is Direction.OUTBOUND
+            policies = rules.policies if is_outbound else rules.inbound_policies
+            _refuse_unsupported(state, policies.get(bundle.name, ()))
+            settings = _settings(state, direction, bundle, numbers)
             keys = _keys(state)
         except NotMirroredError as error:
             problems.append(f"the SA {state.key} is not mirrored, it carries nothing: {error}")
@@ -137,8 +142,8 @@ def mirror_states(
         name = f"{bundle.name}-{direction.value}"
         association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
         found.append(MirroredState(state, bundle.name, association))
-    found = list(_with_selected_spi(found, policies, problems))
-    return MirroredStates(tuple(_with_roles(found, policies, fresh)), tuple(problems))
+    found = list(_with_selected_spi(found, rules.policies, problems))
+    return MirroredStates(tuple(_with_roles(found, rules.policies, fresh)), tuple(problems))
 
 
 def _with_selected_spi(
@@ -217,11 +222,9 @@ def _settings(
     state: KernelState,
     direction: Direction,
     bundle: KernelBundle,
-    policies: Mapping[str, tuple[KernelPolicy, ...]],
     numbers: BundleIds,
 ) -> SaSettings:
     """Returns the settings on which router and engine must agree; raises NotMirroredError."""
-    _refuse_unsupported(state, direction, policies.get(bundle.name, ()))
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -254,10 +257,15 @@ def _settings(
     )
 
 
-def _refuse_unsupported(
-    state: KernelState, direction: Direction, policies: Iterable[KernelPolicy]
-) -> None:
+def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
+    """Raises NotMirroredError. `policies` are those of the state's bundle and direction.
+
+    An SA serves all policies of its bundle. The kernel uses a state only for packets that match its
+    selector, so a state is refused if that differs from one of the policies'.
+    """
     encapsulation = state.encapsulation
+    is_restricted = not _selects_everything(state)
+    fits = bool(policies) and all(policy.selector == state.selector for policy in policies)
     problems = {
         f"it is of IP protocol {state.key.protocol}, not ESP": state.key.protocol != ESP,
         "it has a mark": state.mark != NO_MARK,
@@ -268,9 +276,7 @@ def _refuse_unsupported(
         "the kernel has used it itself: rekey": state.sequence != 0,
         "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
         and encapsulation.kind != UDP_ENCAP_ESPINUDP,
-        "its selector is none of its policies'": not _selects_everything(state)
-        and direction is Direction.OUTBOUND
-        and all(policy.selector != state.selector for policy in policies),
+        "its selector is not that of all its policies": is_restricted and not fits,
     }
     for problem, is_so in problems.items():
         if is_so:
@@ -281,7 +287,8 @@ def _selects_everything(state: KernelState) -> bool:
     """Returns whether a state's selector restricts nothing."""
     selector = state.selector
     lengths = selector.source.length or selector.destination.length
-    return not (lengths or selector.protocol or selector.ifindex or selector.user)
+    ports = selector.source_port.mask or selector.destination_port.mask
+    return not (lengths or selector.protocol or ports or selector.ifindex or selector.user)
 
 
 def _algorithm(state: KernelState) -> str:
