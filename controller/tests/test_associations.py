@@ -30,7 +30,7 @@ from sluice.sa_model import (
     SaSettings,
 )
 from sluice.state.path_mtus import MIN_INNER_MTU, PathMtu, PathMtus
-from sluice.state.sa_table import SaState
+from sluice.state.sa_table import Clocks, SaState
 
 CONFIG = """\
 router: r1
@@ -132,7 +132,7 @@ class World:
             self.switch,  # type: ignore[arg-type]
             path_mtus,
             clock=clock,
-            wall_clock=lambda: self.now,
+            clocks=lambda: Clocks(self.now),
         )
         self.sas.on_changed = self.switch.take
         self.sas.on_engine = lambda _, answers: self.answers.append(answers)

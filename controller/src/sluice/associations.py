@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +42,7 @@ from sluice.sa_model import (
     SecurityAssociation,
 )
 from sluice.sa_store import SaStore, StoredSa
-from sluice.sa_uses import SaStoreError, SaUses
+from sluice.sa_uses import SaStoreError, SaUses, read_clocks
 from sluice.state.path_mtus import (
     MIN_INNER_MTU,
     REPORT_LIFETIME,
@@ -55,6 +54,7 @@ from sluice.state.path_mtus import (
 from sluice.state.sa_table import (
     Add,
     BundleSpec,
+    Clocks,
     Command,
     Delete,
     SaId,
@@ -101,12 +101,12 @@ class Associations:
         path_mtus: PathMtus,
         *,
         clock: Callable[[], float],
-        wall_clock: Callable[[], float] = time.time,
+        clocks: Callable[[], Clocks] = read_clocks,
     ) -> None:
         self._path_mtus = path_mtus
         self._engines = dict(engines)
         self._reconciler = reconciler
-        self._clock, self._wall_clock = clock, wall_clock
+        self._clock, self._clocks = clock, clocks
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self.bundles: dict[str, BundleOfSas] = bundles_of_sas(config.policy, vrfs)
         self._by_hand = frozenset(
@@ -120,7 +120,7 @@ class Associations:
             for one in config.policy.bundles
             if one.engines
         ]
-        self.table = SaTable(specs, engines, self._uses.uses, self._path_mtu)
+        self.table = SaTable(specs, engines, self._uses.uses, self._path_mtu, clocks)
         self._specs = dict(self.table.bundles)
         self._store = SaStore(config.state_dir, self.bundles)
         self._configured = config.policy.security_associations
@@ -195,17 +195,19 @@ class Associations:
             self._warn_of_soft_limits()
 
     async def _end_expired(self) -> None:
-        expired = self.table.newly_expired(self._wall_clock())
-        if not expired:
-            return
-        for sa in expired:
+        used_up, outlived, restored = self.table.review_lifetimes()
+        for sa in used_up + outlived:
             log.warning("SA %s has expired: what only it protects is dropped", _name(sa))
-        self.counters["SAs expired"] += len(expired)
+        for sa in restored:
+            log.warning("SA %s has not expired: the clock was set", _name(sa))
+        self.counters["SAs expired"] += len(used_up) + len(outlived)
         try:
-            keys = [one.settings.fingerprint for one in expired]
-            await asyncio.to_thread(self._uses.expire, keys)
+            if used_up or self._uses.has_unwritten:
+                keys = [one.settings.fingerprint for one in used_up]
+                await asyncio.to_thread(self._uses.expire, keys)
         finally:
-            self._changed()
+            if used_up or outlived or restored:
+                self._changed()
 
     def _disk_failed(self, error: SaStoreError) -> None:
         if self.disk_problem is None:
@@ -288,7 +290,7 @@ class Associations:
                 (settings.fingerprint, sa if settings.local is not None else 0)
                 for settings, sa in given
             ]
-            await asyncio.to_thread(self._uses.give, number, keys, self._wall_clock())
+            await asyncio.to_thread(self._uses.give, number, keys, self._clocks())
 
     async def _obey(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
         """Executes the plan's commands in an engine."""

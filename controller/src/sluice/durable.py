@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FILE_MODE = 0o600
 
 
@@ -40,3 +41,8 @@ def replace_json(
         with suppress(OSError):  # frees space for the next attempt
             beside.unlink(missing_ok=True)
         raise
+
+
+def boot_id() -> str:
+    """Returns the identity of the kernel's boot. Raises OSError without /proc."""
+    return BOOT_ID.read_text(encoding="ascii").strip()

@@ -14,16 +14,22 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from errno import EBADF, ENOSPC
 from pathlib import Path
 from typing import Any
 
-from sluice.durable import FILE_MODE
-from sluice.state.sa_table import Use
+from sluice.durable import FILE_MODE, boot_id
+from sluice.state.sa_table import Clocks, Use
 
 FILE_NAME = "sa-keys"
 LAST_NUMBER = 0xFFFFFFFF
+
+
+def read_clocks() -> Clocks:
+    """Reads the machine's clocks. Raises OSError without /proc."""
+    return Clocks(time.time(), boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 class SaStoreError(Exception):
@@ -38,6 +44,8 @@ class SaUses:
         self.uses: dict[str, Use] = {}
         self.next_number = 1
         self._file: int | None = None
+        # Fingerprints of used-up SAs that are in memory and not yet on disk.
+        self._unwritten: dict[str, None] = {}
 
     def open(self) -> None:
         """Reads the file, or creates it. Raises SaStoreError."""
@@ -62,24 +70,24 @@ class SaUses:
             os.close(self._file)
             self._file = None
 
-    def give(self, engine: int, keys: Iterable[tuple[str, int]], now: float) -> None:
-        """Records that an engine has keys (fingerprint, the SA's number); on disk on return.
+    def give(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
+        """Records that an engine has keys (fingerprint, the SA's number) since now; on disk on
+        return. Raises SaStoreError."""
+        self._append(_given(key, number, engine, now) for key, number in keys)
 
-        `now` is in seconds of the wall clock. Raises SaStoreError.
-        """
-        self._append(
-            {"key": key, "number": number, "engine": engine, "since": now} for key, number in keys
-        )
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether `expire` has failed to write: call it again."""
+        return bool(self._unwritten)
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Records that SAs have expired: in memory always, and on disk unless it raises.
-
-        Raises SaStoreError.
-        """
-        entries = [{"key": key, "expired": True} for key in keys]
-        for entry in entries:
-            self._take(entry)
-        self._append(entries)
+        """Records that SAs are used up: in memory always, and on disk unless it raises. Later calls
+        write what earlier ones could not. Raises SaStoreError."""
+        for key in keys:
+            self._unwritten[key] = None
+            self._take({"key": key, "expired": True})
+        self._append({"key": key, "expired": True} for key in self._unwritten)
+        self._unwritten.clear()
 
     def number(self) -> int:
         """Returns a number that no outbound SA has had. Raises SaStoreError if there is none."""
@@ -93,9 +101,10 @@ class SaUses:
         key = str(entry["key"])
         known = self.uses.get(key)
         if entry.get("expired"):
-            self.uses[key] = (known or Use(0, 0.0))._replace(is_expired=True)
+            self.uses[key] = (known or Use(0, Clocks(0.0)))._replace(is_expired=True)
         else:
-            engine, since = int(entry["engine"]), float(entry["since"])
+            engine, uptime = int(entry["engine"]), float(entry.get("uptime", 0.0))
+            since = Clocks(float(entry["since"]), str(entry.get("boot", "")), uptime)
             self.uses[key] = Use(engine, since if known is None else known.since)
             if known is not None:
                 self.uses[key] = self.uses[key]._replace(is_expired=known.is_expired)
@@ -122,8 +131,7 @@ class SaUses:
         beside = self.path.with_suffix(".new")
         last = self.next_number - 1
         lines = [
-            json.dumps({"key": key, "number": last, "engine": use.engine, "since": use.since})
-            for key, use in self.uses.items()
+            json.dumps(_given(key, last, use.engine, use.since)) for key, use in self.uses.items()
         ]
         lines += [
             json.dumps({"key": key, "expired": True})
@@ -143,6 +151,12 @@ class SaUses:
                 os.close(directory)
         except OSError as error:
             raise SaStoreError(f"{self.path}: {error.strerror}") from None
+
+
+def _given(key: str, number: int, engine: int, since: Clocks) -> dict[str, Any]:
+    """Returns the line about a key that an engine has."""
+    of_boot = {"boot": since.boot, "uptime": since.uptime}
+    return {"key": key, "number": number, "engine": engine, "since": since.wall} | of_boot
 
 
 def _write(file: int, text: bytes) -> None:

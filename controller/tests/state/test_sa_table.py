@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, ReassemblyEngine, Spi, Value
 from sluice.policy.model import Direction
 from sluice.sa_model import (
@@ -24,6 +26,7 @@ from sluice.state.sa_table import (
     RETRY,
     Add,
     BundleSpec,
+    Clocks,
     Command,
     Delete,
     SaState,
@@ -59,7 +62,8 @@ class World:
     def __init__(self, *engines: int) -> None:
         self.uses: dict[str, Use] = {}
         self.bundle = BundleSpec("branch", BRANCH, 0, engines or (1,), 1500)
-        self.table = SaTable([self.bundle], engines or (1,), self.uses)
+        self.clocks = Clocks(0.0)
+        self.table = SaTable([self.bundle], engines or (1,), self.uses, clocks=lambda: self.clocks)
         self.held: dict[int, dict[object, HeldSa]] = {one: {} for one in engines or (1,)}
         self.installed: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
         self.now, self.number = 0.0, 0
@@ -88,7 +92,7 @@ class World:
             self.number += command.sa.is_outbound
             number = self.number if command.sa.is_outbound else settings.spi
             self.uses[settings.fingerprint] = Use(
-                engine, self.uses.get(settings.fingerprint, Use(engine, self.now)).since
+                engine, self.uses.get(settings.fingerprint, Use(engine, self.clocks)).since
             )
             held = HeldSa(settings, number)
             self.held[engine][held.key] = held
@@ -305,9 +309,9 @@ def test_a_hard_limit_ends_it_for_good() -> None:
     world.up(1)
     world.settle()
     world.grew(1, 0x100, age=Age.SOFT)
-    assert world.table.newly_expired(0) == []
+    assert world.table.review_lifetimes() == ([], [], [])
     world.grew(1, 0x100, age=Age.HARD)
-    assert world.table.newly_expired(0) == [OUT]
+    assert world.table.review_lifetimes() == ([OUT], [], [])
     world.uses["of 256"] = world.uses["of 256"]._replace(is_expired=True)
     assert world.outbound() is None
     assert world.states() == {"to 100": SaState.EXPIRED, "from 200": SaState.IN_USE}
@@ -322,10 +326,45 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
     world.table.set_wanted([timed, IN])
     world.up(1)
     world.settle()
-    assert world.table.newly_expired(59) == []
-    assert world.table.newly_expired(60) == [timed]
+    world.clocks = Clocks(59.0)
+    assert world.table.review_lifetimes() == ([], [], [])
+    world.clocks = Clocks(60.0)
+    assert world.table.is_expired(timed)
+    assert world.table.review_lifetimes() == ([], [timed], [])
+    assert world.table.review_lifetimes() == ([], [], []), "reported once"
     world.grew(1, 0x200, drops={"sequence_exhausted": 1})
-    assert world.table.newly_expired(0) == [IN]
+    assert world.table.review_lifetimes() == ([IN], [], [])
+
+
+@pytest.mark.parametrize("wall", [0.0, 1000.0, 1e9])
+def test_within_a_boot_the_uptime_counts(wall: float) -> None:
+    """Whatever the wall clock was set to meanwhile."""
+    world = World()
+    world.clocks = Clocks(1000.0, "boot", 10.0)
+    timed = sa("to", 0x100, hard=Lifetime(seconds=60))
+    world.table.set_wanted([timed, IN])
+    world.up(1)
+    world.settle()
+    world.clocks = Clocks(wall, "boot", 69.0)
+    assert not world.table.is_expired(timed)
+    world.clocks = Clocks(wall, "boot", 70.0)
+    assert world.table.is_expired(timed)
+
+
+def test_across_boots_the_wall_clock_counts_and_may_be_put_right() -> None:
+    world = World()
+    world.clocks = Clocks(1000.0, "boot", 10.0)
+    timed = sa("to", 0x100, hard=Lifetime(seconds=60))
+    world.table.set_wanted([timed, IN])
+    world.up(1)
+    world.settle()
+    for wall in (10.0, 5000.0):  # a clock without a battery, and one that is ahead
+        world.clocks = Clocks(wall, "next boot", 1.0)
+        assert world.table.review_lifetimes() == ([], [timed], [])
+        assert world.outbound() is None
+        world.clocks = Clocks(1030.0, "next boot", 2.0)
+        assert world.table.review_lifetimes() == ([], [], [timed])
+    assert not world.uses["of 256"].is_expired
 
 
 def test_changed_settings_under_one_spi_wait_until_the_old_one_has_gone() -> None:

@@ -22,12 +22,11 @@ from typing import Any
 
 from sluice import privileges
 from sluice.config import Config, Isolation, VrfConfig
-from sluice.durable import replace_json
+from sluice.durable import boot_id, replace_json
 from sluice.namespaces import HOME, LAST_NAMESPACE
 from sluice.sources.namespace import DIRECTORY, NetworkNamespace
 
 FILE_NAME = "namespaces.json"
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 log = logging.getLogger(__name__)
 
@@ -138,4 +137,4 @@ def _mark(namespace: NetworkNamespace) -> Any:
     """Returns a unique identification of a namespace. None, which the file never contains, where
     the kernel has no cookies."""
     cookie = namespace.cookie
-    return None if cookie is None else [BOOT.read_text().strip(), cookie]
+    return None if cookie is None else [boot_id(), cookie]

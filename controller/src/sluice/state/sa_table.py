@@ -14,7 +14,9 @@ protect:
   gone, its SA waits and reports that a rekey is needed.
 - An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
 - While an engine is unreachable its SAs stay in the switch, which drops their packets: NO_ENGINE.
-- An SA that has expired once stays expired (`Use.is_expired`), also across restarts.
+- An SA that has reached a limit of bytes, packets or sequence numbers stays expired
+  (`Use.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
+  goes by the wall clock, which may be wrong, so it is never recorded.
 
 Pure; depends on sa_model and entities.
 """
@@ -70,12 +72,48 @@ class BundleSpec(NamedTuple):
     path_mtu: int
 
 
+class Clocks(NamedTuple):
+    """One moment by the machine's clocks.
+
+    `wall` is in seconds and may be set at any time. `uptime` (CLOCK_BOOTTIME) is in seconds since
+    the boot that `boot` identifies; nobody can set it.
+    """
+
+    wall: float
+    boot: str = ""
+    uptime: float = 0.0
+
+    def age(self, since: Clocks) -> float | None:
+        """Returns the seconds since an earlier moment: within one boot by the uptime, else by the
+        wall clock. None if the wall clock is behind that moment, so that the age is not known."""
+        if self.boot and self.boot == since.boot:
+            return self.uptime - since.uptime
+        return self.wall - since.wall if self.wall >= since.wall else None
+
+
 class Use(NamedTuple):
-    """Record of a key: the engine that used it, and since when (seconds, wall clock)."""
+    """Record of a key: the engine that used it, since when, and whether it is used up."""
 
     engine: int
-    since: float
+    since: Clocks
     is_expired: bool = False
+
+
+class LifetimeReview(NamedTuple):
+    """SAs whose lifetime has changed since the last review.
+
+    `used_up`: they reached a limit that an engine counts; the caller records that. `outlived`: they
+    reached the limit of time. `restored`: they had seemed to, by a clock that was set meanwhile.
+    """
+
+    used_up: list[SecurityAssociation]
+    outlived: list[SecurityAssociation]
+    restored: list[SecurityAssociation]
+
+
+def _has_ended(held: HeldSa) -> bool:
+    """Returns whether an engine reports that an SA can encrypt or decrypt no more."""
+    return held.age is Age.HARD or bool(held.drops.get("sequence_exhausted"))
 
 
 class SaId(NamedTuple):
@@ -139,7 +177,7 @@ class SaTable:
 
     `engines` are those that the router gives SAs to. `uses` is the record of keys by fingerprint,
     kept by the caller. `path_mtu` returns the path MTU, in bytes, of a bundle whose outbound SA has
-    these settings.
+    these settings. `clocks` reads the clocks.
     """
 
     def __init__(
@@ -148,11 +186,14 @@ class SaTable:
         engines: Iterable[int],
         uses: Mapping[str, Use],
         path_mtu: Callable[[BundleSpec, SaSettings], int] = lambda bundle, _: bundle.path_mtu,
+        clocks: Callable[[], Clocks] = lambda: Clocks(0.0),
     ) -> None:
         self.bundles = {one.id: one for one in bundles}
         self._engines = {one: EngineState() for one in engines}
         self._uses = uses
         self._path_mtu = path_mtu
+        self._clocks = clocks
+        self._outlived: set[SaId] = set()
         self._tracked: dict[SaId, _Tracked] = {}
         self._orders = 0
         self._desired: dict[Kind, dict[Key, Value]] = {}
@@ -256,24 +297,37 @@ class SaTable:
         return self._engines[engine].by_settings.get(settings)
 
     def is_expired(self, sa: SecurityAssociation) -> bool:
-        """Returns whether an SA has ever reached a hard limit."""
+        """Returns whether an SA has reached a hard limit."""
+        return self._is_used_up(sa) or self._has_outlived(sa)
+
+    def review_lifetimes(self) -> LifetimeReview:
+        """Returns the SAs that have expired since the last review, or no longer count as such."""
+        used_up = [
+            one.sa
+            for one in self._tracked.values()
+            if not self._is_used_up(one.sa) and one.held is not None and _has_ended(one.held)
+        ]
+        before = self._outlived
+        self._outlived = {key for key, one in self._tracked.items() if self._has_outlived(one.sa)}
+        outlived, restored = self._outlived - before, before - self._outlived
+        tracked = self._tracked
+        return LifetimeReview(
+            used_up,
+            [tracked[key].sa for key in tracked if key in outlived],
+            [tracked[key].sa for key in tracked if key in restored],
+        )
+
+    def _is_used_up(self, sa: SecurityAssociation) -> bool:
         use = self._uses.get(sa.settings.fingerprint)
         return use is not None and use.is_expired
 
-    def newly_expired(self, wall_clock: float) -> list[SecurityAssociation]:
-        """Returns the SAs that have expired since the last record; the caller records them."""
-        return [
-            one.sa
-            for one in self._tracked.values()
-            if not self.is_expired(one.sa) and self._has_reached_limit(one, wall_clock)
-        ]
-
-    def _has_reached_limit(self, tracked: _Tracked, wall_clock: float) -> bool:
-        held, settings = tracked.held, tracked.sa.settings
-        if held is not None and (held.age is Age.HARD or held.drops.get("sequence_exhausted")):
-            return True
-        use, limit = self._uses.get(settings.fingerprint), settings.hard.seconds
-        return use is not None and limit is not None and wall_clock - use.since >= limit
+    def _has_outlived(self, sa: SecurityAssociation) -> bool:
+        """Returns whether an SA is older than its limit, or of an age that is not known."""
+        use, limit = self._uses.get(sa.settings.fingerprint), sa.settings.hard.seconds
+        if use is None or limit is None:
+            return False
+        age = self._clocks().age(use.since)
+        return age is None or age >= limit
 
     def retired(self, now: float) -> list[SecurityAssociation]:
         """Returns the retiring SAs that are no longer needed; the caller stops wanting them."""
