@@ -111,3 +111,18 @@ def test_without_net_admin_it_says_what_is_needed() -> None:
         check=True,
     )
     assert "needs CAP_NET_ADMIN: run it as root" in done.stdout
+
+
+NO_CORE = """
+import ctypes, resource
+from sluice import privileges
+
+privileges.forbid_core()
+PR_GET_DUMPABLE = 3
+print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(PR_GET_DUMPABLE))
+"""
+
+
+def test_a_core_file_is_never_written() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_CORE], capture_output=True, text=True)
+    assert done.stdout.split("\n")[0] == "(0, 0) 0", done.stderr

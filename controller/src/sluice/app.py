@@ -39,6 +39,7 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     journal.start()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: nothing to reload yet
     try:
+        privileges.forbid_core()
         read = load_config(config_path)
         journal.name_router(read.router)
         prepare(read.state_dir)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops the capabilities that the controller does not need: it keeps CAP_NET_ADMIN only.
+"""Drops the capabilities that the controller does not need, all but CAP_NET_ADMIN, and forbids core
+files.
 
 That makes TAPs (also those of a restart), talks to the kernel about addresses, neighbours and
 routes, and lets the user write /proc/sys/net. Files are opened by the user's own permissions: root
@@ -16,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import threading
 from pathlib import Path
 from struct import Struct
@@ -23,6 +25,7 @@ from struct import Struct
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 KEPT = frozenset({CAP_NET_ADMIN})
 
+PR_SET_DUMPABLE = 4
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 23, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 VERSION_3 = 0x20080522
@@ -71,6 +74,17 @@ def give_up(keep: frozenset[int] = KEPT) -> None:
         _set(wanted)
     except OSError as error:
         raise PrivilegeError(f"privileges cannot be given up: {error}") from error
+
+
+def forbid_core() -> None:
+    """Keeps the keys in this process's memory private, for good: it writes no core file, and other
+    processes without privileges cannot trace it. Raises PrivilegeError."""
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # A core that is piped to a program ignores the limit.
+        _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    except (OSError, ValueError) as error:
+        raise PrivilegeError(f"core files cannot be switched off: {error}") from error
 
 
 def _mask(capabilities: frozenset[int]) -> int:
