@@ -413,3 +413,31 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
     assert world.outbound() == before._replace(path_mtu=0xFFFF, overhead=0)
     assert not world.commands()
     assert len(world.held[1]) == told, "it is the same SA for its engine"
+
+
+def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
+    """The peer would encrypt by the key that this end encrypts by, each counting from 1."""
+    world = World(1, 2)
+    out = sa("to", 0x100, engine=1)
+    back = sa("from", 0x200, engine=2)
+    back = replace(back, settings=back.settings._replace(fingerprint="of 256"))
+    world.table.set_wanted([out, back])
+    world.up(1, 2)
+    assert world.obey(1) == [Add(out, resume=False)]
+    assert world.obey(2) == []
+    (report,) = (one for one in world.table.reports() if one.sa == back)
+    assert (report.state, report.why) == (
+        SaState.WAITING,
+        "another SA has its key: give it another, or delete that SA",
+    )
+
+
+def test_a_second_sa_of_an_spi_waits_and_says_for_what() -> None:
+    world = World()
+    second = replace(IN, name="from another", settings=IN.settings._replace(fingerprint="new"))
+    world.table.set_wanted([IN, second])
+    world.up(1)
+    assert world.obey() == [Add(IN, resume=False)]
+    assert world.obey() == []
+    (report,) = (one for one in world.table.reports() if one.sa == second)
+    assert report.why == "another SA has its SPI: give it another, or delete that SA"

@@ -61,6 +61,11 @@ def is_referred_to(installed: Entities, engine: int, held: HeldSa) -> bool:
     return isinstance(value, Decrypt) and value.engine == engine
 
 
+def is_key(resource: ExclusiveResource) -> bool:
+    """Returns whether an exclusive resource is a key."""
+    return resource[0] != "spi"
+
+
 def exclusive_resources(settings: SaSettings, *, held: bool) -> Iterator[ExclusiveResource]:
     """Yields resources that an engine gives to one SA only: an encrypting key, an SPI of a VRF.
 

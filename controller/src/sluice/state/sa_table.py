@@ -47,6 +47,7 @@ from sluice.state.sa_engines import (
     Entities,
     ExclusiveResource,
     exclusive_resources,
+    is_key,
     is_referred_to,
 )
 
@@ -458,13 +459,20 @@ class SaTable:
                 known.idle_since.pop(key, None)
             elif self._may_delete(engine, held, installed, now):
                 found.append(Delete(held))
-        resources_in_use = known.resources_in_use()
-        found += (
-            Add(one.sa, self._resumes(one.sa))
-            for one in placed
-            if self._may_add(one, resources_in_use, now)
-        )
+        resources_in_use = self._resources_in_use(engine)
+        for one in placed:
+            if self._may_add(one, resources_in_use, now):
+                found.append(Add(one.sa, self._resumes(one.sa)))
+                resources_in_use.update(exclusive_resources(one.sa.settings, held=True))
         return found[:MAX_COMMANDS]
+
+    def _resources_in_use(self, engine: int) -> set[ExclusiveResource]:
+        """Returns what excludes an SA from an engine: SPIs in use there, and keys in use anywhere,
+        since a key in both directions would repeat nonces on the wire."""
+        found = self._engines[engine].resources_in_use()
+        for one in self._engines.values():
+            found.update(filter(is_key, one.resources_in_use()))
+        return found
 
     def _may_delete(
         self, engine: int, held: HeldSa, installed: Entities | None, now: float
@@ -493,17 +501,19 @@ class SaTable:
     def state_of(self, sa: SecurityAssociation) -> SaState:
         """Returns an SA's state; WAITING for an SA that is not wanted."""
         tracked = self._tracked.get(identity(sa))
-        return SaState.WAITING if tracked is None else self._report(tracked).state
+        return SaState.WAITING if tracked is None else self._state_and_reason(tracked, {})[0]
 
     def reports(self) -> Iterator[SaReport]:
         """Returns reports on all SAs."""
-        return map(self._report, self._tracked.values())
+        in_use: dict[int, set[ExclusiveResource]] = {}
+        for one in self._tracked.values():
+            state, why = self._state_and_reason(one, in_use)
+            yield SaReport(one.sa, state, one.engine, one.held, why)
 
-    def _report(self, one: _Tracked) -> SaReport:
-        state, why = self._state_and_reason(one)
-        return SaReport(one.sa, state, one.engine, one.held, why)
-
-    def _state_and_reason(self, one: _Tracked) -> tuple[SaState, str | None]:
+    def _state_and_reason(
+        self, one: _Tracked, in_use: dict[int, set[ExclusiveResource]]
+    ) -> tuple[SaState, str | None]:
+        """`in_use` keeps what is in use at each engine, once it is needed."""
         if self.is_expired(one.sa):
             return SaState.EXPIRED, "a hard limit is reached, or all sequence numbers are used"
         if one.held is not None:
@@ -523,6 +533,12 @@ class SaTable:
             return (SaState.REKEY_NEEDED if needed else SaState.REFUSED), one.refusal
         if not self._engines[one.engine].reachable:
             return SaState.WAITING, f"engine {one.engine} does not answer"
+        if one.engine not in in_use:
+            in_use[one.engine] = self._resources_in_use(one.engine)
+        wanted = exclusive_resources(one.sa.settings, held=False)
+        if taken := in_use[one.engine].intersection(wanted):
+            what = "key" if any(map(is_key, taken)) else "SPI"
+            return SaState.WAITING, f"another SA has its {what}: give it another, or delete that SA"
         return SaState.WAITING, f"engine {one.engine} is being told"
 
     def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
