@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -49,9 +49,11 @@ TAKEOVER = 2.0
 """Seconds after which a new outbound SA takes over from one that the kernel still has. If the
 kernel deletes the old one, the new one takes over at once."""
 ACQUIRE_INTERVAL = 3.0
-"""Minimum seconds between two acquires for a bundle."""
+"""Minimum seconds between two acquires for a bundle; in a trap, for a pair of hosts."""
 ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together; also the burst."""
+MOST_ACQUIRED = 4096
+"""Bundles, and pairs of hosts in traps, whose last acquire is remembered."""
 CLOSED = Mirrored(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
@@ -89,7 +91,8 @@ class KernelMirror:
         """Number of kernel changes received, and of those carried out."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
-        self._acquired: dict[str, float] = {}
+        # When the last acquire was made: by bundle, in a trap by bundle, source and destination.
+        self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
         """The rules in force, or to be in force when the switch is connected."""
@@ -249,23 +252,28 @@ class KernelMirror:
 
     def acquire(self, packet: PuntedPacket, bundle: str, now: float) -> None:
         """Requests an SA for a packet dropped because its bundle has no outbound SA."""
-        if now - self._acquired.get(bundle, -ACQUIRE_INTERVAL) < ACQUIRE_INTERVAL:
-            self.counters["acquires held back"] += 1
-            return
         try:
             flow = flow_of(selectors(packet.frame, is_own=False).selectors)
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
+            return
+        # Each pair of hosts in a trap needs an SA of its own, so a dead host must not delay others.
+        known = self.rules.bundles.get(bundle)
+        is_trap = known is not None and bool(known.trap)
+        ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")
+        key = (bundle, *ends)
+        if now - self._acquired.get(key, -ACQUIRE_INTERVAL) < ACQUIRE_INTERVAL:
+            self.counters["acquires held back"] += 1
             return
         asking = self.rules.policies.get(bundle, ())
         policy = next((one for one in asking if selector_matches(one.selector, flow)), None)
         if policy is None:
             self.counters["no acquire: no policy asks for it"] += 1
         elif self._take_token(now):
-            self._acquired = {
-                name: at for name, at in self._acquired.items() if name in self.rules.bundles
-            }
-            self._acquired[bundle] = now
+            self._acquired[key] = now
+            self._acquired.move_to_end(key)
+            if len(self._acquired) > MOST_ACQUIRED:
+                self._acquired.popitem(last=False)
             self.counters["acquires"] += 1
             self.kernel.acquire(policy, flow)
         else:

@@ -292,6 +292,32 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
     mirror(story, tmp_path)
 
 
+def test_a_dead_host_of_a_trap_delays_no_other(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    """Each pair of hosts needs an SA of its own, so each causes acquires of its own."""
+    anyone = (
+        protect().templates[0]._replace(source=bytes(4), destination=bytes(4), mode=Mode.TRANSPORT)
+    )
+    kernel.policies = {PolicyKey(9): protect()._replace(templates=(anyone,))}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        drops = world.controller.packets.drop_reasons
+        (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
+        for host in ("10.9.0.1", "10.9.0.1", "10.9.0.2", "10.9.0.1", "10.9.0.2"):
+            packet = punt(
+                tcp(443, host), "AUDIT", drop_reason=no_sa, sa_bundle=FIRST, verdict=PROTECT
+            )
+            world.client.punt((packet.frame, tuple(packet[1:])))
+        counters = world.controller.mirrors
+        await world.until(lambda: counters.counters["acquires held back"] == 3)
+        found = [str(flow.destination) for _, flow in kernel.acquired]
+        assert found == ["10.9.0.1/32", "10.9.0.2/32"]
+
+    mirror(story, tmp_path)
+
+
 def test_while_the_kernel_is_read_again_what_was_in_force_stays(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
