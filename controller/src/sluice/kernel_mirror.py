@@ -102,6 +102,8 @@ class KernelMirror:
         self._since: dict[StateKey, float] = {}
         """When each of the kernel's states was first seen."""
         self._reported: dict[SaId, tuple[Usage, Age]] = {}
+        # SAs whose rekey was requested because the kernel has used them.
+        self._rekeys: set[StateKey] = set()
 
     def _translate(self) -> MirroredRules:
         return mirror_rules(self.kernel.policies.values(), self.kernel.defaults)
@@ -201,6 +203,7 @@ class KernelMirror:
             BundleIds(known, self._place.vrf),
             fresh=self._fresh_states(),
         )
+        self._request_rekeys()
         present = {identity(one.association) for one in self._states.states}
         self._reported = {key: said for key, said in self._reported.items() if key in present}
         vrf, engines, path_mtu = self._place
@@ -208,6 +211,14 @@ class KernelMirror:
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
         )
         self.on_states()
+
+    def _request_rekeys(self) -> None:
+        """Reports a soft expiry, once, of each SA by which the kernel itself has sent."""
+        used = {state.key: state for state in self._states.used_by_kernel}
+        for key in used.keys() - self._rekeys:
+            self.counters["SAs that the kernel itself used: rekey requested"] += 1
+            self.kernel.expire(used[key], hard=False)
+        self._rekeys = set(used)
 
     def _fresh_states(self) -> dict[StateKey, float]:
         """Returns the states that the kernel has had for less than `TAKEOVER`, with the times at

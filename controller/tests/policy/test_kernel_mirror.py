@@ -391,6 +391,25 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
     mirror(story, tmp_path)
 
 
+def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    """It is left out, since its nonces would repeat, and the daemon is told once."""
+    kernel.policies = {PolicyKey(9): protect()}
+    used = OUTBOUND_STATE._replace(sequence=3)
+    kernel.states = {used.key: used}
+
+    async def story(world: KernelWorld) -> None:
+        await world.began()
+        assert kernel.told == [(0x1000, "soft")]
+        assert await world.ask("show", what="sas") == []
+        kernel.has(protect(), protect(FWD, 2))
+        await world.until(lambda: "kernel-fwd-18" in world.names(INBOUND))
+        assert kernel.told == [(0x1000, "soft")]
+
+    mirror(story, tmp_path)
+
+
 def naming(spi: int) -> KernelPolicy:
     """The policy as strongSwan has it: its template names the SPI."""
     (template,) = protect().templates

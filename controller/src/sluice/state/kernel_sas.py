@@ -85,10 +85,12 @@ class MirroredState(NamedTuple):
 
 
 class MirroredStates(NamedTuple):
-    """All mirrored states; `problems` are sentences."""
+    """All mirrored states; `problems` are sentences. `used_by_kernel` are states that are left out
+    because the kernel has sent by them, so that they need a rekey."""
 
     states: tuple[MirroredState, ...]
     problems: tuple[str, ...]
+    used_by_kernel: tuple[KernelState, ...] = ()
 
 
 class BundleIds(NamedTuple):
@@ -100,6 +102,10 @@ class BundleIds(NamedTuple):
 
 class NotMirroredError(Exception):
     """The reason why a state cannot be mirrored."""
+
+
+class UsedByKernelError(NotMirroredError):
+    """The kernel has sent by the state: a second sender would repeat its nonces."""
 
 
 def mirror_states(
@@ -122,6 +128,7 @@ def mirror_states(
         by_ends.setdefault((bundle.local, bundle.remote, bundle.mode), []).append(bundle)
     found: list[MirroredState] = []
     problems: list[str] = []
+    used: list[KernelState] = []
     for state in sorted(states, key=lambda one: one.usage.added):
         if state.is_larval:
             continue
@@ -134,6 +141,8 @@ def mirror_states(
             settings = _settings(state, direction, bundle, numbers)
             keys = _keys(state)
         except NotMirroredError as error:
+            if isinstance(error, UsedByKernelError):
+                used.append(state)
             problems.append(f"the SA {state.key} is not mirrored, it carries nothing: {error}")
             continue
         material = keys.read()
@@ -143,7 +152,8 @@ def mirror_states(
         association = SecurityAssociation(name, settings, Origin.KERNEL, keys)
         found.append(MirroredState(state, bundle.name, association))
     found = list(_with_selected_spi(found, rules.policies, problems))
-    return MirroredStates(tuple(_with_roles(found, rules.policies, fresh)), tuple(problems))
+    mirrored = tuple(_with_roles(found, rules.policies, fresh))
+    return MirroredStates(mirrored, tuple(problems), tuple(used))
 
 
 def _with_selected_spi(
@@ -273,7 +283,6 @@ def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) 
         f"it has attributes that no engine knows ({_listed(state.others)})": bool(state.others),
         "it is to copy DSCP to the packet inside": bool(state.flags & DECAP_DSCP),
         "it takes any source address (wildrecv)": bool(state.flags & WILD_RECEIVE),
-        "the kernel has used it itself: rekey": state.sequence != 0,
         "it is encapsulated otherwise than by RFC 3948": encapsulation is not None
         and encapsulation.kind != UDP_ENCAP_ESPINUDP,
         "its selector is not that of all its policies": is_restricted and not fits,
@@ -281,6 +290,8 @@ def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) 
     for problem, is_so in problems.items():
         if is_so:
             raise NotMirroredError(problem)
+    if state.sequence:
+        raise UsedByKernelError("the kernel has used it itself: rekey")
 
 
 def _selects_everything(state: KernelState) -> bool:
