@@ -86,10 +86,11 @@ impl Key {
     }
 }
 
-/// Opens a regular file that only its owner can read or write, and returns it with its length.
+/// Opens a regular file that only its owner can read or write, and returns it with its length. The owner is root or the
+/// effective user: another owner would know the key.
 ///
 /// # Errors
-/// The kernel's error, or the permission that is too wide.
+/// The kernel's error, the permission that is too wide, or the owner.
 pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -111,6 +112,15 @@ pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
             "mode {:04o} lets others read or write it: chmod 600",
             metadata.mode() & 0o7777
         );
+        return Err(named(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            problem,
+        )));
+    }
+    let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner != 0 && owner != user {
+        let problem =
+            format!("belongs to user {owner}, who could read it: chown it to root or user {user}");
         return Err(named(io::Error::new(
             io::ErrorKind::PermissionDenied,
             problem,
@@ -201,6 +211,13 @@ mod tests {
         }
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(Key::from_file(&path).unwrap().bytes(), [0, 0x11]);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            let error = Key::from_file(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("belongs to user 65534"));
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
         assert!(Key::from_file(directory.path()).is_err());
         std::fs::write(&path, "0".repeat(1000)).unwrap();
         assert!(Key::from_file(&path).is_err());

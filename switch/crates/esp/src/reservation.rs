@@ -82,11 +82,16 @@ pub enum ReservationError {
 struct Store {
     file: File,
     state: Mutex<State>,
+    /// Makes writes fail, as a full disk does.
+    #[cfg(test)]
+    is_full: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     records: HashMap<Fingerprint, Record>,
+    /// Records whose first write failed, with their slots. Invariant: all other slots below the last are on disk.
+    unwritten: HashMap<Fingerprint, u64>,
 }
 
 struct Record {
@@ -146,6 +151,8 @@ impl Reservations {
         let store = Arc::new(Store {
             file,
             state: Mutex::new(state),
+            #[cfg(test)]
+            is_full: AtomicBool::new(false),
         });
         let (requests, waiting) = bounded(WAITING);
         let keeper = {
@@ -187,6 +194,7 @@ impl Reservations {
         // `last` + 1 must not overflow.
         let last = last.min(u64::MAX - 1);
         let mut state = self.store.lock();
+        self.store.fill_slots(&mut state)?;
         let slots = state.records.len() as u64;
         let record = state.records.entry(fingerprint).or_insert(Record {
             slot: slots,
@@ -205,6 +213,9 @@ impl Reservations {
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
             // The disk may have either limit. So a new slot stays taken; the old limit is a lower bound.
+            if record.limit == 0 {
+                state.unwritten.insert(fingerprint, slot);
+            }
             return Err(error.into());
         }
         record.limit = limit;
@@ -315,7 +326,25 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes the records whose first write failed, so that no later slot is behind a hole: a hole is damage. No number
+    /// of them was issued, so their limit is 0.
+    fn fill_slots(&self, state: &mut State) -> io::Result<()> {
+        if state.unwritten.is_empty() {
+            return Ok(());
+        }
+        for (fingerprint, slot) in &state.unwritten {
+            self.write(*slot, fingerprint, 0)?;
+        }
+        self.file.sync_data()?;
+        state.unwritten.clear();
+        Ok(())
+    }
+
     fn write(&self, slot: u64, fingerprint: &Fingerprint, limit: u64) -> io::Result<()> {
+        #[cfg(test)]
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file
             .write_all_at(&encode(fingerprint, limit), slot * RECORD as u64)
     }
@@ -409,6 +438,39 @@ mod tests {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();
         copy
+    }
+
+    #[test]
+    fn a_disk_that_was_full_leaves_no_hole() {
+        let directory = tempfile::tempdir().unwrap();
+        let reservations = Reservations::open(directory.path()).unwrap();
+        let _first = reservations.claim(A, u64::MAX).unwrap();
+        let is_full = &reservations.store.is_full;
+        is_full.store(true, Ordering::Relaxed);
+        for key in [B, [3; 16]] {
+            let refused = reservations.claim(key, u64::MAX);
+            assert!(matches!(refused, Err(ReservationError::Io(_))));
+        }
+        is_full.store(false, Ordering::Relaxed);
+        let mut last = reservations.claim([4; 16], u64::MAX).unwrap();
+        assert_eq!(last.take(), Ok(1));
+        let copy = crashed(directory.path());
+        let again = Reservations::open(copy.path()).unwrap();
+        assert!(matches!(
+            again.resume(B, u64::MAX),
+            Err(ReservationError::NotReserved)
+        ));
+        assert_eq!(
+            again.claim(B, u64::MAX).unwrap().take(),
+            Ok(1),
+            "none was issued"
+        );
+        assert_eq!(
+            again.resume([4; 16], u64::MAX).unwrap().take(),
+            Ok(CHUNK + 1)
+        );
+        // The key that was refused gets its numbers here, too.
+        assert_eq!(reservations.claim(B, u64::MAX).unwrap().take(), Ok(1));
     }
 
     #[test]
