@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_port_has_a_number_and_maybe_a_socket() {
-        assert_eq!(asked("9"), Ok((9, None)));
-        assert_eq!(asked("9@/run/x.sock"), Ok((9, Some("/run/x.sock".into()))));
-        let relative = asked("9@x.sock").unwrap().1.unwrap();
+        assert_eq!(parse("9"), Ok((9, None)));
+        assert_eq!(parse("9@/run/x.sock"), Ok((9, Some("/run/x.sock".into()))));
+        let relative = parse("9@x.sock").unwrap().1.unwrap();
         assert!(relative.is_absolute() && relative.ends_with("x.sock"));
         for wrong in ["", "x", "9:/run/x.sock", "@/run/x.sock", "9@", "70000"] {
-            assert!(asked(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(socket_of("engine:/a/b"), Some(Path::new("/a/b")));
         assert_eq!(socket_of("eth0"), None);
