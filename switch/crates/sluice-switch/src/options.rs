@@ -626,7 +626,7 @@ mod tests {
                 "--no-p4 --grpc-server-addr unix:/x --grpc-server-ssl --grpc-server-cert c --grpc-server-key k",
                 "is for TCP",
             ),
-            ("--no-p4 --use-files 0 --workers 2", "one worker"),
+            ("--no-p4 --use-files 0 --workers 2", "needs --workers 1"),
             (
                 "--no-p4 -i 1@a --engine-port 2 --max-port-count 1",
                 "2 ports",
