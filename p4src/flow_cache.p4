@@ -94,6 +94,9 @@ control flow_cache(in headers_t hdr, inout metadata_t meta) {
                     outbound_decision.apply();
                 }
             }
+            if (meta.fate == fate_t.CONTINUE && meta.sa_bundle != 0) {
+                sa_bundle.apply(meta);
+            }
         }
     }
 }

@@ -25,7 +25,7 @@
 
 control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     policy_lookup(stage_t.INBOUND) inbound;
-    bit<1> carrier_matches = 0;
+    bit<1> carrier_matches;
 
     action decrypt(@refers_to(bundle_binding, bundle) bundle_t bundle, @refers_to(engine, engine) engine_t engine, sa_t sa) {
         meta.fate = fate_t.ENGINE;
@@ -154,6 +154,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1
             && meta.origin != origin_t.LOCAL && meta.origin != origin_t.ENCRYPTED) {
+            local_lookup.apply(hdr, meta);
             bool may_be_sealed = meta.is_local == 1 && meta.bundle == 0 && meta.entry == stage_t.ADMIT;
             if (may_be_sealed && meta.has_esp == 1) {
                 if (meta.fragment != fragment_t.WHOLE && hdr.udp.isValid()) {
@@ -176,6 +177,7 @@ control ipsec_inbound(in headers_t hdr, inout metadata_t meta) {
                     meta.inbound.is_local = meta.is_local;
                     meta.inbound.carrier = meta.bundle;
                     inbound.apply(hdr, meta, meta.inbound);
+                    carrier_matches = 0;
                     if (meta.inbound.bundle == meta.bundle) {
                         carrier_matches = 1;
                     }

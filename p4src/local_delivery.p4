@@ -43,13 +43,10 @@ control local_lookup(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.fate == fate_t.CONTINUE && meta.is_ip == 1
-            && meta.origin != origin_t.LOCAL && meta.origin != origin_t.ENCRYPTED) {
-            if (hdr.ipv4.isValid()) {
-                local_ipv4.apply();
-            } else if (hdr.ipv6.isValid()) {
-                local_ipv6.apply();
-            }
+        if (hdr.ipv4.isValid()) {
+            local_ipv4.apply();
+        } else if (hdr.ipv6.isValid()) {
+            local_ipv6.apply();
         }
     }
 }

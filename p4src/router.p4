@@ -17,10 +17,10 @@
 #include "policy.p4"
 #include "local_delivery.p4"
 #include "ipsec_inbound.p4"
-#include "routing.p4"
 #include "multipath.p4"
-#include "flow_cache.p4"
+#include "routing.p4"
 #include "sa_bundle.p4"
+#include "flow_cache.p4"
 #include "exceptions.p4"
 #include "rewrite.p4"
 #include "policer.p4"
@@ -33,14 +33,10 @@ control router(inout headers_t hdr, inout metadata_t meta) {
         non_ip.apply(hdr, meta);
         packet_io.apply(hdr, meta);
         l3_admit.apply(hdr, meta);
-        local_lookup.apply(hdr, meta);
         ipsec_inbound.apply(hdr, meta);
         local_delivery.apply(meta);
-        fib.apply(hdr, meta);
-        multipath.apply(hdr, meta);
-        nexthop_resolution.apply(meta);
+        routing.apply(hdr, meta);
         flow_cache.apply(hdr, meta);
-        sa_bundle.apply(meta);
         exceptions.apply(hdr, meta);
         rewrite.apply(hdr, meta);
         to_engine.apply(hdr, meta);

@@ -62,15 +62,13 @@ control fib(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.fate == fate_t.CONTINUE && meta.keep_macs == 0 && meta.entry != stage_t.REWRITE) {
-            if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
-                // May hide a source route: the controller looks and re-injects here.
-                punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
-            } else if (hdr.ipv4.isValid()) {
-                ipv4_fib.apply();
-            } else if (hdr.ipv6.isValid()) {
-                ipv6_fib.apply();
-            }
+        if (meta.options_unparsed == 1 && meta.entry == stage_t.ADMIT) {
+            // May hide a source route: the controller looks and re-injects here.
+            punt_packet(meta, stage_t.ROUTING, punt_reason_t.IP_OPTIONS);
+        } else if (hdr.ipv4.isValid()) {
+            ipv4_fib.apply();
+        } else if (hdr.ipv6.isValid()) {
+            ipv6_fib.apply();
         }
     }
 }
@@ -117,8 +115,22 @@ control nexthop_resolution(inout metadata_t meta) {
     }
 
     apply {
+        nexthop.apply();
+    }
+}
+
+control routing(in headers_t hdr, inout metadata_t meta) {
+    apply {
         if (meta.fate == fate_t.CONTINUE && meta.keep_macs == 0) {
-            nexthop.apply();
+            if (meta.entry != stage_t.REWRITE) {
+                fib.apply(hdr, meta);
+                if (meta.fate == fate_t.CONTINUE && meta.group_id != 0) {
+                    multipath.apply(hdr, meta);
+                }
+            }
+            if (meta.fate == fate_t.CONTINUE) {
+                nexthop_resolution.apply(meta);
+            }
         }
     }
 }

@@ -33,9 +33,7 @@ control sa_bundle(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.fate == fate_t.CONTINUE && meta.sa_bundle != 0) {
-            outbound_sa.apply();
-        }
+        outbound_sa.apply();
     }
 }
 

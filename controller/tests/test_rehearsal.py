@@ -101,9 +101,12 @@ def table(name: str, **details: str) -> Step:
 
 
 def test_the_way_is_read_from_the_steps() -> None:
-    group = table("multipath.nexthop_group", group="7", nexthop_id="0x1f")
+    group = table("routing.multipath.nexthop_group", group="7", nexthop_id="0x1f")
     nexthop = Step("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x1f"})
-    hit, miss = table("fib.ipv4_fib", result="hit"), table("fib.ipv6_fib", result="miss")
+    hit, miss = (
+        table("routing.fib.ipv4_fib", result="hit"),
+        table("routing.fib.ipv6_fib", result="miss"),
+    )
     other = Step("extern", "hash", {"value": "0x9"})
     assert way_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
     assert way_in([hit, nexthop]) == TracedPath(True, None, 31)

@@ -45,28 +45,26 @@ control multipath(in headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.fate == fate_t.CONTINUE && meta.group_id != 0) {
-            hash_seed.apply();
-            // Only the first fragment carries ports, and all fragments must take one
-            // path, so fragments are hashed by their addresses only.
-            if (meta.fragment == fragment_t.WHOLE) {
-                protocol = meta.protocol;
-                ports = meta.src_port ++ meta.dst_port;
-            }
-            if (hdr.ipv4.isValid()) {
-                hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
-                     { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, protocol, ports },
-                     33w0x100000000);
-            } else {
-                hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
-                     { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, hdr.ipv6.flow_label, 4w0, protocol, ports },
-                     33w0x100000000);
-            }
-            // A CRC is linear: a seed among its input would turn all choices alike.
-            // The carries of a sum do not.
-            meta.flow_hash = meta.flow_hash + seed;
-            nexthop_group.apply();
+        hash_seed.apply();
+        // Only the first fragment carries ports, and all fragments must take one
+        // path, so fragments are hashed by their addresses only.
+        if (meta.fragment == fragment_t.WHOLE) {
+            protocol = meta.protocol;
+            ports = meta.src_port ++ meta.dst_port;
         }
+        if (hdr.ipv4.isValid()) {
+            hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
+                 { hdr.ipv4.src_addr, hdr.ipv4.dst_addr, protocol, ports },
+                 33w0x100000000);
+        } else {
+            hash(meta.flow_hash, HashAlgorithm.crc32, 32w0,
+                 { hdr.ipv6.src_addr, hdr.ipv6.dst_addr, hdr.ipv6.flow_label, 4w0, protocol, ports },
+                 33w0x100000000);
+        }
+        // A CRC is linear: a seed among its input would turn all choices alike.
+        // The carries of a sum do not.
+        meta.flow_hash = meta.flow_hash + seed;
+        nexthop_group.apply();
     }
 }
 

@@ -96,9 +96,13 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> Non
         chosen = legs[1]["nexthop"]
         router = "v1model_ingress.router"
         world.client.steps = [
-            ("table", f"{router}.fib.ipv4_fib", {"result": "hit"}),
-            ("table", f"{router}.multipath.nexthop_group", {"group": "1"}),
-            ("table", f"{router}.nexthop_resolution.nexthop", {"key.nexthop_id": hex(chosen)}),
+            ("table", f"{router}.routing.fib.ipv4_fib", {"result": "hit"}),
+            ("table", f"{router}.routing.multipath.nexthop_group", {"group": "1"}),
+            (
+                "table",
+                f"{router}.routing.nexthop_resolution.nexthop",
+                {"key.nexthop_id": hex(chosen)},
+            ),
         ]
         found = await looked_up(world, "20.1.2.3", flow=FLOW)
         assert [leg["taken"] for leg in found["legs"]] == [False, True]

@@ -190,9 +190,9 @@ fn main() {
     let program = Program::from_json(&json).expect("a program");
     let store = Store::new(Arc::new(program));
     println!("empty: {} MiB resident", resident_mib());
-    fill(&store, "fib.ipv4_fib", 1_000_000 / divisor, route);
-    fill(&store, "fib.ipv6_fib", 200_000 / divisor, route);
+    fill(&store, "routing.fib.ipv4_fib", 1_000_000 / divisor, route);
+    fill(&store, "routing.fib.ipv6_fib", 200_000 / divisor, route);
     fill(&store, "outbound.ipv4_flow", 1_000_000 / divisor, flow);
-    churn(&store, "fib.ipv4_fib", 1_000_000 / divisor);
-    churn(&store, "fib.ipv6_fib", 200_000 / divisor);
+    churn(&store, "routing.fib.ipv4_fib", 1_000_000 / divisor);
+    churn(&store, "routing.fib.ipv6_fib", 200_000 / divisor);
 }

@@ -105,20 +105,25 @@ fn fill(
 
 /// Adds this number of routes and flows.
 pub(crate) fn fill_tables(store: &Store, routes: usize, flows: usize) {
-    fill(store, "fib.ipv4_fib", routes, |program, table, index| {
-        let (address, length) = prefix(index);
-        let key = vec![
-            KeyField::Exact(vec![0]),
-            KeyField::Lpm {
-                value: bytes(address.into(), 4),
-                prefix_len: length as _,
-            },
-        ];
-        (
-            key,
-            call(program, table, "set_nexthop", &[index as u64 % 16 + 1]),
-        )
-    });
+    fill(
+        store,
+        "routing.fib.ipv4_fib",
+        routes,
+        |program, table, index| {
+            let (address, length) = prefix(index);
+            let key = vec![
+                KeyField::Exact(vec![0]),
+                KeyField::Lpm {
+                    value: bytes(address.into(), 4),
+                    prefix_len: length as _,
+                },
+            ];
+            (
+                key,
+                call(program, table, "set_nexthop", &[index as u64 % 16 + 1]),
+            )
+        },
+    );
     fill(
         store,
         "outbound.ipv4_flow",

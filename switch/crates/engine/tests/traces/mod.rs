@@ -36,7 +36,7 @@ fn network(outbound: &str, next_hops: u32) -> String {
     for id in 1..=next_hops {
         let _ = writeln!(
             text,
-            "entry {R}.nexthop_resolution.nexthop {id} => {R}.nexthop_resolution.set_neighbor 2 0x0400000000{id:02x}"
+            "entry {R}.routing.nexthop_resolution.nexthop {id} => {R}.routing.nexthop_resolution.set_neighbor 2 0x0400000000{id:02x}"
         );
     }
     text
@@ -44,10 +44,10 @@ fn network(outbound: &str, next_hops: u32) -> String {
 
 /// Configures group 1 with the first `size` next hops; the weights repeat.
 fn group(size: u32, weights: &[u32]) -> String {
-    let selector = format!("{R}.multipath.nexthop_selector");
+    let selector = format!("{R}.routing.multipath.nexthop_selector");
     let mut text = String::new();
     for id in 1..=size {
-        let action = format!("{R}.multipath.set_group_nexthop {id}");
+        let action = format!("{R}.routing.multipath.set_group_nexthop {id}");
         let _ = writeln!(text, "member {selector} {id} => {action}");
     }
     let weights = weights.iter().cycle();
@@ -56,7 +56,10 @@ fn group(size: u32, weights: &[u32]) -> String {
         .map(|(id, weight)| format!("{id}:{weight}"))
         .collect();
     let _ = writeln!(text, "group {selector} 1 = {}", members.join(" "));
-    let _ = writeln!(text, "entry {R}.multipath.nexthop_group 1 => group 1");
+    let _ = writeln!(
+        text,
+        "entry {R}.routing.multipath.nexthop_group 1 => group 1"
+    );
     text
 }
 

@@ -12,8 +12,9 @@ const PACKETS: u32 = 4096;
 /// not use.
 pub(crate) fn cases() -> Vec<(String, String)> {
     let network = network("no_outbound_policy", MEMBERS);
-    let route =
-        |action: &str| format!("entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.{action} 1\n");
+    let route = |action: &str| {
+        format!("entry {R}.routing.fib.ipv4_fib 0 0x0b000000/8 => {R}.routing.fib.{action} 1\n")
+    };
     let single = route("set_nexthop");
     let used = |size, weights: &[u32]| {
         network.clone() + &group(size, weights) + &route("set_nexthop_group")
@@ -35,7 +36,9 @@ pub(crate) fn cases() -> Vec<(String, String)> {
 /// Returns tables with one route to a group of next hops with these weights.
 pub(crate) fn tables(weights: &[u32]) -> String {
     let members = weights.len() as u32;
-    let route = format!("entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1\n");
+    let route = format!(
+        "entry {R}.routing.fib.ipv4_fib 0 0x0b000000/8 => {R}.routing.fib.set_nexthop_group 1\n"
+    );
     network("no_outbound_policy", members) + &group(members, weights) + &route
 }
 

@@ -12,16 +12,16 @@ pub(crate) fn tables() -> String {
     text += &group(8, &[1]);
     let _ = writeln!(
         text,
-        "entry {R}.fib.ipv4_fib 0 0x0b000000/8 => {R}.fib.set_nexthop_group 1\n\
-         entry {R}.fib.ipv6_fib 0 0x2002{:028x}/16 => {R}.fib.set_nexthop_group 1",
+        "entry {R}.routing.fib.ipv4_fib 0 0x0b000000/8 => {R}.routing.fib.set_nexthop_group 1\n\
+         entry {R}.routing.fib.ipv6_fib 0 0x2002{:028x}/16 => {R}.routing.fib.set_nexthop_group 1",
         0
     );
     for route in 0..ROUTES {
         let nexthop = route % 16 + 1;
         let _ = writeln!(
             text,
-            "entry {R}.fib.ipv4_fib 0 {:#010x}/24 => {R}.fib.set_nexthop {nexthop}\n\
-             entry {R}.fib.ipv6_fib 0 0x2001{route:04x}{:024x}/48 => {R}.fib.set_nexthop {nexthop}",
+            "entry {R}.routing.fib.ipv4_fib 0 {:#010x}/24 => {R}.routing.fib.set_nexthop {nexthop}\n\
+             entry {R}.routing.fib.ipv6_fib 0 0x2001{route:04x}{:024x}/48 => {R}.routing.fib.set_nexthop {nexthop}",
             0x0a00_0000 | route << 8,
             0
         );
