@@ -24,40 +24,79 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// Runs until the hub has gone.
 pub async fn run(
     hub: Arc<Hub>,
-    mut messages: mpsc::Receiver<DigestMessage>,
-    mut acknowledgements: mpsc::Receiver<Acknowledgement>,
+    messages: mpsc::Receiver<DigestMessage>,
+    acknowledgements: mpsc::Receiver<Acknowledgement>,
 ) {
+    let mut inputs = Inputs {
+        messages,
+        acknowledgements,
+    };
     let mut buffers = DigestBuffers::default();
     let mut pipeline: Option<Arc<Pipeline>> = None;
     loop {
         let deadline = buffers.deadline().unwrap_or_else(|| Instant::now() + IDLE);
+        let input = tokio::select! {
+            input = inputs.next() => match input {
+                Some(input) => input,
+                None => return,
+            },
+            () = tokio::time::sleep_until(deadline.into()) => Input::default(),
+        };
+        for (digest, list) in input.acknowledgements {
+            buffers.acknowledge(digest, list);
+        }
         let mut lists = Vec::new();
-        tokio::select! {
-            message = messages.recv() => {
-                let Some((digest, fields)) = message else { return };
-                let running = hub.running();
-                let same = match (&running, &pipeline) {
-                    (Some(running), Some(known)) => Arc::ptr_eq(running, known),
-                    _ => false,
-                };
-                if !same {
-                    // The program has changed: messages buffered for the old one have no meaning any more.
-                    buffers = DigestBuffers::default();
-                    pipeline = running;
-                }
-                let Some(pipeline) = &pipeline else { continue };
-                let Some((id, _)) = pipeline.digest(digest) else { continue };
-                let Some(config) = pipeline.digests.get(id) else { continue };
-                lists.extend(buffers.message(Instant::now(), id, &config, fields));
+        if let Some((digest, fields)) = input.message {
+            let running = hub.running();
+            let same = match (&running, &pipeline) {
+                (Some(running), Some(known)) => Arc::ptr_eq(running, known),
+                _ => false,
+            };
+            if !same {
+                // The program has changed: messages buffered for the old one have no meaning any more.
+                buffers = DigestBuffers::default();
+                pipeline = running;
             }
-            Some((digest, list)) = acknowledgements.recv() => buffers.acknowledge(digest, list),
-            () = tokio::time::sleep_until(deadline.into()) => {}
+            let Some(pipeline) = &pipeline else { continue };
+            let Some((id, _)) = pipeline.digest(digest) else { continue };
+            let Some(config) = pipeline.digests.get(id) else { continue };
+            lists.extend(buffers.message(Instant::now(), id, &config, fields));
         }
         let Some(pipeline) = &pipeline else { continue };
         lists.extend(buffers.tick(Instant::now(), |digest| pipeline.digests.get(digest)));
         for list in lists {
             send(&hub, pipeline, list);
         }
+    }
+}
+
+/// The task's two queues.
+struct Inputs {
+    messages: mpsc::Receiver<DigestMessage>,
+    acknowledgements: mpsc::Receiver<Acknowledgement>,
+}
+
+/// What the task handles at once: the acknowledgements first, then the message.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Input {
+    acknowledgements: Vec<Acknowledgement>,
+    message: Option<DigestMessage>,
+}
+
+impl Inputs {
+    /// Waits for a message or an acknowledgement. Returns nothing when no message can come any more.
+    ///
+    /// Order: an acknowledgement that was queued before a message is returned before it or with it. Otherwise a
+    /// message that its client may have repeated would be dropped as a duplicate.
+    async fn next(&mut self) -> Option<Input> {
+        let mut input = tokio::select! {
+            message = self.messages.recv() => Input { message: Some(message?), ..Input::default() },
+            Some(first) = self.acknowledgements.recv() => Input { acknowledgements: vec![first], ..Input::default() },
+        };
+        while let Ok(acknowledgement) = self.acknowledgements.try_recv() {
+            input.acknowledgements.push(acknowledgement);
+        }
+        Some(input)
     }
 }
 
@@ -81,4 +120,34 @@ fn send(hub: &Hub, pipeline: &Pipeline, list: List) {
         let covered = rights.covers_id(&pipeline.schema, digest_id);
         covered.then(|| Update::Digest(message.clone()))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_program::DigestId;
+
+    #[tokio::test]
+    async fn an_acknowledgement_is_not_overtaken_by_a_later_message() {
+        let (to_messages, messages) = mpsc::channel(1);
+        let (to_acknowledgements, acknowledgements) = mpsc::channel(1);
+        let mut inputs = Inputs {
+            messages,
+            acknowledgements,
+        };
+        // select! takes its branches in random order.
+        for list in 1..=64 {
+            to_acknowledgements.try_send((7, list)).unwrap();
+            to_messages.try_send((DigestId(0), vec![1])).unwrap();
+            let mut acknowledged = Vec::new();
+            loop {
+                let input = inputs.next().await.unwrap();
+                acknowledged.extend(input.acknowledgements);
+                if input.message.is_some() {
+                    break;
+                }
+            }
+            assert_eq!(acknowledged, [(7, list)]);
+        }
+    }
 }
