@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `lpm-auto`: the quality of the framework's choice of algorithm, and its speed of updates.
+//! `lpm-auto`: the quality of the automatic choice of algorithm, and the speed of updates.
 //!
-//! - *size*: from one route to a million, the framework's choice against each algorithm that it may choose; `best-own`
-//!   is the fastest of them in that case. Algorithms that only an operator can choose (DIR-24-8: at least 32 MiB for
-//!   any routes) are also measured in the largest case.
+//! - *size*: from one route to a million, the automatic choice against each algorithm; `best-own`
+//!   is the fastest of them in that case.
 //! - *updates*: updates per second, one after the other: next hops that change, routes that are removed and added
 //!   again. Includes RIB and structure on both sides.
 //! - *churn*: lookups per second with one update after every ten-thousandth of the contender's lookups in a second,
@@ -12,7 +11,7 @@
 use std::cell::Cell;
 
 use anyhow::Result;
-use sluice_fib::{Fib, Prefix, Rib};
+use sluice_fib::{Prefix, Rib};
 
 use crate::input::generate::{self, Space};
 use crate::input::random::Random;
@@ -20,7 +19,7 @@ use crate::input::routes::{self, Family, Route, next_hop};
 use crate::input::trace::{self, Trace};
 use crate::lpm::{self, BURST, Sizes, Table};
 use crate::measure::{Contender, Rates, interleave};
-use crate::own_lpm::Own;
+use crate::own_lpm::{Followed, Own};
 use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
 use crate::peers::dpdk_updates::Updater;
 use crate::report::{Case, OURS, Report};
@@ -43,7 +42,7 @@ pub(crate) fn run(setting: &Setting) -> Result<Report> {
     Ok(report)
 }
 
-/// Measures the framework's choice at every size.
+/// Measures the automatic choice at every size.
 fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let most = if setting.quick { 1_000 } else { 1_000_000 };
     let sizes = (0..)
@@ -61,8 +60,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         let own = Own::automatic(&routes);
         let chosen = own.status().algorithm;
         let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
-        let kinds = A::KINDS.iter();
-        for kind in kinds.filter(|kind| size == most || !operators_choice(kind.name)) {
+        for kind in A::KINDS {
             if let Some(table) = Own::algorithm(kind, &rib) {
                 tables.push(Box::new(table));
             }
@@ -91,15 +89,9 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Whether only an operator can choose this algorithm.
-fn operators_choice(name: &str) -> bool {
-    name.starts_with("dir24")
-}
-
-/// Adds the fastest algorithm that the framework may choose, under a name of its own. Returns which one it is.
+/// Adds the fastest algorithm once more, as `best-own`. Returns its name.
 fn name_best(rates: &mut Vec<Rates>) -> String {
-    let eligible = |rates: &&Rates| rates.name != OURS && !operators_choice(&rates.name);
-    let fastest = rates.iter().filter(eligible);
+    let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
     let Some(mut best) = fastest.cloned() else {
         return String::new();
@@ -204,7 +196,7 @@ fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: 
 }
 
 /// Checks that updates that cancel out leave the table unchanged.
-fn same_again<A: Family>(own: &Own<Fib<A>>, quiet: &Own<Fib<A>>, trace: &Trace<A>) {
+fn same_again<A: Family>(own: &Own<Followed<A>>, quiet: &Own<Followed<A>>, trace: &Trace<A>) {
     let count = trace.keys.len().min(1 << 16);
     assert_eq!(own.values(trace, count), quiet.values(trace, count));
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own longest-prefix-match structures as contenders: the framework with its own choice, and each
-//! algorithm by itself.
+//! The project's own longest-prefix-match structures as contenders: routes with a follower, as in the switch's tables,
+//! and each algorithm by itself.
 
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use sluice_fib::{Algorithm, Fib, Kind, NONE, Prefix, Rib, Status};
+use sluice_fib::{Algorithm, Follower, Kind, NONE, Prefix, Rib, Status, TrackedRib};
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
@@ -15,7 +15,7 @@ use crate::lpm::{BURST, Table};
 use crate::report::OURS;
 use crate::system::opaque;
 
-/// Lookup in a structure, by the framework's terms.
+/// Lookup in a structure of `sluice-fib`.
 pub(crate) trait Structure<A> {
     /// Looks up one address; [`NONE`] for no route.
     fn one(&self, address: A) -> u32;
@@ -24,14 +24,46 @@ pub(crate) trait Structure<A> {
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
-impl<A: Family> Structure<A> for Fib<A> {
+/// Routes and one follower, which selects the algorithm. The switch's tables have a second follower of the same
+/// routes, for the copy of the tables that packets do not read.
+///
+/// Order: the follower comes first, because lookups are so short that a longer address computation is measurable.
+#[repr(C)]
+pub(crate) struct Followed<A: Family> {
+    follower: Follower<A>,
+    routes: TrackedRib<A>,
+}
+
+impl<A: Family> Followed<A> {
+    fn new() -> Self {
+        let routes = TrackedRib::new();
+        Self {
+            follower: Follower::new(routes.rib()),
+            routes,
+        }
+    }
+
+    /// Lets the follower follow the recorded changes, and runs a build that is due.
+    fn settle(&mut self) {
+        self.routes.reduce();
+        let (changes, rib) = (self.routes.changes(), self.routes.rib());
+        self.follower.follow(changes, rib, Instant::now);
+        self.routes.forget();
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.routes.changes().is_empty() || self.follower.is_pending()
+    }
+}
+
+impl<A: Family> Structure<A> for Followed<A> {
     #[inline]
     fn one(&self, address: A) -> u32 {
-        self.lookup(address)
+        self.follower.lookup(address)
     }
 
     fn many(&self, addresses: &[A], values: &mut [u32]) {
-        self.lookup_batch(addresses, values);
+        self.follower.lookup_batch(addresses, values);
     }
 }
 
@@ -57,15 +89,15 @@ pub(crate) struct Own<S> {
     structure: RefCell<S>,
 }
 
-impl<A: Family> Own<Fib<A>> {
-    /// Creates the framework with its own choice of algorithm.
+impl<A: Family> Own<Followed<A>> {
+    /// Creates routes with a follower, which selects the algorithm.
     pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
-        let mut fib = Fib::new();
+        let mut fib = Followed::new();
         for (prefix, hop) in routes {
-            fib.insert(*prefix, *hop);
+            fib.routes.insert(*prefix, *hop, 0);
         }
         while fib.is_pending() {
-            fib.settle(Instant::now);
+            fib.settle();
         }
         Self {
             name: OURS.into(),
@@ -73,20 +105,21 @@ impl<A: Family> Own<Fib<A>> {
         }
     }
 
-    /// Returns the framework's status.
+    /// Returns the follower's status.
     pub(crate) fn status(&self) -> Status {
-        self.structure.borrow().status()
+        let fib = self.structure.borrow();
+        fib.follower.status(fib.routes.rib())
     }
 
     /// Adds a route or changes its next hop (`Some`), or removes it (`None`).
     pub(crate) fn update(&self, prefix: Prefix<A>, hop: Option<u32>) {
         let mut fib = self.structure.borrow_mut();
         match hop {
-            Some(hop) => fib.insert(prefix, hop),
-            None => fib.remove(prefix),
+            Some(hop) => fib.routes.insert(prefix, hop, 0),
+            None => fib.routes.remove(prefix),
         };
         if fib.is_pending() {
-            fib.settle(Instant::now);
+            fib.settle();
         }
     }
 }

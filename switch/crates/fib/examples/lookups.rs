@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use sluice_fib::{Algorithm, Dir24x16, Dir24x32, Prefix, Rank16, Rank32, Rib};
+use sluice_fib::{Algorithm, Prefix, Rank16, Rank32, Rib};
 
 /// Prefixes of length 8, 9, ... 24, in 1/1000.
 const LENGTHS: [u32; 17] = [0, 0, 0, 0, 1, 1, 1, 2, 15, 9, 15, 28, 47, 56, 121, 107, 597];
@@ -142,8 +142,6 @@ fn main() -> std::io::Result<()> {
         );
         rate::<Rank16>("rank16", &mut rib, &prefixes, values);
         rate::<Rank32>("rank32", &mut rib, &prefixes, values);
-        rate::<Dir24x16>("dir24x16", &mut rib, &prefixes, values);
-        rate::<Dir24x32>("dir24x32", &mut rib, &prefixes, values);
     }
     Ok(())
 }

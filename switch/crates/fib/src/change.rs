@@ -47,7 +47,7 @@ impl<A: Address> Change<A> {
 
 /// Sorts changes, and removes those whose prefix is covered by that of another change. The rest covers all addresses
 /// whose answers may differ.
-pub fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
+pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     if changes.len() < 2 {
         return;
     }

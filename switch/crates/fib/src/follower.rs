@@ -179,7 +179,7 @@ impl<A: Family> Follower<A> {
     }
 
     /// Updates the structure from the RIB. `changed` holds the changes since the last call, reduced by
-    /// [`outermost`](crate::outermost). Also runs a build that is due; `now` is called only if needed. While
+    /// [`TrackedRib::reduce`](crate::TrackedRib::reduce). Also runs a build that is due; `now` is called only if needed. While
     /// [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
@@ -248,7 +248,7 @@ impl<A: Family> Follower<A> {
         let routes = rib.len();
         let chosen = |kind: &&Kind<A>| match self.pinned {
             Some(pinned) => pinned.name == kind.name,
-            None => kind.most_routes > 0 && kind.most_routes >= routes,
+            None => kind.most_routes >= routes,
         };
         let mut kinds = A::KINDS.iter().filter(chosen);
         let built = kinds.find_map(|kind| Some((kind, kind.build(rib).ok()?)));

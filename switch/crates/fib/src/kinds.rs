@@ -2,7 +2,7 @@
 //! The available algorithms, by name, and the number of routes that each suits.
 
 use crate::algorithm::{Algorithm, BuildError};
-use crate::{Address, BoundTree16, BoundTree32, Dir24x16, Dir24x32, Ranges, Rank16, Rank32, Rib};
+use crate::{Address, BoundTree16, BoundTree32, Ranges, Rank16, Rank32, Rib};
 
 /// A structure, or the reason why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
@@ -12,7 +12,7 @@ pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
 pub struct Kind<A: Address> {
     /// Name for operators.
     pub name: &'static str,
-    /// Most routes for which the algorithm is selected automatically; 0 for never.
+    /// Most routes for which the algorithm is selected automatically.
     pub(crate) most_routes: usize,
     build: fn(&Rib<A>) -> Built<A>,
 }
@@ -47,8 +47,6 @@ impl Family for u32 {
         Kind::of::<Ranges<Self>>("ranges", 15),
         Kind::of::<Rank16>("rank16", usize::MAX),
         Kind::of::<Rank32>("rank32", usize::MAX),
-        Kind::of::<Dir24x16>("dir24x16", 0),
-        Kind::of::<Dir24x32>("dir24x32", 0),
     ];
 }
 

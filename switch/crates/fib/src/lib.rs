@@ -5,28 +5,31 @@
 //!   queries and iterations that building a structure needs.
 //! * [`Algorithm`] is a structure for lookups at memory speed. It is built from a RIB and follows the RIB's changes:
 //!   [`Ranges`] for a handful of routes, [`Rank`] for IPv4 tables of any size, [`BoundTree16`] and [`BoundTree32`] for
-//!   IPv6, [`Dir24`] for comparison.
-//! * [`Follower`] holds the current structure and updates it from a RIB, given the changes ([`Change`]). One RIB
-//!   may have several followers.
-//! * [`Fib`] combines a RIB and a follower. It selects an algorithm by the number of routes and by what the structures
-//!   can hold, and applies batches of changes in place. Where that is impossible, it rebuilds with back-off, while a
-//!   copy of the RIB answers. An operator can see and pin the selected algorithm.
+//!   IPv6.
+//! * [`TrackedRib`] is a RIB that records its changes ([`Change`]).
+//! * [`Follower`] holds the current structure and updates it from a RIB, given the changes. It selects an algorithm by
+//!   the number of routes and by what the structures can hold, and applies changes in place. Where that is impossible,
+//!   it rebuilds with back-off, while a copy of the RIB answers. An operator can see and pin the selected algorithm. One
+//!   RIB may have several followers.
 //!
 //! ```
-//! use sluice_fib::{Fib, NONE, Prefix};
+//! use sluice_fib::{Follower, NONE, Prefix, TrackedRib};
 //!
-//! let mut fib = Fib::<u32>::new();
-//! fib.insert(Prefix::new(0x0a00_0000, 8), 1); // 10.0.0.0/8
-//! fib.insert(Prefix::new(0x0a01_0000, 16), 2); // 10.1.0.0/16
-//! fib.settle(std::time::Instant::now);
-//! assert_eq!(fib.lookup(0x0a01_0203), 2);
-//! assert_eq!(fib.lookup(0x0a02_0203), 1);
+//! let mut routes = TrackedRib::<u32>::new();
+//! let mut follower = Follower::new(routes.rib());
+//! routes.insert(Prefix::new(0x0a00_0000, 8), 1, 0); // 10.0.0.0/8
+//! routes.insert(Prefix::new(0x0a01_0000, 16), 2, 0); // 10.1.0.0/16
+//! routes.reduce();
+//! follower.follow(routes.changes(), routes.rib(), std::time::Instant::now);
+//! routes.forget();
+//! assert_eq!(follower.lookup(0x0a01_0203), 2);
+//! assert_eq!(follower.lookup(0x0a02_0203), 1);
 //! let mut values = [0; 2];
-//! fib.lookup_batch(&[0x0a01_0203, 0x0b00_0000], &mut values);
+//! follower.lookup_batch(&[0x0a01_0203, 0x0b00_0000], &mut values);
 //! assert_eq!(values, [2, NONE]);
-//! assert_eq!(fib.status().algorithm, "ranges");
-//! fib.pin(Some("rank16")).expect("two routes fit anywhere");
-//! assert_eq!(fib.lookup(0x0a01_0203), 2);
+//! assert_eq!(follower.status(routes.rib()).algorithm, "ranges");
+//! follower.pin(Some("rank16"), routes.rib()).expect("two routes fit anywhere");
+//! assert_eq!(follower.lookup(0x0a01_0203), 2);
 //! ```
 //!
 //! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned). Values should be
@@ -45,8 +48,6 @@ mod address;
 mod algorithm;
 mod bound_tree;
 mod change;
-mod dir24;
-mod fib;
 mod follower;
 mod item;
 mod kinds;
@@ -55,18 +56,18 @@ mod pool;
 mod ranges;
 mod rank;
 mod rib;
+mod tracked_rib;
 mod trial;
 
 pub use address::{Address, Prefix};
 pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 pub use bound_tree::{BoundTree16, BoundTree32};
-pub use change::{Change, outermost};
-pub use dir24::{Dir24, Dir24x16, Dir24x32};
-pub use fib::Fib;
+pub use change::Change;
 pub use follower::{Follower, LONGEST_DELAY, PinError, Status};
 pub use kinds::{Built, Family, Kind};
 pub use lines::Lines;
 pub use ranges::Ranges;
 pub use rank::{Rank, Rank16, Rank32};
 pub use rib::{Rib, TOGETHER};
+pub use tracked_rib::TrackedRib;
 pub use trial::{Rates, Trial};

@@ -5,10 +5,7 @@ mod common;
 
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{
-    Address, Algorithm, Change, Dir24x16, Dir24x32, NONE, Prefix, Ranges, Rank16, Rank32, Rib,
-    outermost,
-};
+use sluice_fib::{Address, Algorithm, NONE, Prefix, Ranges, Rank16, Rank32, Rib, TrackedRib};
 
 fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[A]) {
     let mut addresses = naive.edges();
@@ -25,35 +22,35 @@ fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[
 /// Builds at first, and again whenever the algorithm requires it. Otherwise follows the changes one by one, or several
 /// at a time.
 fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_time: usize) {
-    let (mut rib, mut naive) = (Rib::new(), Naive::default());
+    let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let (first, rest) = steps.split_at(steps.len() / 2);
-    let change = |step: &Step<A>, rib: &mut Rib<A>, naive: &mut Naive<A>| match *step {
+    let change = |step: &Step<A>, routes: &mut TrackedRib<A>, naive: &mut Naive<A>| match *step {
         Step::Insert(prefix, value) => {
             naive.insert(prefix, value);
-            rib.put(prefix, value, 0).1
+            routes.insert(prefix, value, 0);
         }
         Step::Remove(prefix) => {
             naive.remove(prefix);
-            let removed = rib.take(prefix);
-            removed.map_or(Change::of(prefix), |(_, change)| change)
+            routes.remove(prefix);
         }
     };
     for step in first {
-        change(step, &mut rib, &mut naive);
+        change(step, &mut routes, &mut naive);
     }
-    let mut algorithm = T::build(&rib).expect("within the limits");
+    routes.forget();
+    let mut algorithm = T::build(routes.rib()).expect("within the limits");
     check(&algorithm, &naive, others);
     for some in rest.chunks(at_a_time) {
-        let mut changed: Vec<_> = some
-            .iter()
-            .map(|step| change(step, &mut rib, &mut naive))
-            .collect();
-        outermost(&mut changed);
-        for change in changed {
-            if algorithm.follow(change, &rib).is_err() {
-                algorithm = T::build(&rib).expect("within the limits");
+        for step in some {
+            change(step, &mut routes, &mut naive);
+        }
+        routes.reduce();
+        for change in routes.changes() {
+            if algorithm.follow(*change, routes.rib()).is_err() {
+                algorithm = T::build(routes.rib()).expect("within the limits");
             }
         }
+        routes.forget();
         check(&algorithm, &naive, others);
     }
 }
@@ -81,8 +78,6 @@ follow_the_rib! {
     few_ranges_follow_the_rib: Ranges<u32>, clustered4(), 12, 32;
     wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 100, 32;
     few_wide_ranges_follow_the_rib: Ranges<u128>, clustered6(), 5, 32;
-    dir24x16_follows_the_rib: Dir24x16, clustered4(), 20, 4;
-    dir24x32_follows_the_rib: Dir24x32, clustered4(), 20, 4;
 }
 
 #[test]

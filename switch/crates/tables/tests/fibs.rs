@@ -55,7 +55,7 @@ fn an_algorithm_is_pinned_for_one_vrf_or_for_all_to_come() {
     fill(&store, 1, 5);
     let table = id(&store, "lpm");
     store
-        .pin_fib(table, Some(&[1]), Some("dir24x16"))
+        .pin_fib(table, Some(&[1]), Some("rank16"))
         .expect("five routes");
     fill(&store, 2, 5);
     let algorithms = || {
@@ -65,7 +65,7 @@ fn an_algorithm_is_pinned_for_one_vrf_or_for_all_to_come() {
             .map(|fib| fib.status.algorithm)
             .collect::<Vec<_>>()
     };
-    assert_eq!(algorithms(), ["dir24x16", "ranges"]);
+    assert_eq!(algorithms(), ["rank16", "ranges"]);
     assert_eq!(look_up(&store, "lpm", &key(1, 4 << 8), 0), Some(4));
     store
         .pin_fib(table, None, Some("rank32"))

@@ -299,10 +299,10 @@ impl Width {
     fn follow(&mut self, routes: &routes::Width, now: Instant) {
         match (self, routes) {
             (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
-                fib.follow(&routes.changed, &routes.rib, || now);
+                fib.follow(routes.changes(), routes.rib(), || now);
             }
             (Self::Wide(fib), routes::Width::Wide(routes)) => {
-                fib.follow(&routes.changed, &routes.rib, || now);
+                fib.follow(routes.changes(), routes.rib(), || now);
             }
             // Cannot happen: both have the table's width.
             _ => {}
@@ -312,17 +312,17 @@ impl Width {
     fn build_if_due(&mut self, routes: &routes::Width, now: Instant) {
         match (self, routes) {
             (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
-                fib.follow(&[], &routes.rib, || now)
+                fib.follow(&[], routes.rib(), || now)
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], &routes.rib, || now),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], routes.rib(), || now),
             _ => {}
         }
     }
 
     fn pin(&mut self, name: Option<&str>, routes: &routes::Width) -> Result<(), PinError> {
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.pin(name, &routes.rib),
-            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.pin(name, &routes.rib),
+            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.pin(name, routes.rib()),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.pin(name, routes.rib()),
             _ => Ok(()),
         }
     }
@@ -331,15 +331,15 @@ impl Width {
         let whole = detail == FibDetail::Values;
         match (self, routes) {
             (Self::Narrow(fib), routes::Width::Narrow(routes)) if whole => {
-                Some(fib.status(&routes.rib))
+                Some(fib.status(routes.rib()))
             }
             (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
-                Some(fib.brief_status(&routes.rib))
+                Some(fib.brief_status(routes.rib()))
             }
             (Self::Wide(fib), routes::Width::Wide(routes)) if whole => {
-                Some(fib.status(&routes.rib))
+                Some(fib.status(routes.rib()))
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.brief_status(&routes.rib)),
+            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.brief_status(routes.rib())),
             _ => None,
         }
     }

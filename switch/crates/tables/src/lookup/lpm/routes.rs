@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use sluice_fib::{Address, Change, Prefix, Rib, TOGETHER, Trial, outermost};
+use sluice_fib::{Address, Prefix, Rib, TOGETHER, TrackedRib, Trial};
 use sluice_program::Table;
 
 use super::classes::Classes;
@@ -17,98 +17,54 @@ use crate::entry::EntryState;
 use crate::key::KeyRef;
 use crate::slab::{Record, Slab};
 
-/// Capacity for changes of a VRF that is kept between batches.
-const KEPT: usize = 1024;
-
-/// The routes of one VRF.
-#[derive(Debug)]
-pub(super) struct Recorded<A> {
-    pub(super) rib: Rib<A>,
-    /// Changes since both sides were last updated.
-    pub(super) changed: Vec<Change<A>>,
-}
-
-impl<A: Address> Recorded<A> {
-    fn new() -> Self {
-        Self {
-            rib: Rib::new(),
-            changed: Vec::new(),
+/// Prefetches the records of the entries with these keys. Reads the routes of several keys together, so that cache
+/// misses overlap.
+fn prefetch<A: Address>(
+    rib: &Rib<A>,
+    slab: &Slab,
+    keys: &[KeyRef<'_>],
+    prefix: impl Fn(&KeyRef<'_>) -> Prefix<A>,
+) {
+    for keys in keys.chunks(TOGETHER) {
+        let mut prefixes = [Prefix::new(A::default(), 0); TOGETHER];
+        for (known, key) in prefixes.iter_mut().zip(keys) {
+            *known = prefix(key);
         }
-    }
-
-    fn insert(&mut self, prefix: Prefix<A>, value: u32, slot: u32) -> Option<u32> {
-        let (old, change) = self.rib.put(prefix, value, slot);
-        let old = old.map(|(value, _)| value);
-        if old != Some(value) {
-            self.changed.push(change);
-        }
-        old
-    }
-
-    fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
-        let ((old, _), change) = self.rib.take(prefix)?;
-        self.changed.push(change);
-        Some(old)
-    }
-
-    fn slot(&self, prefix: Prefix<A>) -> Option<u32> {
-        self.rib.get_noted(prefix).map(|(_, slot)| slot)
-    }
-
-    fn prefetch(
-        &self,
-        slab: &Slab,
-        keys: &[KeyRef<'_>],
-        prefix: impl Fn(&KeyRef<'_>) -> Prefix<A>,
-    ) {
-        for keys in keys.chunks(TOGETHER) {
-            let mut prefixes = [Prefix::new(A::default(), 0); TOGETHER];
-            let known = keys.iter().map(&prefix);
-            prefixes
-                .iter_mut()
-                .zip(known)
-                .for_each(|(place, key)| *place = key);
-            self.rib.get_all(&prefixes[..keys.len()], |found| {
-                if let Some((_, slot)) = found {
-                    slab.prefetch(slot);
-                }
-            });
-        }
-    }
-
-    fn forget(&mut self) {
-        self.changed.clear();
-        self.changed.shrink_to(KEPT);
+        rib.get_all(&prefixes[..keys.len()], |found| {
+            if let Some((_, slot)) = found {
+                slab.prefetch(slot);
+            }
+        });
     }
 }
 
 /// Routes of one VRF, for the narrower address type that holds the prefix field.
 #[derive(Debug)]
 pub(super) enum Width {
-    Narrow(Recorded<u32>),
-    Wide(Recorded<u128>),
+    Narrow(TrackedRib<u32>),
+    Wide(TrackedRib<u128>),
 }
 
 impl Width {
     fn new(width: u32) -> Self {
         if width <= u32::BITS {
-            Self::Narrow(Recorded::new())
+            Self::Narrow(TrackedRib::new())
         } else {
-            Self::Wide(Recorded::new())
+            Self::Wide(TrackedRib::new())
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         match self {
-            Self::Narrow(routes) => routes.rib.is_empty(),
-            Self::Wide(routes) => routes.rib.is_empty(),
+            Self::Narrow(routes) => routes.rib().is_empty(),
+            Self::Wide(routes) => routes.rib().is_empty(),
         }
     }
 
     fn is_changed(&self) -> bool {
         match self {
-            Self::Narrow(routes) => !routes.changed.is_empty(),
-            Self::Wide(routes) => !routes.changed.is_empty(),
+            Self::Narrow(routes) => !routes.changes().is_empty(),
+            Self::Wide(routes) => !routes.changes().is_empty(),
         }
     }
 
@@ -116,15 +72,20 @@ impl Width {
     pub(super) fn longest(&self, layout: &Layout, key: &[u8]) -> Option<(u32, u32)> {
         match self {
             Self::Narrow(routes) => {
-                let found = routes.rib.lookup(layout.narrow(key));
+                let found = routes.rib().lookup(layout.narrow(key));
                 found.map(|(prefix, value)| (prefix.length(), value))
             }
             Self::Wide(routes) => {
-                let found = routes.rib.lookup(layout.wide(key));
+                let found = routes.rib().lookup(layout.wide(key));
                 found.map(|(prefix, value)| (prefix.length(), value))
             }
         }
     }
+}
+
+/// Returns the slot of a route's entry.
+fn slot_of<A: Address>(routes: &TrackedRib<A>, prefix: Prefix<A>) -> Option<u32> {
+    routes.rib().get_noted(prefix).map(|(_, slot)| slot)
 }
 
 /// The routes of a table; see the module.
@@ -155,8 +116,8 @@ impl Routes {
     pub(crate) fn slot(&self, key: &[u8], length: u32) -> Option<u32> {
         let layout = &self.vrfs.layout;
         match self.vrfs.of_key(key)? {
-            Width::Narrow(routes) => routes.slot(Prefix::new(layout.narrow(key), length)),
-            Width::Wide(routes) => routes.slot(Prefix::new(layout.wide(key), length)),
+            Width::Narrow(routes) => slot_of(routes, Prefix::new(layout.narrow(key), length)),
+            Width::Wide(routes) => slot_of(routes, Prefix::new(layout.wide(key), length)),
         }
     }
 
@@ -170,12 +131,12 @@ impl Routes {
             Some(Width::Narrow(routes)) => {
                 let prefix =
                     |key: &KeyRef<'_>| Prefix::new(layout.narrow(key.stored()), key.prefix_len());
-                routes.prefetch(slab, keys, prefix);
+                prefetch(routes.rib(), slab, keys, prefix);
             }
             Some(Width::Wide(routes)) => {
                 let prefix =
                     |key: &KeyRef<'_>| Prefix::new(layout.wide(key.stored()), key.prefix_len());
-                routes.prefetch(slab, keys, prefix);
+                prefetch(routes.rib(), slab, keys, prefix);
             }
             None => {}
         }
@@ -238,8 +199,8 @@ impl Routes {
     pub(crate) fn prepare(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
-                Width::Narrow(routes) => outermost(&mut routes.changed),
-                Width::Wide(routes) => outermost(&mut routes.changed),
+                Width::Narrow(routes) => routes.reduce(),
+                Width::Wide(routes) => routes.reduce(),
             }
         }
     }
@@ -267,8 +228,8 @@ impl Routes {
     pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
         let routes = self.vrfs.of_exact(exact)?;
         (!routes.is_empty()).then(|| match routes {
-            Width::Narrow(routes) => RibCopy::Narrow(routes.rib.clone()),
-            Width::Wide(routes) => RibCopy::Wide(routes.rib.clone()),
+            Width::Narrow(routes) => RibCopy::Narrow(routes.rib().clone()),
+            Width::Wide(routes) => RibCopy::Wide(routes.rib().clone()),
         })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of `Fib` and `Follower`: answers are always those of the routes at the last `settle`; algorithms are selected,
-//! delayed and pinned as documented.
+//! Tests of `Follower` with `TrackedRib`: answers are always those of the routes when the follower last followed;
+//! algorithms are selected, delayed and pinned as documented.
 
 mod common;
 
@@ -8,10 +8,58 @@ use std::time::{Duration, Instant};
 
 use common::{Naive, Step, clustered4, clustered6, steps};
 use proptest::prelude::*;
-use sluice_fib::{Change, Family, Fib, Follower, LONGEST_DELAY, NONE, Prefix, Rib, outermost};
+use sluice_fib::{Family, Follower, LONGEST_DELAY, NONE, PinError, Prefix, Status, TrackedRib};
+
+/// Routes and one follower.
+struct Followed<A: Family> {
+    routes: TrackedRib<A>,
+    follower: Follower<A>,
+}
+
+impl<A: Family> Followed<A> {
+    fn new() -> Self {
+        let routes = TrackedRib::new();
+        Self {
+            follower: Follower::new(routes.rib()),
+            routes,
+        }
+    }
+
+    fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Option<u32> {
+        self.routes.insert(prefix, value, 0)
+    }
+
+    fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        self.routes.remove(prefix)
+    }
+
+    fn lookup(&self, address: A) -> u32 {
+        self.follower.lookup(address)
+    }
+
+    fn settle(&mut self, now: impl FnOnce() -> Instant) {
+        self.routes.reduce();
+        let (changes, rib) = (self.routes.changes(), self.routes.rib());
+        self.follower.follow(changes, rib, now);
+        self.routes.forget();
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.routes.changes().is_empty() || self.follower.is_pending()
+    }
+
+    fn pin(&mut self, name: Option<&str>) -> Result<(), PinError> {
+        self.settle(Instant::now);
+        self.follower.pin(name, self.routes.rib())
+    }
+
+    fn status(&self) -> Status {
+        self.follower.status(self.routes.rib())
+    }
+}
 
 fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
-    let (mut fib, mut naive) = (Fib::new(), Naive::default());
+    let (mut fib, mut naive) = (Followed::new(), Naive::default());
     let mut settled = naive.clone();
     for (index, step) in steps.iter().enumerate() {
         match *step {
@@ -32,7 +80,7 @@ fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
         }
         let edges = naive.edges();
         let mut values = vec![0; edges.len()];
-        fib.lookup_batch(&edges, &mut values);
+        fib.follower.lookup_batch(&edges, &mut values);
         for (address, value) in edges.into_iter().zip(values) {
             let expected = settled.lookup(address).unwrap_or(NONE);
             assert_eq!((value, fib.lookup(address)), (expected, expected));
@@ -62,33 +110,26 @@ proptest! {
 /// Two followers of one RIB receive the same changes one after the other, as two sides of a table do. Each answers by
 /// the changes that it has received.
 fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
-    let (mut rib, mut naive) = (Rib::new(), Naive::default());
-    let mut followers = [Follower::new(&rib), Follower::new(&rib)];
+    let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
+    let mut followers = [Follower::new(routes.rib()), Follower::new(routes.rib())];
     for steps in steps.chunks(batch) {
-        let mut changed = Vec::new();
         for step in steps {
             match *step {
                 Step::Insert(prefix, value) => {
-                    let (old, change) = rib.put(prefix, value, 0);
-                    assert_eq!(old.map(|(value, _)| value), naive.insert(prefix, value));
-                    changed.push(change);
+                    assert_eq!(routes.insert(prefix, value, 0), naive.insert(prefix, value));
                 }
-                Step::Remove(prefix) => {
-                    let removed = rib.take(prefix);
-                    let old = removed.map(|((value, _), _)| value);
-                    assert_eq!(old, naive.remove(prefix));
-                    changed.push(removed.map_or(Change::of(prefix), |(_, change)| change));
-                }
+                Step::Remove(prefix) => assert_eq!(routes.remove(prefix), naive.remove(prefix)),
             }
         }
-        outermost(&mut changed);
+        routes.reduce();
         for follower in &mut followers {
-            follower.follow(&changed, &rib, Instant::now);
+            follower.follow(routes.changes(), routes.rib(), Instant::now);
             for address in naive.edges() {
                 let expected = naive.lookup(address).unwrap_or(NONE);
                 assert_eq!(follower.lookup(address), expected);
             }
         }
+        routes.forget();
     }
 }
 
@@ -116,7 +157,7 @@ fn route(index: u32) -> Prefix<u32> {
 
 #[test]
 fn the_choice_follows_the_number_of_routes_with_hysteresis() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     let mut chosen = Vec::new();
     for index in 0..100 {
         fib.insert(route(index), index % 5);
@@ -143,7 +184,7 @@ fn the_choice_follows_the_number_of_routes_with_hysteresis() {
 
 #[test]
 fn a_value_that_does_not_fit_brings_a_wider_structure() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     for index in 0..100 {
         fib.insert(route(index), index);
     }
@@ -160,7 +201,7 @@ fn a_value_that_does_not_fit_brings_a_wider_structure() {
 
 #[test]
 fn a_batch_that_changes_most_routes_is_a_build() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     for index in 0..4000 {
         fib.insert(route(index), index);
     }
@@ -185,7 +226,7 @@ fn a_batch_that_changes_most_routes_is_a_build() {
 
 #[test]
 fn builds_are_put_off_in_proportion_to_what_they_take() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     for index in 0..1000 {
         fib.insert(route(index), index);
     }
@@ -207,7 +248,7 @@ fn builds_are_put_off_in_proportion_to_what_they_take() {
 
 #[test]
 fn what_is_pinned_stays_and_what_cannot_be_is_refused() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     fib.insert(route(1), 40_000);
     let error = fib.pin(Some("rank16")).expect_err("too large a value");
     assert!(error.to_string().contains("40000"), "{error}");
@@ -238,11 +279,11 @@ fn what_is_pinned_stays_and_what_cannot_be_is_refused() {
 
 #[test]
 fn every_algorithm_is_tried() {
-    let mut fib = Fib::new();
+    let mut fib = Followed::new();
     for index in 0..1000 {
         fib.insert(route(index), index * 40);
     }
-    for trial in fib.rib().try_algorithms() {
+    for trial in fib.routes.rib().try_algorithms() {
         match trial.outcome {
             Ok(rates) => assert!(rates.batch > 0.0 && rates.dependent > 0.0 && rates.bytes > 0),
             Err(_) => assert!(trial.algorithm.ends_with("16"), "{}", trial.algorithm),

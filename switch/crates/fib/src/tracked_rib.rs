@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A RIB that records its changes, for the followers of its routes.
+//!
+//! A change enters the RIB at once. Lookups see the change when their follower has followed it, so they see a whole
+//! batch or nothing. Order: change the routes, [`reduce`](TrackedRib::reduce), let every follower follow
+//! [`changes`](TrackedRib::changes), then [`forget`](TrackedRib::forget).
+
+use crate::change::{Change, outermost};
+use crate::{Address, NONE, Prefix, Rib};
+
+/// Capacity for changes that stays allocated between batches.
+const RETAINED_CHANGES: usize = 1024;
+
+/// A RIB and its changes since the followers were last updated; see the module.
+#[derive(Debug)]
+pub struct TrackedRib<A> {
+    rib: Rib<A>,
+    changes: Vec<Change<A>>,
+}
+
+impl<A: Address> Default for TrackedRib<A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<A: Address> TrackedRib<A> {
+    /// Creates a RIB without routes and changes.
+    pub fn new() -> Self {
+        Self {
+            rib: Rib::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// Returns the routes.
+    pub fn rib(&self) -> &Rib<A> {
+        &self.rib
+    }
+
+    /// Returns the recorded changes.
+    pub fn changes(&self) -> &[Change<A>] {
+        &self.changes
+    }
+
+    /// Adds a route, or replaces the route's value (anything but [`NONE`]) and note. Returns the old value. Records a
+    /// change if the value differs.
+    pub fn insert(&mut self, prefix: Prefix<A>, value: u32, note: u32) -> Option<u32> {
+        debug_assert_ne!(value, NONE, "that is the answer where no route matches");
+        let (old, change) = self.rib.put(prefix, value, note);
+        let old = old.map(|(value, _)| value);
+        if old != Some(value) {
+            self.changes.push(change);
+        }
+        old
+    }
+
+    /// Removes a route, and records the change. Returns the route's value.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> Option<u32> {
+        let ((old, _), change) = self.rib.take(prefix)?;
+        self.changes.push(change);
+        Some(old)
+    }
+
+    /// Removes changes whose prefix is covered by that of another change, so that followers process no address twice.
+    pub fn reduce(&mut self) {
+        outermost(&mut self.changes);
+    }
+
+    /// Drops the recorded changes, after all followers have applied them.
+    pub fn forget(&mut self) {
+        self.changes.clear();
+        self.changes.shrink_to(RETAINED_CHANGES);
+    }
+}
