@@ -138,7 +138,6 @@ impl<H: HashKey> Exact<H> {
         if let (Some(wide), Some(hasher)) = (&self.wide, self.hasher.known()) {
             let table = crate::wide::Table {
                 directory: &self.directory,
-                even: self.even,
                 places: self.places,
             };
             // SAFETY: `wide` exists only where the processor has the instructions. The keys have the size that it was

@@ -8,7 +8,7 @@
 use crate::bucket;
 use crate::hash::HashKey;
 use crate::key::hash_of;
-use crate::segment::{Segment, View};
+use crate::segment::Segment;
 use crate::{Exact, SEGMENT_BYTES};
 
 /// Greatest size of the only segment, in bytes. A full one is then split into eight, once.
@@ -83,7 +83,7 @@ impl<H: HashKey> Exact<H> {
         self.directory = self.segments.iter().map(Segment::view).collect();
         self.only = self.directory[0];
         self.owners = (0..count as u32).collect();
-        (self.even, self.placed, self.stashed) = (None, 0, 0);
+        self.stashed = 0;
         let shape = self.shape;
         for segment in old {
             segment.for_each(&shape, |key, value| {
@@ -118,7 +118,7 @@ impl<H: HashKey> Exact<H> {
             self.directory.extend_from_within(..);
             self.owners.extend_from_within(..);
             self.depth += 1;
-            (self.last, self.placed) = (self.directory.len() - 1, 0);
+            self.last = self.directory.len() - 1;
         }
         let places = 1 << (depth - 1);
         let first = self.place(hash) & (places - 1);
@@ -134,14 +134,6 @@ impl<H: HashKey> Exact<H> {
         self.stashed -= old.stash_len();
         self.direct(count, depth, other);
         self.direct(index, depth, first);
-        if depth == self.depth {
-            let placed = [index, count].map(|part| !self.segments[part].is_alone());
-            self.placed += placed.into_iter().filter(|placed| *placed).count();
-        }
-        self.even = match self.placed == self.directory.len() {
-            true => self.room.start().map(View::of),
-            false => None,
-        };
         let shape = self.shape;
         old.for_each(&shape, |key, value| {
             self.put(hash_of(&self.hasher, key), key, value)
@@ -154,35 +146,25 @@ mod tests {
     use super::*;
     use crate::KeyHasher;
 
-    /// Every key is found at every stage, with the directory in use and without.
+    /// Every key is found after each doubling of the directory, with segments inside and outside the address range.
     #[test]
-    fn segments_become_even_again_and_again() {
+    fn keys_are_found_at_every_depth() {
         let mut table = Exact::with_hasher(13, KeyHasher::seeded(13, 2));
         let key = |number: u32| {
             let mut key = [0; 13];
             key[..4].copy_from_slice(&number.to_le_bytes());
             key
         };
-        let mut changes = Vec::new();
-        for number in 0..500_000 {
+        let mut depth = 0;
+        for number in 0..if cfg!(miri) { 20_000 } else { 500_000 } {
             table.insert(&key(number), number);
-            let even = (table.even.is_some(), table.depth);
-            if changes.last() != Some(&even) {
-                changes.push(even);
+            if table.depth != depth {
+                depth = table.depth;
                 for number in (0..=number).step_by(701) {
                     assert_eq!(table.get(&key(number)), Some(number));
                 }
             }
         }
-        let places = [
-            (true, 5),
-            (false, 6),
-            (true, 6),
-            (false, 7),
-            (true, 7),
-            (false, 8),
-            (true, 8),
-        ];
-        assert!(changes.ends_with(&places), "{changes:?}");
+        assert!(depth >= if cfg!(miri) { 3 } else { 8 }, "{depth}");
     }
 }

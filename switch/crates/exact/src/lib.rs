@@ -14,9 +14,7 @@
 //!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A single
 //!   segment needs no directory: it doubles until it is four times as large, then is split into eight, once. From
 //!   then on a full segment is split in two, so no insertion moves more than one segment's keys.
-//! * **Huge pages.** Segments of large tables are in one range of address space, in huge pages, at the position that
-//!   the directory's index gives. All segments fill at the same rate, so nearly always they have been split equally
-//!   often. The directory is then redundant, and is not read.
+//! * **Huge pages.** Segments of large tables are in one range of address space, in huge pages.
 //! * **Load factor.** Buckets fill to more than 90 % before a segment is split, so a table is between 45 % and 95 %
 //!   full.
 //! * **Collision attacks.** Each table's hash has its own secrets ([`KeyHasher`]). If keys collide nevertheless,
@@ -77,10 +75,6 @@ pub struct Exact<H = KeyHasher> {
     last: usize,
     /// First entry of the directory. It is the only one at depth 0.
     only: View,
-    /// First segment, if all segments have been split equally often and are in their places.
-    even: Option<View>,
-    /// Segments of the greatest depth that are in their places.
-    placed: usize,
     /// Bucket offsets of a hash in a segment. All segments have the same size.
     places: Places,
     segments: Vec<Segment>,
@@ -117,8 +111,6 @@ impl<H: HashKey> Exact<H> {
             depth: 0,
             last: 0,
             only: segment.view(),
-            even: None,
-            placed: 0,
             places: segment.places(),
             segments: vec![segment],
             room,
@@ -166,14 +158,8 @@ impl<H: HashKey> Exact<H> {
         }
         let place = self.place(hash);
         debug_assert!(place < self.directory.len());
-        // SAFETY: the directory has 2^depth places. Where segments are even, all of them are in the table's address
-        // range, each in its place.
-        unsafe {
-            match self.even {
-                Some(first) => first.behind(place),
-                None => *self.directory.get_unchecked(place),
-            }
-        }
+        // SAFETY: the directory has 2^depth places.
+        unsafe { *self.directory.get_unchecked(place) }
     }
 
     /// Returns the first bucket of a hash.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of segments. While a table has few segments, each has its own allocation. Segments created or split later
 //! have their places in one range of address space, in huge pages. Otherwise a lookup among millions of keys would
-//! spend most of its time on address translation (TLB misses). Where every segment is in its place, its address needs
-//! no memory access.
+//! spend most of its time on address translation (TLB misses).
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -66,11 +65,6 @@ impl Room {
         self.touched[page] = true;
         // SAFETY: the place is within the usable part of the range.
         Some(unsafe { reserved.start().add(place * SEGMENT_BYTES) }.cast())
-    }
-
-    /// Returns the address of the first place.
-    pub(crate) fn start(&self) -> Option<NonNull<Line>> {
-        Some(self.reserved.as_ref()?.start().cast())
     }
 
     /// Returns the bytes of touched huge pages.

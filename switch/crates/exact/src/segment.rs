@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use crate::SEGMENT_BYTES;
 use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape, Tag};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
@@ -323,26 +322,11 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// Returns the view of the segment at this address.
-    pub(crate) fn of(start: NonNull<Line>) -> Self {
-        Self(start)
-    }
-
     /// Returns the segment's address.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()
-    }
-
-    /// Returns the segment that is `places` places behind this one.
-    ///
-    /// # Safety
-    /// Both must lie in one table's room.
-    #[inline(always)]
-    pub(crate) unsafe fn behind(self, places: usize) -> Self {
-        // SAFETY: the caller guarantees it: the memory in between is one range of address space.
-        Self(unsafe { self.0.byte_add(places * SEGMENT_BYTES) })
     }
 
     /// Returns the bucket at a byte offset.

@@ -3,7 +3,6 @@
 
 use std::arch::x86_64::*;
 
-use crate::SEGMENT_BYTES;
 use crate::batch::Lanes;
 use crate::bucket::Tag;
 use crate::hash::KeyHasher;
@@ -25,8 +24,6 @@ pub(crate) struct Wide {
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) directory: &'a [View],
-    /// First segment, if all segments are in their places.
-    pub(crate) even: Option<View>,
     pub(crate) places: Places,
 }
 
@@ -103,9 +100,6 @@ impl Wide {
                 let place = _mm512_and_si512(_mm512_ror_epi64::<{ PLACE as i32 }>(hashes), last);
                 let views = if let [only] = table.directory {
                     _mm512_set1_epi64(only.address() as i64)
-                } else if let Some(first) = table.even {
-                    let first = _mm512_set1_epi64(first.address() as i64);
-                    _mm512_add_epi64(first, _mm512_slli_epi64::<{ SEGMENT_BYTES.ilog2() }>(place))
                 } else {
                     _mm512_i64gather_epi64::<8>(place, table.directory.as_ptr().cast())
                 };
