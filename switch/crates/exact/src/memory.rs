@@ -40,7 +40,11 @@ impl Room {
             // SAFETY: `place` returns memory for one segment, which is in use nowhere else. A line may be all zeros.
             Some(start) => unsafe {
                 start.write_bytes(0, lines);
-                Lines::Piece { start, lines }
+                Lines {
+                    start,
+                    lines,
+                    own: false,
+                }
             },
             None => Lines::alone(lines),
         }
@@ -73,31 +77,60 @@ impl Room {
     }
 }
 
-/// Lines of a segment.
-pub(crate) enum Lines {
-    Alone(Vec<Line>),
-    /// Part of a table's [`Room`], which outlives it: both belong to one table.
-    Piece {
-        start: NonNull<Line>,
-        lines: usize,
-    },
+/// Lines of a segment. Invariant: all accesses derive from `start`, so that views, which are copies of `start`, stay
+/// valid when the lines are written.
+pub(crate) struct Lines {
+    start: NonNull<Line>,
+    lines: usize,
+    /// Whether the lines have their own allocation. Otherwise they are part of a table's [`Room`], which outlives the
+    /// segment: both belong to one table.
+    own: bool,
 }
 
-// SAFETY: a piece is owned exclusively, and its room outlives it.
+// SAFETY: lines are owned exclusively, and their room outlives them.
 unsafe impl Send for Lines {}
 // SAFETY: as for `Send`. Lines are written only through exclusive borrows.
 unsafe impl Sync for Lines {}
 
 impl Lines {
+    /// Allocates empty lines.
     fn alone(lines: usize) -> Self {
-        Self::Alone(vec![Line::EMPTY; lines])
+        vec![Line::EMPTY; lines].into()
+    }
+
+    /// Returns the address of the first line. Valid for reads until the lines are dropped.
+    pub(crate) fn start(&self) -> NonNull<Line> {
+        self.start
+    }
+
+    /// Returns whether the lines have their own allocation.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.own
     }
 
     /// Returns the bytes that are not in a table's room.
     pub(crate) fn own_bytes(&self) -> usize {
-        match self {
-            Self::Alone(lines) => size_of_val(&**lines),
-            Self::Piece { .. } => 0,
+        if self.own { self.lines * LINE } else { 0 }
+    }
+}
+
+impl From<Vec<Line>> for Lines {
+    fn from(lines: Vec<Line>) -> Self {
+        let all = NonNull::from(Box::leak(lines.into_boxed_slice()));
+        Self {
+            start: all.cast(),
+            lines: all.len(),
+            own: true,
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if self.own {
+            let all = NonNull::slice_from_raw_parts(self.start, self.lines);
+            // SAFETY: the lines were leaked from a box of this length, and no code uses them any more.
+            drop(unsafe { Box::from_raw(all.as_ptr()) });
         }
     }
 }
@@ -106,24 +139,14 @@ impl Deref for Lines {
     type Target = [Line];
 
     fn deref(&self) -> &[Line] {
-        match self {
-            Self::Alone(lines) => lines,
-            // SAFETY: the piece has this length, was written when it was handed out, and has no other owner.
-            Self::Piece { start, lines } => unsafe {
-                std::slice::from_raw_parts(start.as_ptr(), *lines)
-            },
-        }
+        // SAFETY: there are so many lines. They were initialised on creation and have no other owner.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.lines) }
     }
 }
 
 impl DerefMut for Lines {
     fn deref_mut(&mut self) -> &mut [Line] {
-        match self {
-            Self::Alone(lines) => lines,
-            // SAFETY: as for `deref`. The borrow is exclusive.
-            Self::Piece { start, lines } => unsafe {
-                std::slice::from_raw_parts_mut(start.as_ptr(), *lines)
-            },
-        }
+        // SAFETY: as for `deref`. The borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.lines) }
     }
 }

@@ -84,7 +84,7 @@ impl Segment {
 
     /// Returns whether the segment's memory is outside the table's room.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(self.lines, Lines::Alone(_))
+        self.lines.is_alone()
     }
 
     /// Empties the segment, sets its depth and returns its former contents. Uses the empty lines in `room` if given;
@@ -93,7 +93,7 @@ impl Segment {
         let lines = match room {
             Some(room) => std::mem::replace(&mut self.lines, room),
             None => {
-                let copy = Lines::Alone(self.lines.to_vec());
+                let copy = Lines::from(self.lines.to_vec());
                 self.lines.fill(Line::EMPTY);
                 copy
             }
@@ -109,7 +109,7 @@ impl Segment {
 
     /// Returns a view for lookups.
     pub(crate) fn view(&self) -> View {
-        View(NonNull::from(&*self.lines).cast())
+        View(self.lines.start())
     }
 
     fn home(&self, shape: &Shape, hash: u64) -> Home {
@@ -311,7 +311,7 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     }
 }
 
-/// Pointer to a segment for lookups. Valid until the segment is replaced or written to.
+/// Pointer to a segment for lookups. Valid until the segment's memory is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct View(NonNull<Line>);
