@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sorted ranges of addresses with one answer each, for tables that fit into a few registers or cache lines. Up to 32
-//! ranges, a lookup counts the ranges that begin at or before the address. More ranges are searched by bisection. For
-//! long addresses, the upper halves are compared; lower halves are compared only with the few ranges that begin within
-//! an upper half. A batch compares sixteen addresses with one bound at a time, a single lookup compares one address
-//! with eight bounds.
+//! Sorted ranges of addresses with one answer each, for VRFs with a few routes. Up to 32 ranges, a lookup counts the
+//! ranges that begin at or before the address. More ranges are searched by bisection. Where every range begins at a
+//! multiple of 2^64, only the upper halves of 128-bit addresses are compared. A batch compares sixteen addresses with
+//! one bound at a time, a single lookup compares one address with eight bounds.
+//!
+//! With ten IPv4 routes, 129 million dependent lookups per second, against 92 million by [`Rank`](crate::Rank).
 
 use std::ops::AddAssign;
 
@@ -22,9 +23,6 @@ const LANES: usize = 16;
 /// Bounds that one instruction compares.
 const TOGETHER: usize = 8;
 
-/// Up to this many bounds, single comparisons are faster than filling a vector.
-const ONE_BY_ONE: usize = 4;
-
 /// The structure; see the module.
 #[derive(Clone, Debug)]
 pub struct Ranges<A> {
@@ -33,29 +31,19 @@ pub struct Ranges<A> {
     /// Used if ranges are counted: for each start after the first, the greatest upper half that has an address before
     /// it. Padded to a multiple of [`TOGETHER`] with bounds that no address exceeds.
     bounds: Vec<u64>,
-    /// Used if ranges are counted: upper and lower half of the starts whose lower half is not 0.
-    within: Vec<[u64; 2]>,
+    /// Used if ranges are counted: whether the lower half of some start is not 0, so that `bounds` do not suffice.
+    splits_upper_half: bool,
     /// Value of each range. If ranges are counted, padded to [`COUNTED`].
     values: Vec<u32>,
-    /// Number of ranges if their bounds are compared one by one, else 0.
-    few: usize,
-    /// Bounds that are compared one by one.
-    first: [u64; ONE_BY_ONE],
-    /// Whether the processor has the AVX-512 extensions that `detect` requires.
+    /// Whether the processor has the extensions that [`x86::one_avx512`] is compiled for.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 
-/// Returns whether the processor has the extensions that the AVX-512 functions are compiled for.
+/// Returns whether the processor has the extensions that [`x86::one_avx512`] is compiled for.
 fn detect() -> bool {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("popcnt")
-    {
+    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt") {
         return true;
     }
     false
@@ -66,8 +54,7 @@ impl<A: Address> Ranges<A> {
         self.starts.clear();
         self.values.clear();
         self.bounds.clear();
-        self.within.clear();
-        self.few = 0;
+        self.splits_upper_half = false;
         rib.for_each_range(Prefix::new(A::default(), 0), &mut |first, value| {
             self.starts.push(first);
             self.values.push(value.unwrap_or(NONE));
@@ -80,36 +67,10 @@ impl<A: Address> Ranges<A> {
         for start in starts {
             let (upper, lower) = (start.upper(), start.lower());
             self.bounds.push(upper - u64::from(lower == 0));
-            if lower != 0 {
-                self.within.push([upper, lower]);
-            }
-        }
-        if starts.len() <= ONE_BY_ONE && self.within.is_empty() {
-            self.few = self.starts.len();
-            self.first[..starts.len()].copy_from_slice(&self.bounds);
+            self.splits_upper_half |= lower != 0;
         }
         let whole = starts.len().max(1).next_multiple_of(TOGETHER);
         self.bounds.resize(whole, u64::MAX);
-    }
-
-    /// Returns the value of an address, for any number of ranges.
-    #[inline(never)]
-    fn lookup_among_many(&self, address: A) -> u32 {
-        if self.starts.len() > COUNTED {
-            let index = self.starts.partition_point(|start| *start <= address);
-            return self.values[index - 1];
-        }
-        if !self.within.is_empty() {
-            let begun = self.starts[1..].iter().filter(|start| **start <= address);
-            return self.values[begun.count()];
-        }
-        #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            // SAFETY: `detect` found the extensions that the function is compiled for.
-            return unsafe { x86::one_avx512(self, address.upper()) };
-        }
-        let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
-        self.values[begun.count()]
     }
 
     /// Looks up a batch by counting the starts at or before each address. Counters are as wide as the compared numbers,
@@ -123,7 +84,7 @@ impl<A: Address> Ranges<A> {
         let (batches, rest) = addresses.as_chunks::<LANES>();
         let (found, found_rest) = values.as_chunks_mut::<LANES>();
         for (addresses, values) in batches.iter().zip(found) {
-            let counts = if A::BITS <= u64::BITS || !self.within.is_empty() {
+            let counts = if A::BITS <= u64::BITS || self.splits_upper_half {
                 let begun = |address, start| address >= start;
                 count::<A, A, u32>(starts, *addresses, begun).map(|count| count as usize)
             } else {
@@ -160,45 +121,11 @@ fn count<T: Copy, B: Copy, C: Copy + Default + AddAssign + From<bool>>(
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Address, Algorithm, LANES, Ranges, TOGETHER};
+    use super::{Address, Ranges, TOGETHER};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn many_avx2<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
         ranges.lookup_counting(addresses, values);
-    }
-
-    /// Holds the table of 32 values in two registers, from which all lanes select at once.
-    #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
-    pub(super) fn many_avx512<A: Address>(ranges: &Ranges<A>, addresses: &[A], values: &mut [u32]) {
-        let (Some(near), Some(far)) = (
-            ranges.values.first_chunk::<LANES>(),
-            ranges.values.last_chunk::<LANES>(),
-        ) else {
-            return;
-        };
-        let (near, far) = (u32s(near), u32s(far));
-        let (batches, rest) = addresses.as_chunks::<LANES>();
-        let (found, found_rest) = values.as_chunks_mut::<LANES>();
-        for (addresses, values) in batches.iter().zip(found) {
-            let counts = if A::BITS > u32::BITS {
-                count_halves(ranges, addresses)
-            } else {
-                count_whole(ranges, addresses)
-            };
-            let all = _mm512_permutex2var_epi32(near, counts, far);
-            // SAFETY: a store of sixteen numbers to an array of sixteen.
-            unsafe { _mm512_storeu_si512(values.as_mut_ptr().cast(), all) };
-        }
-        for (address, value) in rest.iter().zip(found_rest) {
-            *value = ranges.lookup(*address);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn u32s(numbers: &[u32; LANES]) -> __m512i {
-        // SAFETY: a load of sixteen numbers from an array of sixteen.
-        unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
     }
 
     #[inline]
@@ -207,55 +134,6 @@ mod x86 {
         assert!(numbers.len() == TOGETHER);
         // SAFETY: a load of eight numbers from a slice of eight.
         unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
-    }
-
-    /// Counts the starts at or before each address, for addresses of at most 32 bits.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn count_whole<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
-        let whole = |address: A| address.bits(0, u32::BITS);
-        let keys = u32s(&addresses.map(whole));
-        let (mut counts, one) = (_mm512_setzero_si512(), _mm512_set1_epi32(1));
-        for start in &ranges.starts[1..] {
-            let start = _mm512_set1_epi32(whole(*start) as i32);
-            let begun = _mm512_cmple_epu32_mask(start, keys);
-            counts = _mm512_mask_add_epi32(counts, begun, counts, one);
-        }
-        counts
-    }
-
-    /// Counts the starts at or before each address, for longer addresses.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn count_halves<A: Address>(ranges: &Ranges<A>, addresses: &[A; LANES]) -> __m512i {
-        let halves = |halves: [u64; LANES]| {
-            let (near, far) = halves.split_at(TOGETHER);
-            [u64s(near), u64s(far)]
-        };
-        let one = _mm512_set1_epi64(1);
-        let mut counts = [_mm512_setzero_si512(); 2];
-        let uppers = halves(addresses.map(A::upper));
-        for bound in &ranges.bounds[..ranges.starts.len() - 1] {
-            let bound = _mm512_set1_epi64(*bound as i64);
-            for (count, upper) in counts.iter_mut().zip(uppers) {
-                let begun = _mm512_cmplt_epu64_mask(bound, upper);
-                *count = _mm512_mask_add_epi64(*count, begun, *count, one);
-            }
-        }
-        if !ranges.within.is_empty() {
-            let lowers = halves(addresses.map(A::lower));
-            for start in &ranges.within {
-                let [upper_start, lower_start] = start.map(|half| _mm512_set1_epi64(half as i64));
-                for (count, (upper, lower)) in counts.iter_mut().zip(uppers.into_iter().zip(lowers))
-                {
-                    let same = _mm512_cmpeq_epu64_mask(upper_start, upper);
-                    let begun = _mm512_mask_cmple_epu64_mask(same, lower_start, lower);
-                    *count = _mm512_mask_add_epi64(*count, begun, *count, one);
-                }
-            }
-        }
-        let [near, far] = counts.map(|count| _mm512_cvtepi64_epi32(count));
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(near), far)
     }
 
     /// Returns the value of an address whose upper half is `key`. Counts bounds in whole registers.
@@ -275,10 +153,8 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         let mut made = Self {
             starts: Vec::new(),
             bounds: Vec::new(),
-            within: Vec::new(),
+            splits_upper_half: false,
             values: Vec::new(),
-            few: 0,
-            first: [u64::MAX; ONE_BY_ONE],
             wide: detect(),
         };
         made.make(rib);
@@ -289,31 +165,30 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
 
     #[inline]
     fn lookup(&self, address: A) -> u32 {
-        if self.few == 0 {
-            return self.lookup_among_many(address);
+        if self.starts.len() > COUNTED {
+            let index = self.starts.partition_point(|start| *start <= address);
+            return self.values[index - 1];
         }
-        // Nothing here may panic. Otherwise the function would save registers, which takes as long as the rest of the
-        // lookup.
-        let bounds = self.first.iter().take(self.few - 1);
-        let begun = bounds.filter(|bound| **bound < address.upper());
-        self.values.get(begun.count()).copied().unwrap_or(NONE)
+        if self.splits_upper_half {
+            let begun = self.starts[1..].iter().filter(|start| **start <= address);
+            return self.values[begun.count()];
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `detect` found the extensions that the function is compiled for.
+            return unsafe { x86::one_avx512(self, address.upper()) };
+        }
+        let begun = self.bounds.iter().filter(|bound| **bound < address.upper());
+        self.values[begun.count()]
     }
 
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len(), "one value for each address");
-        if self.starts.len() == 1 {
-            return values.fill(self.values[0]);
-        }
         if self.starts.len() > COUNTED {
             for (address, value) in addresses.iter().zip(values) {
                 *value = self.lookup(*address);
             }
             return;
-        }
-        #[cfg(target_arch = "x86_64")]
-        if self.wide {
-            // SAFETY: `detect` found the extensions that the function is compiled for.
-            return unsafe { x86::many_avx512(self, addresses, values) };
         }
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
@@ -335,7 +210,6 @@ impl<A: Address> Algorithm<A> for Ranges<A> {
         size_of::<Self>()
             + self.starts.capacity() * size_of::<A>()
             + self.bounds.capacity() * 8
-            + self.within.capacity() * 16
             + self.values.capacity() * 4
     }
 }
