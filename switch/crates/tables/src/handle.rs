@@ -3,12 +3,15 @@
 //!
 //! A lookup returns a *row*: the address of words that begin with a head and hold an action's parameters
 //! at an offset that depends on the table only. Rows are the records of entries, the classes of
-//! longest-prefix tables, and the default entries of tables. A row is valid as long as the side is held.
+//! longest-prefix tables, and the default entries of tables. The lifetimes of [`Row`] and [`TableHandles`] borrow the
+//! side, so neither outlives the pin that holds the side.
 //!
 //! A table's [`Access`] and [`RowShape`] are fixed: compiled code may embed them. The table's
 //! [`TableHandle`] holds the values that change with the entries.
 
+use std::marker::PhantomData;
 use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluice_program::{Key, MatchKind, Program, Table};
 
@@ -106,7 +109,79 @@ impl RowShape {
     }
 }
 
+/// The words of a row that a lookup found; see the module. Has the layout of an address, for machine code.
+///
+/// Invariant: the words exist during `'a`, and machine code or packets change only those that hold packet state.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Row<'a> {
+    start: *const AtomicU64,
+    words: PhantomData<&'a [AtomicU64]>,
+}
+
+impl<'a> Row<'a> {
+    /// Returns the row that consists of these words.
+    #[inline(always)]
+    pub(crate) fn of(words: &'a [AtomicU64]) -> Self {
+        Self {
+            start: words.as_ptr(),
+            words: PhantomData,
+        }
+    }
+
+    /// Returns the row that begins at `start`.
+    ///
+    /// # Safety
+    /// The words of a row must be there during `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn at(start: *const AtomicU64) -> Self {
+        Self {
+            start,
+            words: PhantomData,
+        }
+    }
+
+    /// Returns the head.
+    #[inline(always)]
+    pub fn head(self) -> u64 {
+        // SAFETY: a row begins with a head, and the words exist as long as `self`.
+        unsafe { &*self.start }.load(Ordering::Relaxed)
+    }
+
+    /// Returns the address of the head. Valid for reads of the whole row during `'a`.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const u64 {
+        self.start.cast()
+    }
+}
+
+/// The handles of all tables of a side, in table order. Has the layout of an address, for machine code.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct TableHandles<'a> {
+    first: *const TableHandle,
+    handles: PhantomData<&'a [TableHandle]>,
+}
+
+impl<'a> TableHandles<'a> {
+    #[inline(always)]
+    pub(crate) fn of(handles: &'a [TableHandle]) -> Self {
+        Self {
+            first: handles.as_ptr(),
+            handles: PhantomData,
+        }
+    }
+
+    /// Returns the address of the first handle. Valid for reads of all handles, and of what they refer to, during `'a`.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const TableHandle {
+        self.first
+    }
+}
+
 /// Per-table values that change with the entries; see the module. The constants are field offsets in bytes.
+///
+/// Invariant: a handle is part of the side whose memory it refers to, and is only reachable by a borrow of that side.
 #[derive(Debug)]
 #[repr(C)]
 pub struct TableHandle {
@@ -114,7 +189,7 @@ pub struct TableHandle {
     pub(crate) places: *const u32,
     pub(crate) heads: *const u64,
     pub(crate) records: *const u8,
-    pub(crate) default: *const u64,
+    pub(crate) default: *const AtomicU64,
     pub(crate) default_state: *const EntryState,
     pub(crate) members: *const u64,
     pub(crate) groups: *const GroupHandle,

@@ -55,8 +55,8 @@ pub use externs::{CounterCell, Externs, HeldRegisters};
 pub use fibs::{FibDetail, FibInfo};
 pub use group::Group;
 pub use handle::{
-    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND,
-    RowShape, TableHandle,
+    Access, KIND_ACTION, KIND_GROUP, KIND_MEMBER, NO_ACTION, ROW_HIT, ROW_HOLDER, ROW_KIND, Row,
+    RowShape, TableHandle, TableHandles,
 };
 pub use left_right::Pinned;
 pub use meter::{Color, Meter, MeterConfig};

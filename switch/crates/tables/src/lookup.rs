@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use sluice_program::Table;
 
+use crate::handle::Row;
 use crate::key::KeyShape;
 use crate::slab::{Record, Slab, Target};
 
@@ -88,7 +89,7 @@ impl Structure {
 
     /// Returns the row of the entry that a packet's key matches.
     #[inline]
-    pub(crate) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
+    pub(crate) fn row<'a>(&'a self, slab: &'a Slab, key: &[u8]) -> Option<Row<'a>> {
         match self {
             Self::Direct(table) => table.lookup(key).map(|slot| slab.row(slot)),
             Self::Exact(table) => table.lookup(key).map(|slot| slab.row(slot)),
@@ -97,14 +98,10 @@ impl Structure {
         }
     }
 
-    /// Returns the result to which a row belongs.
-    ///
-    /// # Safety
-    /// [`row`](Self::row) must have returned the row while the side has been held.
-    pub(crate) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
+    /// Returns the result to which a row of this table belongs.
+    pub(crate) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match self {
-            // SAFETY: guaranteed by the caller.
-            Self::Lpm(table) => unsafe { table.at(slab, row) },
+            Self::Lpm(table) => table.at(slab, row),
             _ => Found::Slot(slab.slot_of(row)),
         }
     }

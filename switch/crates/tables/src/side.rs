@@ -2,7 +2,7 @@
 //! A side: one of the two copies of all lookup structures, which packets read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
@@ -10,7 +10,7 @@ use sluice_program::{ProfileId, Program, Table, TableId, ValueSetId};
 use crate::change::EntrySwap;
 use crate::entry::{ActionRef, Binding, DefaultEntry, EntryState};
 use crate::group::{Chosen, Group};
-use crate::handle::{ROW_HIT, TableHandle};
+use crate::handle::{ROW_HIT, Row, TableHandle, TableHandles};
 use crate::key;
 use crate::lookup::{Found, SharedRoutes, Structure};
 use crate::meter::Meter;
@@ -25,7 +25,7 @@ pub(crate) struct TableSide {
     pub(crate) structure: Structure,
     default: Arc<DefaultEntry>,
     /// Row of the default entry, for machine code.
-    default_row: Box<[u64]>,
+    default_row: Box<[AtomicU64]>,
     entries: u64,
     slab: Arc<Slab>,
     /// Groups that belong to one entry, by the entry's slot.
@@ -62,7 +62,7 @@ impl TableSide {
         TableHandle {
             entries: self.entries,
             places: match &self.structure {
-                Structure::Direct(direct) => direct.places().as_ptr(),
+                Structure::Direct(direct) => direct.start(),
                 _ => std::ptr::null(),
             },
             heads: match &self.structure {
@@ -77,6 +77,12 @@ impl TableSide {
             member_count,
             group_count,
         }
+    }
+
+    /// Returns the row of the default entry.
+    #[inline(always)]
+    fn missed(&self) -> Row<'_> {
+        Row::of(&self.default_row)
     }
 
     /// Prefetches the first cache lines that a change reads, without waiting for them.
@@ -251,8 +257,8 @@ impl Side {
 
     /// Returns the handles for machine code, one per table, in table order.
     #[inline]
-    pub fn handles(&self) -> *const TableHandle {
-        self.handles.as_ptr()
+    pub fn handles(&self) -> TableHandles<'_> {
+        TableHandles::of(&self.handles)
     }
 
     /// Returns whether other readers than the current one may hold this side. If not, the reader may write
@@ -306,16 +312,16 @@ impl Side {
     /// Returns the row for a key; on a miss, the default entry's row. See [`TableHandle`]. `key` has the table's
     /// `key_bytes`.
     #[inline]
-    pub fn row(&self, table: TableId, key: &[u8]) -> *const u64 {
+    pub fn row(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
         let row = table.structure.row(&table.slab, key);
-        row.unwrap_or(table.default_row.as_ptr())
+        row.unwrap_or(table.missed())
     }
 
     /// As [`row`](Self::row), for an exact-match table that is not an array
     /// ([`Access::Exact`](crate::Access::Exact)).
     #[inline(always)]
-    pub fn row_exact(&self, table: TableId, key: &[u8]) -> *const u64 {
+    pub fn row_exact(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
         let slot = match &table.structure {
             Structure::Exact(exact) => exact.lookup_near(key),
@@ -323,27 +329,27 @@ impl Side {
         };
         match slot {
             Some(slot) => table.slab.row(slot),
-            None => table.default_row.as_ptr(),
+            None => table.missed(),
         }
     }
 
     /// As [`row_exact`](Self::row_exact) in a table with few entries; `None` in other tables. `key` holds the key's
     /// bytes, at most eight, followed by zeros.
     #[inline(always)]
-    pub fn row_of_few(&self, table: TableId, key: u64) -> Option<*const u64> {
+    pub fn row_of_few(&self, table: TableId, key: u64) -> Option<Row<'_>> {
         let table = &self.tables[table.index()];
         let Structure::Exact(exact) = &table.structure else {
             return None;
         };
         Some(match exact.lookup_few(key)? {
             Some(slot) => table.slab.row(slot),
-            None => table.default_row.as_ptr(),
+            None => table.missed(),
         })
     }
 
     /// As [`row`](Self::row), but in an exact-match table it yields through `wait` while cache lines are fetched.
     #[inline]
-    pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
+    pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> Row<'_> {
         match &self.tables[table.index()].structure {
             Structure::Exact(_) => self.row_exact_waiting(table, key, wait),
             _ => self.row(table, key),
@@ -352,14 +358,14 @@ impl Side {
 
     /// As [`row_exact`](Self::row_exact), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
-    pub fn row_exact_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> *const u64 {
+    pub fn row_exact_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> Row<'_> {
         let table = &self.tables[table.index()];
         let slot = match &table.structure {
             Structure::Exact(exact) => exact.lookup_waiting(key, wait),
             _ => None,
         };
         let Some(slot) = slot else {
-            return table.default_row.as_ptr();
+            return table.missed();
         };
         table.slab.ask(slot, |line| wait.ask(line));
         wait.pause();
@@ -386,24 +392,24 @@ impl Side {
     /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the table's exact fields as one
     /// number ([`Access::Prefix`](crate::Access::Prefix)).
     #[inline]
-    pub fn row_narrow(&self, table: TableId, exact: u64, address: u32) -> *const u64 {
+    pub fn row_narrow(&self, table: TableId, exact: u64, address: u32) -> Row<'_> {
         let table = &self.tables[table.index()];
         let row = match &table.structure {
             Structure::Lpm(lpm) => lpm.row_narrow(&table.slab, exact, address),
             _ => None,
         };
-        row.unwrap_or(table.default_row.as_ptr())
+        row.unwrap_or(table.missed())
     }
 
     /// As [`row_narrow`](Self::row_narrow), for an address of more than 32 bits.
     #[inline]
-    pub fn row_wide(&self, table: TableId, exact: u64, address: u128) -> *const u64 {
+    pub fn row_wide(&self, table: TableId, exact: u64, address: u128) -> Row<'_> {
         let table = &self.tables[table.index()];
         let row = match &table.structure {
             Structure::Lpm(lpm) => lpm.row_wide(&table.slab, exact, address),
             _ => None,
         };
-        row.unwrap_or(table.default_row.as_ptr())
+        row.unwrap_or(table.missed())
     }
 
     /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
@@ -414,13 +420,13 @@ impl Side {
         exact: u64,
         address: u32,
         wait: &impl Wait,
-    ) -> *const u64 {
+    ) -> Row<'_> {
         let table = &self.tables[table.index()];
         let row = match &table.structure {
             Structure::Lpm(lpm) => lpm.row_narrow_waiting(&table.slab, exact, address, wait),
             _ => None,
         };
-        row.unwrap_or(table.default_row.as_ptr())
+        row.unwrap_or(table.missed())
     }
 
     /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
@@ -431,33 +437,28 @@ impl Side {
         exact: u64,
         address: u128,
         wait: &impl Wait,
-    ) -> *const u64 {
+    ) -> Row<'_> {
         let table = &self.tables[table.index()];
         let row = match &table.structure {
             Structure::Lpm(lpm) => lpm.row_wide_waiting(&table.slab, exact, address, wait),
             _ => None,
         };
-        row.unwrap_or(table.default_row.as_ptr())
+        row.unwrap_or(table.missed())
     }
 
-    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row.
-    ///
-    /// # Safety
-    /// This side returned the row for this table while the caller's current pin was held.
-    pub unsafe fn behind(
-        &self,
+    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row. This side must have returned the
+    /// row for this table; another table's row gives an arbitrary result or panics.
+    pub fn behind<'a>(
+        &'a self,
         table: TableId,
-        row: *const u64,
+        row: Row<'a>,
         hash: impl FnOnce() -> u64,
-    ) -> Lookup<'_> {
+    ) -> Lookup<'a> {
         let table = &self.tables[table.index()];
-        // SAFETY: rows begin with a head, which is an atomic number in a record.
-        let head = unsafe { (*row.cast::<AtomicU64>()).load(Ordering::Relaxed) };
-        if head & ROW_HIT == 0 {
+        if row.head() & ROW_HIT == 0 {
             return self.miss(table, hash);
         }
-        // SAFETY: guaranteed by the caller.
-        let found = unsafe { table.structure.at(&table.slab, row) };
+        let found = table.structure.at(&table.slab, row);
         self.found(table, found, hash)
     }
 

@@ -30,7 +30,7 @@ use crate::entry::BindingRef;
 use crate::group::Group;
 use crate::handle::{
     KIND_ACTION as DIRECT, KIND_GROUP as GROUP, KIND_MEMBER as MEMBER, ROW_HIT, ROW_HOLDER,
-    ROW_KIND as KIND,
+    ROW_KIND as KIND, Row,
 };
 use crate::key::KeyRef;
 use crate::meter::Meter;
@@ -141,16 +141,17 @@ impl Slab {
 
     /// Returns the row of a slot that a side refers to.
     #[inline]
-    pub(crate) fn row(&self, slot: u32) -> *const u64 {
+    pub(crate) fn row(&self, slot: u32) -> Row<'_> {
         let start = slot as usize * self.layout.bytes();
         debug_assert!(start < self.records.usable());
-        self.records.start().wrapping_add(start).cast()
+        // SAFETY: a side refers to the slot, so its record has been written. Records never move.
+        unsafe { Row::at(self.records.start().wrapping_add(start).cast()) }
     }
 
     /// Calls `ask` with each cache line of a slot's row.
     #[inline(always)]
     pub(crate) fn ask(&self, slot: u32, ask: impl Fn(*const u8)) {
-        let row = self.row(slot).cast::<u8>();
+        let row = self.row(slot).as_ptr().cast::<u8>();
         ask(row);
         let (end, mut at) = (row.addr() % LINE + self.layout.hot_bytes, LINE);
         while at < end {
@@ -163,10 +164,8 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn state_elsewhere(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
-        // SAFETY: a side refers to the slot, so its record exists. Words that may be written are atomic.
-        let head = unsafe { &*self.row(slot).cast::<AtomicU64>() };
-        let holder = (head.load(Ordering::Relaxed) >> ROW_HOLDER) as u32;
-        let state = || self.row(holder).wrapping_add(layout.state).cast();
+        let holder = (self.row(slot).head() >> ROW_HOLDER) as u32;
+        let state = || self.row(holder).as_ptr().wrapping_add(layout.state).cast();
         (layout.keeps_state && holder != slot).then(state)
     }
 
@@ -184,8 +183,8 @@ impl Slab {
     }
 
     /// Returns the slot of a row.
-    pub(crate) fn slot_of(&self, row: *const u64) -> u32 {
-        let start = row.addr() - self.records.start().addr();
+    pub(crate) fn slot_of(&self, row: Row<'_>) -> u32 {
+        let start = row.as_ptr().addr() - self.records.start().addr();
         (start / self.layout.bytes()) as u32
     }
 
@@ -322,7 +321,7 @@ mod tests {
                 slab.fill(slot, plain(1), None, 0);
                 let asked = Cell::new(0);
                 slab.ask(slot, |line| {
-                    let row = slab.row(slot).cast::<u8>();
+                    let row = slab.row(slot).as_ptr().cast::<u8>();
                     assert_eq!(line, row.wrapping_add(asked.get() * LINE));
                     asked.set(asked.get() + 1);
                 });

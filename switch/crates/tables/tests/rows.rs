@@ -24,7 +24,7 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
     };
     // SAFETY: there is a handle for each table, whose offsets are valid as long as the side is held.
     let word = |offset: usize| unsafe {
-        let handle = side.handles().add(table.index()).cast::<u8>();
+        let handle = side.handles().as_ptr().add(table.index()).cast::<u8>();
         handle.add(offset).cast::<*const u8>().read()
     };
     match Access::of(declared) {
@@ -48,13 +48,13 @@ fn row(store: &Store, side: &Side, table: TableId, key: &[u8]) -> *const u64 {
             let (before, address) = key.split_at(field.offset);
             let (group, address) = (number(before) as u64, number(address));
             if field.width <= 32 {
-                side.row_narrow(table, group, address as u32)
+                side.row_narrow(table, group, address as u32).as_ptr()
             } else {
-                side.row_wide(table, group, address)
+                side.row_wide(table, group, address).as_ptr()
             }
         }
-        Access::Exact => side.row_exact(table, key),
-        Access::Bytes => side.row(table, key),
+        Access::Exact => side.row_exact(table, key).as_ptr(),
+        Access::Bytes => side.row(table, key).as_ptr(),
     }
 }
 
@@ -64,8 +64,9 @@ fn check(store: &Store, side: &Side, name: &str, key: &[u8]) -> Option<u64> {
     let declared = &store.program().tables[table.index()];
     let expected = side.lookup(table, key, || 5);
     let row = row(store, side, table, key);
-    // SAFETY: the row was just found.
-    let (head, behind) = unsafe { (row.read(), side.behind(table, row, || 5)) };
+    let found = side.row(table, key);
+    assert_eq!(found.as_ptr(), row, "{name} {key:?}");
+    let (head, behind) = (found.head(), side.behind(table, found, || 5));
     assert_eq!(head & ROW_HIT != 0, expected.hit, "{name} {key:?}");
     assert_eq!((behind.hit, behind.action), (expected.hit, expected.action));
     let address = |state: Option<&sluice_tables::EntryState>| state.map(std::ptr::from_ref);

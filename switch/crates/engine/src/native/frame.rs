@@ -3,7 +3,7 @@
 //! runtime functions need.
 
 use sluice_program::Program;
-use sluice_tables::{CounterCell, Externs, Side, TableHandle};
+use sluice_tables::{CounterCell, Externs, Side, TableHandles};
 
 use super::Waiting;
 use crate::config::Config;
@@ -40,7 +40,7 @@ pub(super) struct Frame<'a> {
     /// The worker's counters.
     pub(super) counters: *mut Counters,
     /// Table handles, one for each table.
-    pub(super) tables: *const TableHandle,
+    pub(super) tables: TableHandles<'a>,
     /// The cells of all indirect counters.
     pub(super) cells: *const CounterCell,
     /// Current time in microseconds.

@@ -5,7 +5,7 @@
 //! As in [`runtime`](super::runtime), arguments and results are 64 bits wide.
 
 use sluice_program::{ProfileId, TableId};
-use sluice_tables::Lookup;
+use sluice_tables::{Lookup, Row};
 
 use super::frame::Frame;
 use super::runtime::NONE;
@@ -83,7 +83,7 @@ pub(super) fn wide() -> LookUp {
 ///
 /// # Safety
 /// `key` points to `bytes` bytes.
-unsafe extern "C" fn row(frame: &Frame<'_>, table: u64, key: *const u8, bytes: u64) -> *const u64 {
+unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, bytes: u64) -> Row<'a> {
     // SAFETY: the caller's promise.
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     frame.side().row(TableId(table as u32), key)
@@ -93,12 +93,12 @@ unsafe extern "C" fn row(frame: &Frame<'_>, table: u64, key: *const u8, bytes: u
 ///
 /// # Safety
 /// As for [`row`].
-unsafe extern "C" fn row_waiting(
-    frame: &Frame<'_>,
+unsafe extern "C" fn row_waiting<'a>(
+    frame: &Frame<'a>,
     table: u64,
     key: *const u8,
     bytes: u64,
-) -> *const u64 {
+) -> Row<'a> {
     // SAFETY: the caller's promise.
     let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
@@ -112,12 +112,12 @@ unsafe extern "C" fn row_waiting(
 ///
 /// # Safety
 /// As for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
-unsafe extern "C" fn row_exact<const WORDS: usize>(
-    frame: &Frame<'_>,
+unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
     table: u64,
     key: *const u8,
     bytes: u64,
-) -> *const u64 {
+) -> Row<'a> {
     let table = TableId(table as u32);
     if WORDS == 1 {
         // SAFETY: the caller's promise: there is a whole word.
@@ -135,12 +135,12 @@ unsafe extern "C" fn row_exact<const WORDS: usize>(
 /// # Safety
 /// As for [`row_exact`].
 #[inline(never)]
-unsafe fn row_exact_of_many<const WORDS: usize>(
-    frame: &Frame<'_>,
+unsafe fn row_exact_of_many<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
     table: TableId,
     key: *const u8,
     bytes: u64,
-) -> *const u64 {
+) -> Row<'a> {
     // SAFETY: the caller's promise.
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     frame.side().row_exact(table, key)
@@ -150,12 +150,12 @@ unsafe fn row_exact_of_many<const WORDS: usize>(
 ///
 /// # Safety
 /// As for [`row_exact`].
-unsafe extern "C" fn row_exact_waiting<const WORDS: usize>(
-    frame: &Frame<'_>,
+unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
     table: u64,
     key: *const u8,
     bytes: u64,
-) -> *const u64 {
+) -> Row<'a> {
     // SAFETY: the caller's promise.
     let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
     let (side, table) = (frame.side(), TableId(table as u32));
@@ -180,18 +180,18 @@ unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u
 }
 
 /// See [`narrow`].
-extern "C" fn row_narrow(frame: &Frame<'_>, table: u64, exact: u64, address: u64) -> *const u64 {
+extern "C" fn row_narrow<'a>(frame: &Frame<'a>, table: u64, exact: u64, address: u64) -> Row<'a> {
     let table = TableId(table as u32);
     frame.side().row_narrow(table, exact, address as u32)
 }
 
 /// As [`row_narrow`], for a packet in a lane.
-extern "C" fn row_narrow_waiting(
-    frame: &Frame<'_>,
+extern "C" fn row_narrow_waiting<'a>(
+    frame: &Frame<'a>,
     table: u64,
     exact: u64,
     address: u64,
-) -> *const u64 {
+) -> Row<'a> {
     let (side, table) = (frame.side(), TableId(table as u32));
     match frame.waiting() {
         Some(waiting) => side.row_narrow_waiting(table, exact, address as u32, &waiting),
@@ -200,25 +200,25 @@ extern "C" fn row_narrow_waiting(
 }
 
 /// See [`wide`].
-extern "C" fn row_wide(
-    frame: &Frame<'_>,
+extern "C" fn row_wide<'a>(
+    frame: &Frame<'a>,
     table: u64,
     exact: u64,
     high: u64,
     low: u64,
-) -> *const u64 {
+) -> Row<'a> {
     let table = TableId(table as u32);
     frame.side().row_wide(table, exact, joined(high, low))
 }
 
 /// As [`row_wide`], for a packet in a lane.
-extern "C" fn row_wide_waiting(
-    frame: &Frame<'_>,
+extern "C" fn row_wide_waiting<'a>(
+    frame: &Frame<'a>,
     table: u64,
     exact: u64,
     high: u64,
     low: u64,
-) -> *const u64 {
+) -> Row<'a> {
     let (side, table) = (frame.side(), TableId(table as u32));
     let address = joined(high, low);
     match frame.waiting() {
@@ -236,10 +236,10 @@ fn joined(high: u64, low: u64) -> u128 {
 ///
 /// # Safety
 /// A lookup in this table for this packet returned `row`.
-pub(super) unsafe extern "C" fn behind(
-    frame: &mut Frame<'_>,
+pub(super) unsafe extern "C" fn behind<'a>(
+    frame: &mut Frame<'a>,
     table: u64,
-    row: *const u64,
+    row: Row<'a>,
 ) -> Found {
     let id = TableId(table as u32);
     let program = frame.program();
@@ -257,8 +257,7 @@ pub(super) unsafe extern "C" fn behind(
             select(program, packet, selector, scratch, random)
         })
     };
-    // SAFETY: the caller's promise; the side is pinned while the packet is processed.
-    let found = unsafe { side.behind(id, row, selector) };
+    let found = side.behind(id, row, selector);
     leave_and_tell(frame, id, found)
 }
 
@@ -266,15 +265,14 @@ pub(super) unsafe extern "C" fn behind(
 ///
 /// # Safety
 /// As for [`behind`].
-pub(super) unsafe extern "C" fn behind_by_hash(
-    frame: &mut Frame<'_>,
+pub(super) unsafe extern "C" fn behind_by_hash<'a>(
+    frame: &mut Frame<'a>,
     table: u64,
-    row: *const u64,
+    row: Row<'a>,
     hash: u64,
 ) -> Found {
     let id = TableId(table as u32);
-    // SAFETY: the caller's promise; the side is pinned while the packet is processed.
-    let found = unsafe { frame.side().behind(id, row, || hash) };
+    let found = frame.side().behind(id, row, || hash);
     leave_and_tell(frame, id, found)
 }
 

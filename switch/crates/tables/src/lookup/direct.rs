@@ -40,8 +40,12 @@ impl Direct {
         }
     }
 
-    /// Returns the array, for machine code.
-    pub(crate) fn places(&self) -> &[u32] {
+    /// Returns the start of the array, for machine code.
+    pub(crate) fn start(&self) -> *const u32 {
+        self.places.start().cast_const().cast()
+    }
+
+    fn places(&self) -> &[u32] {
         // SAFETY: this many bytes are usable, any bytes are valid numbers, and the array is aligned to a cache line.
         // Code that writes them borrows `self` exclusively.
         unsafe { std::slice::from_raw_parts(self.places.start().cast(), self.keys) }

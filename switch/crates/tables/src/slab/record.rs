@@ -229,13 +229,14 @@ pub(crate) enum Target<'a> {
 
 /// Returns the target of a class's row. The slot is that of the entry that owns a one-shot group.
 #[inline]
-pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
-    let target = row[HEAD] as u32;
-    let slot = (row[HEAD] >> ROW_HOLDER) as u32;
-    let target = match row[HEAD] >> KIND & 3 {
+pub(crate) fn class_target(row: &[AtomicU64]) -> (Target<'_>, u32) {
+    let head = row[HEAD].load(Ordering::Relaxed);
+    let target = head as u32;
+    let slot = (head >> ROW_HOLDER) as u32;
+    let target = match head >> KIND & 3 {
         DIRECT => Target::Direct(ActionRef {
             action: ActionId(target),
-            params: &row[PARAMS..],
+            params: plain(&row[PARAMS..]),
         }),
         MEMBER => Target::Member(target),
         GROUP => Target::Group(target),
@@ -245,7 +246,7 @@ pub(crate) fn class_target(row: &[u64]) -> (Target<'_>, u32) {
 }
 
 /// Returns the row of a table's default entry.
-pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
+pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[AtomicU64]> {
     let (kind, target) = match binding {
         None => (DIRECT, NO_ACTION),
         Some(Binding::Direct(call)) => (DIRECT, call.action.0),
@@ -253,14 +254,15 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[u64]> {
         Some(Binding::Group(id)) => (GROUP, *id),
         Some(Binding::OneShot(_)) => (ONE_SHOT, 0),
     };
-    let mut row = vec![u64::from(target) | kind << KIND];
+    let mut row = vec![AtomicU64::new(u64::from(target) | kind << KIND)];
     if let Some(Binding::Direct(call)) = binding {
-        row.extend_from_slice(&call.params);
+        row.extend(call.params.iter().copied().map(AtomicU64::new));
     }
     row.into()
 }
 
-/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written.
+/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written, nor the
+/// parameters of a class while its side is held.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
     // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These words are not

@@ -9,9 +9,11 @@
 //! updated.
 
 use std::hash::BuildHasher;
+use std::sync::atomic::AtomicU64;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::handle::Row;
 use crate::slab::Record;
 
 /// The classes of a table; see the module.
@@ -139,21 +141,24 @@ impl Classes {
 /// Rows of the classes, on a side.
 #[derive(Debug)]
 pub(super) struct Rows {
+    /// Number of words in a row.
     words: usize,
-    /// Rows, consecutive.
-    rows: Vec<u64>,
+    /// Rows, consecutive. Atomic like the words of records, because machine code and lookups read either as a [`Row`].
+    rows: Vec<AtomicU64>,
 }
 
 impl Rows {
-    /// Returns the number of words in a row.
-    pub(super) fn words(&self) -> usize {
-        self.words
+    /// Returns the words of a class that has entries.
+    #[inline]
+    pub(super) fn words(&self, number: u32) -> &[AtomicU64] {
+        let start = number as usize * self.words;
+        &self.rows[start..start + self.words]
     }
 
-    /// Returns the row of a class that has entries.
-    #[inline]
-    pub(super) fn row(&self, number: u32) -> &[u64] {
-        let start = number as usize * self.words;
+    /// Returns the words of a row that [`words`](Self::words) returned for a class.
+    pub(super) fn words_of(&self, row: Row<'_>) -> &[AtomicU64] {
+        let bytes = row.as_ptr().addr() - self.rows.as_ptr().addr();
+        let start = bytes / size_of::<u64>();
         &self.rows[start..start + self.words]
     }
 
@@ -161,8 +166,10 @@ impl Rows {
         let start = number as usize * self.words;
         let end = start + self.words;
         if self.rows.len() < end {
-            self.rows.resize(end, 0);
+            self.rows.resize_with(end, AtomicU64::default);
         }
-        self.rows[start..end].copy_from_slice(row);
+        for (word, new) in self.rows[start..end].iter_mut().zip(row) {
+            *word.get_mut() = *new;
+        }
     }
 }

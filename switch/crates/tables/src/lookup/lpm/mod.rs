@@ -17,6 +17,7 @@ use sluice_fib::{Family, Follower, Lines, NONE, PinError, Rib, Status};
 
 use super::Found;
 use crate::fibs::FibDetail;
+use crate::handle::Row;
 use crate::side::Wait;
 use crate::slab::{Slab, class_target};
 use classes::{Classes, Rows};
@@ -69,7 +70,7 @@ impl LpmTable {
         let value = self.value(key)?;
         Some(match &self.rows {
             Some(rows) => {
-                let (target, slot) = class_target(rows.row(value));
+                let (target, slot) = class_target(rows.words(value));
                 Found::Class(target, slot)
             }
             None => Found::Slot(value),
@@ -78,13 +79,18 @@ impl LpmTable {
 
     /// Returns the row that a key matches.
     #[inline]
-    pub(super) fn row(&self, slab: &Slab, key: &[u8]) -> Option<*const u64> {
+    pub(super) fn row<'a>(&'a self, slab: &'a Slab, key: &[u8]) -> Option<Row<'a>> {
         self.value(key).map(|value| self.row_at(slab, value))
     }
 
     /// Returns the row for a left-aligned address of at most 32 bits. `exact` is the exact fields as one number.
     #[inline]
-    pub(crate) fn row_narrow(&self, slab: &Slab, exact: u64, address: u32) -> Option<*const u64> {
+    pub(crate) fn row_narrow<'a>(
+        &'a self,
+        slab: &'a Slab,
+        exact: u64,
+        address: u32,
+    ) -> Option<Row<'a>> {
         let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
@@ -94,13 +100,13 @@ impl LpmTable {
 
     /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
     #[inline]
-    pub(crate) fn row_narrow_waiting(
-        &self,
-        slab: &Slab,
+    pub(crate) fn row_narrow_waiting<'a>(
+        &'a self,
+        slab: &'a Slab,
         exact: u64,
         address: u32,
         wait: &impl Wait,
-    ) -> Option<*const u64> {
+    ) -> Option<Row<'a>> {
         let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
@@ -113,7 +119,12 @@ impl LpmTable {
 
     /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
     #[inline]
-    pub(crate) fn row_wide(&self, slab: &Slab, exact: u64, address: u128) -> Option<*const u64> {
+    pub(crate) fn row_wide<'a>(
+        &'a self,
+        slab: &'a Slab,
+        exact: u64,
+        address: u128,
+    ) -> Option<Row<'a>> {
         let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
@@ -123,13 +134,13 @@ impl LpmTable {
 
     /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
     #[inline]
-    pub(crate) fn row_wide_waiting(
-        &self,
-        slab: &Slab,
+    pub(crate) fn row_wide_waiting<'a>(
+        &'a self,
+        slab: &'a Slab,
         exact: u64,
         address: u128,
         wait: &impl Wait,
-    ) -> Option<*const u64> {
+    ) -> Option<Row<'a>> {
         let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
@@ -141,23 +152,18 @@ impl LpmTable {
 
     /// Returns the row of a class or slot.
     #[inline]
-    fn row_at(&self, slab: &Slab, value: u32) -> *const u64 {
+    fn row_at<'a>(&'a self, slab: &'a Slab, value: u32) -> Row<'a> {
         match &self.rows {
-            Some(rows) => rows.row(value).as_ptr(),
+            Some(rows) => Row::of(rows.words(value)),
             None => slab.row(value),
         }
     }
 
-    /// Returns the result to which a row belongs.
-    ///
-    /// # Safety
-    /// This table must have returned the row, and must not have changed since.
-    pub(super) unsafe fn at(&self, slab: &Slab, row: *const u64) -> Found<'_> {
+    /// Returns the result to which a row of this table belongs.
+    pub(super) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match &self.rows {
             Some(rows) => {
-                // SAFETY: guaranteed by the caller: it is the row of a class.
-                let row = unsafe { std::slice::from_raw_parts(row, rows.words()) };
-                let (target, slot) = class_target(row);
+                let (target, slot) = class_target(rows.words_of(row));
                 Found::Class(target, slot)
             }
             None => Found::Slot(slab.slot_of(row)),
