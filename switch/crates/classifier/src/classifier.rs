@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::effort::Effort;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::Avx2;
 use crate::kernel::Portable;
@@ -14,17 +15,6 @@ pub const NONE: u32 = u32::MAX;
 
 /// Greatest value of a rule.
 pub const MAX_VALUE: u32 = (1 << 28) - 2;
-
-/// Effort of a lookup, in counts that do not depend on the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
-    /// Nodes visited.
-    pub nodes: usize,
-    /// Leaves compared.
-    pub leaves: usize,
-    /// Rules in these leaves.
-    pub rules: usize,
-}
 
 /// An ordered list of rules. See the crate documentation.
 #[derive(Debug)]

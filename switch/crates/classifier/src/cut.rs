@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cuts: how a node selects the child for a key, and which children a rule belongs to.
 
+use crate::last_word::copies_of;
 use crate::layout::Layout;
-use crate::tree::copies_of;
 
 /// Base-2 logarithm of the most copies that a rule may have in the whole tree.
 const MOST_COPIES_LOG2: u32 = 3;

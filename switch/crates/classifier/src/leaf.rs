@@ -4,12 +4,9 @@
 
 use crate::arena::Arena;
 use crate::columns::{Columns, LANES};
+use crate::last_word::{MORE, handle_of, without_more};
 use crate::layout::Layout;
 use crate::node::Ref;
-use crate::tree::{handle_of, without_more};
-
-/// Flag in a group's last word: another group follows.
-pub(crate) const MORE: u64 = 1 << 31;
 
 /// A leaf of the arena.
 #[derive(Clone, Copy)]

@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Incremental rebuild of large trees, without a pause. The new tree is built beside the old one, one piece with each
-//! change of the rules. Changes of the old tree are queued and applied to the new tree once it is built. When the queue
-//! is empty, the new tree replaces the old one.
+//! State of an incremental rebuild of a large tree; [`renew`](crate::renew) performs the steps.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::collections::binary_heap::BinaryHeap;
 
-use crate::columns::LANES;
-use crate::node::{Node, Ref};
-use crate::tree::{Division, Key, Tree};
+use crate::node::Ref;
 
 /// A node with at most this many rules is rebuilt at once.
 pub(crate) const AT_ONCE: usize = 512;
 
-/// Work per change, in units of about one rule built.
-const PIECE: usize = 64;
-
-/// Costs of selecting a cut and of applying a change, in the units of [`PIECE`].
-const CHOICE: usize = 256;
-const CHANGE: usize = 16;
-
-/// Rules that are sorted in one step, and the cost of that step in the units of [`PIECE`].
-const RUN: usize = 256;
-const RUN_SORTED: usize = 16;
-
-/// With at most this many changes queued, all are applied at once, so that the rebuild ends.
-const LAST: usize = 8;
+/// Sort key of a rule: descending priority, ascending sequence, handle as a tie-break, then the rule's index among the
+/// rules to sort.
+pub(crate) type SortKey = (u32, u64, u32, u32);
 
 /// A change of a node's rules. The record's copies are those it has at the node.
 #[derive(Debug)]
@@ -39,19 +25,19 @@ pub(crate) enum Change {
 
 /// Incremental merge sort of rules: sorts runs of them, then merges all runs.
 #[derive(Debug)]
-struct Sorting {
-    records: Vec<u64>,
-    keys: Vec<Key>,
+pub(crate) struct Sorting {
+    pub(crate) records: Vec<u64>,
+    pub(crate) keys: Vec<SortKey>,
     /// Number of sorted runs.
-    runs: usize,
+    pub(crate) runs: usize,
     /// First unmerged key of each run, and its index in `keys`.
-    heads: BinaryHeap<Reverse<(Key, usize)>>,
-    sorted: Vec<u64>,
+    pub(crate) heads: BinaryHeap<Reverse<(SortKey, usize)>>,
+    pub(crate) sorted: Vec<u64>,
 }
 
-/// Where a tree that is still to be built is attached.
+/// The reference that will lead to a tree that is still to be built.
 #[derive(Debug)]
-enum Place {
+pub(crate) enum Attachment {
     Root,
     Child(Ref, usize),
     Rest(Ref),
@@ -59,197 +45,24 @@ enum Place {
 
 /// A tree that is still to be built.
 #[derive(Debug)]
-struct Task {
-    records: Vec<u64>,
-    level: usize,
-    place: Place,
+pub(crate) struct Task {
+    pub(crate) records: Vec<u64>,
+    pub(crate) level: usize,
+    pub(crate) attachment: Attachment,
 }
 
 /// A rebuild in progress.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     /// Root of the old tree.
-    of: Ref,
-    level: usize,
-    root: Ref,
+    pub(crate) of: Ref,
+    pub(crate) level: usize,
+    pub(crate) root: Ref,
     /// Sort in progress. It ends before the first task exists.
-    sorting: Option<Sorting>,
-    tasks: Vec<Task>,
-    changes: VecDeque<Change>,
+    pub(crate) sorting: Option<Sorting>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) changes: VecDeque<Change>,
     /// Copy of the tree's `sequences` as of the last change applied to the new tree. It is needed because a handle may
     /// have been reused for another rule since.
-    sequences: Vec<u64>,
-}
-
-impl Tree {
-    /// Begins to rebuild the tree below a node, unless a rebuild is in progress.
-    pub(crate) fn begin_renewal(&mut self, of: Ref, level: usize) {
-        if self.renewal.is_some() || self.renewing {
-            return;
-        }
-        let records = self.collect(of);
-        let sorting = Sorting {
-            keys: self.keys(&records),
-            sorted: Vec::with_capacity(records.len()),
-            records,
-            runs: 0,
-            heads: BinaryHeap::new(),
-        };
-        self.renewal = Some(Box::new(Renewal {
-            of,
-            level,
-            root: Ref::NONE,
-            sorting: Some(sorting),
-            tasks: Vec::new(),
-            changes: VecDeque::new(),
-            sequences: self.sequences.clone(),
-        }));
-    }
-
-    /// Returns whether the tree below this node is being rebuilt.
-    pub(crate) fn renews(&self, node: Ref) -> bool {
-        self.renewal
-            .as_ref()
-            .is_some_and(|renewal| renewal.of == node)
-    }
-
-    /// Queues a change of the node that is being rebuilt. If the new tree is built and few changes are queued, applies
-    /// them all, releases the old tree and returns the new root.
-    pub(crate) fn note_change(&mut self, change: Change) -> Option<Ref> {
-        let renewal = self.renewal.as_mut()?;
-        renewal.changes.push_back(change);
-        let built = renewal.sorting.is_none() && renewal.tasks.is_empty();
-        if !built || renewal.changes.len() > LAST {
-            return None;
-        }
-        self.renew(usize::MAX);
-        let renewal = self.renewal.take()?;
-        self.release(renewal.of);
-        Some(renewal.root)
-    }
-
-    /// Performs one piece of the rebuild.
-    pub(crate) fn renew_some(&mut self) {
-        self.renew(PIECE);
-    }
-
-    fn renew(&mut self, most: usize) {
-        let Some(mut renewal) = self.renewal.take() else {
-            return;
-        };
-        self.renewing = true;
-        std::mem::swap(&mut self.sequences, &mut renewal.sequences);
-        let mut done = 0;
-        while done < most {
-            done += if let Some(mut sorting) = renewal.sorting.take() {
-                if self.sort(&mut sorting) {
-                    renewal.tasks.push(Task {
-                        records: sorting.sorted,
-                        level: renewal.level,
-                        place: Place::Root,
-                    });
-                } else {
-                    renewal.sorting = Some(sorting);
-                }
-                RUN_SORTED
-            } else if let Some(task) = renewal.tasks.pop() {
-                self.perform(&mut renewal, task)
-            } else if let Some(change) = renewal.changes.pop_front() {
-                self.catch_up(&mut renewal, change);
-                CHANGE
-            } else {
-                break;
-            };
-        }
-        std::mem::swap(&mut self.sequences, &mut renewal.sequences);
-        self.renewing = false;
-        self.renewal = Some(renewal);
-    }
-
-    /// Sorts a run, or merges as many rules from all runs. Returns whether all rules are in order.
-    fn sort(&self, sorting: &mut Sorting) -> bool {
-        if let Some(run) = sorting.keys.chunks_mut(RUN).nth(sorting.runs) {
-            run.sort_unstable();
-            sorting.heads.push(Reverse((run[0], sorting.runs * RUN)));
-            sorting.runs += 1;
-            return false;
-        }
-        for _ in 0..RUN {
-            let Some(mut head) = sorting.heads.peek_mut() else {
-                return true;
-            };
-            let Reverse((key, at)) = *head;
-            sorting
-                .sorted
-                .extend_from_slice(self.record_of(&sorting.records, &key));
-            match sorting.keys.get(at + 1) {
-                Some(next) if !(at + 1).is_multiple_of(RUN) => *head = Reverse((*next, at + 1)),
-                _ => {
-                    PeekMut::pop(head);
-                }
-            }
-        }
-        false
-    }
-
-    /// Builds a node or a small tree. Returns the cost in the units of [`PIECE`].
-    fn perform(&mut self, renewal: &mut Renewal, task: Task) -> usize {
-        let count = task.records.len() / self.layout.stride();
-        let (built, cost) = if count <= 2 * LANES {
-            (self.build(&task.records, task.level), count)
-        } else {
-            let cost = CHOICE + count / LANES;
-            match self.divided(&task.records, task.level) {
-                Division::Leaf(leaf) => (leaf, cost),
-                Division::Node(at, children, rest) => {
-                    let level = task.level + 1;
-                    let filled = children.into_iter().enumerate();
-                    let filled = filled.filter(|(_, records)| !records.is_empty());
-                    renewal.tasks.extend(filled.map(|(index, records)| Task {
-                        records,
-                        level,
-                        place: Place::Child(at, index),
-                    }));
-                    if !rest.is_empty() {
-                        renewal.tasks.push(Task {
-                            records: rest,
-                            level,
-                            place: Place::Rest(at),
-                        });
-                    }
-                    (at, cost)
-                }
-            }
-        };
-        match task.place {
-            Place::Root => renewal.root = built,
-            Place::Child(at, index) => {
-                Node::at(&self.arena, at).set_child(&mut self.arena, index, built)
-            }
-            Place::Rest(at) => {
-                let priority = self.first_priority(&task.records);
-                Node::at(&self.arena, at).set_rest(&mut self.arena, built, priority);
-            }
-        }
-        cost
-    }
-
-    /// Applies a change to the new tree.
-    fn catch_up(&mut self, renewal: &mut Renewal, change: Change) {
-        renewal.root = match change {
-            Change::Insert(record, sequence) => {
-                let last = record[record.len() - 1];
-                self.note(crate::tree::handle_of(last), sequence);
-                self.insert_at(renewal.root, &record, renewal.level)
-            }
-            Change::Remove(record) => self.remove_at(renewal.root, &record, renewal.level),
-        };
-    }
-
-    /// Abandons the rebuild in progress, if any.
-    pub(crate) fn abandon_renewal(&mut self) {
-        if let Some(renewal) = self.renewal.take() {
-            self.release(renewal.root);
-        }
-    }
+    pub(crate) sequences: Vec<u64>,
 }

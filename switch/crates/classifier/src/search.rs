@@ -15,12 +15,13 @@ use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
 
 use crate::arena::LINE;
-use crate::classifier::Effort;
 use crate::columns::{KeyBytes, LANES};
+use crate::effort::Effort;
 use crate::kernel::{Machine, Portable};
-use crate::leaf::{Leaf, MORE};
+use crate::last_word::{MORE, handle_of, priority_of};
+use crate::leaf::Leaf;
 use crate::node::{Head, NODE_HEAD, Ref, THRESHOLD_WORDS};
-use crate::tree::{MOST_LEVELS, Tree, handle_of, priority_of};
+use crate::tree::{MOST_LEVELS, Tree};
 
 /// Lookups that are interleaved.
 const ABREAST: usize = 32;

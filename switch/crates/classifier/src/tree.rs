@@ -5,43 +5,14 @@ use crate::arena::Arena;
 use crate::columns::LANES;
 use crate::cut::Cut;
 use crate::estimate;
+use crate::last_word::{copies_of, handle_of, priority_of, with_copies};
 use crate::layout::{Layout, Rank, Rule};
-use crate::leaf::{Leaf, MORE};
+use crate::leaf::Leaf;
 use crate::node::{Node, Ref, new_node};
-use crate::renewal::{AT_ONCE, Change, Renewal};
+use crate::renewal::{AT_ONCE, Change, Renewal, SortKey};
 
 /// Greatest depth of a path from the root. Below it, rules stay in one leaf.
 pub(crate) const MOST_LEVELS: usize = 40;
-
-/// Bits of a rule's last word: priority (32), [`MORE`] of leaves (1), logarithm of its copies (3), handle (28).
-const COPIES_SHIFT: u32 = 28;
-const HANDLE_MASK: u64 = (1 << COPIES_SHIFT) - 1;
-
-/// Returns the priority in a rule's last word. Higher numbers come first.
-#[inline(always)]
-pub(crate) fn priority_of(last: u64) -> u32 {
-    (last >> 32) as u32
-}
-
-/// Returns the handle in a rule's last word: the caller's value plus one.
-#[inline(always)]
-pub(crate) fn handle_of(last: u64) -> u32 {
-    (last & HANDLE_MASK) as u32
-}
-
-/// Returns the base-2 logarithm of a rule's copies, from its last word.
-pub(crate) fn copies_of(last: u64) -> u32 {
-    (last >> COPIES_SHIFT & 7) as u32
-}
-
-fn with_copies(last: u64, copies: u32) -> u64 {
-    last & !(7 << COPIES_SHIFT) | u64::from(copies) << COPIES_SHIFT
-}
-
-/// Clears [`MORE`] in a last word.
-pub(crate) fn without_more(last: u64) -> u64 {
-    last & !MORE
-}
 
 /// A decision tree.
 #[derive(Debug)]
@@ -57,10 +28,6 @@ pub(crate) struct Tree {
     /// Set while the rebuild performs a piece.
     pub(crate) renewing: bool,
 }
-
-/// Sort key of a rule: descending priority, ascending sequence, handle as a tie-break, then the rule's index among the
-/// rules to sort.
-pub(crate) type Key = (u32, u64, u32, u32);
 
 /// Rules collected from a tree.
 struct Collected {
@@ -360,7 +327,7 @@ impl Tree {
     }
 
     /// Returns the sort keys of records.
-    pub(crate) fn keys(&self, records: &[u64]) -> Vec<Key> {
+    pub(crate) fn keys(&self, records: &[u64]) -> Vec<SortKey> {
         let stride = self.layout.stride();
         let records = records.chunks_exact(stride).enumerate();
         let keys = records.map(|(index, record)| {
@@ -372,7 +339,7 @@ impl Tree {
     }
 
     /// Returns the record to which a sort key belongs.
-    pub(crate) fn record_of<'a>(&self, records: &'a [u64], key: &Key) -> &'a [u64] {
+    pub(crate) fn record_of<'a>(&self, records: &'a [u64], key: &SortKey) -> &'a [u64] {
         let stride = self.layout.stride();
         &records[key.3 as usize * stride..][..stride]
     }
