@@ -15,7 +15,15 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from sluice.entities import DROPS_WITHOUT, LOCAL, Key, Kind, ListState, Value, references
+from sluice.entities import (
+    DROPS_WITHOUT,
+    LOCAL,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    ListState,
+    references,
+)
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
@@ -37,8 +45,8 @@ def load_codec() -> Codec:
 class FakeSwitch:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self.entities: dict[tuple[Kind, Key], Value] = {}
-        self.raw: dict[tuple[Kind, Key], p4r.Entity] = {}
+        self.entities: dict[tuple[EntityKind, EntityKey], EntityValue] = {}
+        self.raw: dict[tuple[EntityKind, EntityKey], p4r.Entity] = {}
         self.flow_codec = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))
         self.flows: dict[FlowSlot, FlowVerdict] = {}
         self.raw_flows: dict[FlowSlot, p4r.Entity] = {}
@@ -47,14 +55,14 @@ class FakeSwitch:
         self.refuse_flow: Callable[[Operation, FlowSlot], int] = lambda *_: OK
         self.flow_log: list[tuple[Operation, FlowSlot]] = []
         self.counters_reset: list[int] = []
-        self.log: list[tuple[Operation, Kind, Key]] = []
+        self.log: list[tuple[Operation, EntityKind, EntityKey]] = []
         self.violations: list[str] = []
-        self.capacity: dict[Kind, int] = {}
-        self.refuse: Callable[[Operation, Kind, Key], int] = lambda *_: OK
+        self.capacity: dict[EntityKind, int] = {}
+        self.refuse: Callable[[Operation, EntityKind, EntityKey], int] = lambda *_: OK
         self.watch: Callable[[], None] = lambda: None
         self.break_after: int | None = None
         self.writes = 0
-        self._uses: Counter[tuple[Kind, Key]] = Counter()
+        self._uses: Counter[tuple[EntityKind, EntityKey]] = Counter()
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         if self.break_after is not None and self.writes >= self.break_after:
@@ -95,11 +103,11 @@ class FakeSwitch:
         return [
             entity
             for (kind, _), entity in self.raw.items()
-            if kind > Kind.HASH_SEED
+            if kind > EntityKind.HASH_SEED
             if entity.WhichOneof("entity") in others or entity.table_entry.table_id in tables
         ]
 
-    def of(self, kind: Kind) -> dict[Key, Value]:
+    def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue]:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
 
     def live(self) -> dict[FlowSlot, FlowVerdict]:
@@ -153,7 +161,7 @@ class FakeSwitch:
         kind, key, value = decoded
         self.log.append((operation, kind, key))
         present = (kind, key) in self.entities
-        if kind in (Kind.PUNT_METER, Kind.HASH_SEED):
+        if kind in (EntityKind.PUNT_METER, EntityKind.HASH_SEED):
             if operation is not Operation.MODIFY:
                 self.violations.append(f"{operation.name} of {kind.name}")
         elif operation is Operation.INSERT and present:
@@ -176,7 +184,7 @@ class FakeSwitch:
         self._count(kind, key, 1)
         return OK
 
-    def _delete(self, kind: Kind, key: Key) -> int:
+    def _delete(self, kind: EntityKind, key: EntityKey) -> int:
         # What drops without it may go first: a takeover closes it.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
@@ -186,16 +194,16 @@ class FakeSwitch:
         del self.raw[kind, key]
         return OK
 
-    def _count(self, kind: Kind, key: Key, step: int) -> None:
+    def _count(self, kind: EntityKind, key: EntityKey, step: int) -> None:
         if (kind, key) in self.entities:
             for reference in references(kind, key, self.entities[kind, key]):
                 self._uses[reference] += step
 
-    def _decode(self, entity: p4r.Entity) -> tuple[Kind, Key, Value]:
+    def _decode(self, entity: p4r.Entity) -> tuple[EntityKind, EntityKey, EntityValue]:
         if entity.HasField("meter_entry"):
-            return Kind.PUNT_METER, entity.meter_entry.index.index, LOCAL
+            return EntityKind.PUNT_METER, entity.meter_entry.index.index, LOCAL
         if entity.HasField("table_entry") and entity.table_entry.is_default_action:
-            return Kind.HASH_SEED, "hash_seed", LOCAL
+            return EntityKind.HASH_SEED, "hash_seed", LOCAL
         decoded = self.codec.decode(entity)
         assert decoded is not None, entity
         return decoded

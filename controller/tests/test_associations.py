@@ -17,7 +17,7 @@ import pytest
 from sluice import associations as module
 from sluice.associations import AssociationError, Associations
 from sluice.config import load_config
-from sluice.entities import Changes, Encrypt, Kind
+from sluice.entities import Encrypt, EntityChanges, EntityKind
 from sluice.model import parse_address
 from sluice.sa_config import parse_associations
 from sluice.sa_keys import KeyFiles
@@ -87,9 +87,9 @@ class PlayedSwitch:
 
     def __init__(self) -> None:
         self.compared = True
-        self.installed = SimpleNamespace(by_kind={kind: {} for kind in Kind})
+        self.installed = SimpleNamespace(by_kind={kind: {} for kind in EntityKind})
 
-    def take(self, changes: Changes) -> None:
+    def take(self, changes: EntityChanges) -> None:
         for kind, entries in changes.by_kind.items():
             for key, value in entries.items():
                 if value is None:
@@ -147,7 +147,7 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
 
     def outbound(self) -> Encrypt | None:
-        values = list(self.switch.installed.by_kind[Kind.OUTBOUND_SA].values())
+        values = list(self.switch.installed.by_kind[EntityKind.OUTBOUND_SA].values())
         assert len(values) <= 1
         return values[0] if values else None
 
@@ -189,8 +189,8 @@ def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], No
         recorded: list[bool] = []
         take = world.switch.take
 
-        def watched(changes: Changes) -> None:
-            if changes.by_kind.get(Kind.OUTBOUND_SA):
+        def watched(changes: EntityChanges) -> None:
+            if changes.by_kind.get(EntityKind.OUTBOUND_SA):
                 text = (world.directory / "state" / "sa-keys").read_text()
                 recorded.append('"engine": 1' in text)
             take(changes)

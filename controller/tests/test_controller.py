@@ -21,7 +21,7 @@ from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.daemons import Daemon
-from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
+from sluice.entities import NO_POLICY, UNREACHABLE, EntityKind, Nexthop, NexthopGroup
 from sluice.inputs import EngineInput, FastPathInput, Sources, XfrmInput
 from sluice.model import (
     Address,
@@ -239,10 +239,10 @@ def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) 
     async def story(world: World) -> None:
         world.links()
         await asyncio.wait_for(world.ready.wait(), 5)
-        assert len(world.switch.of(Kind.L3_INTERFACE)) == 3
-        assert slot("10.0.1.1/32") in world.switch.of(Kind.LOCAL_PREFIX)
-        assert len(world.switch.of(Kind.PUNT_METER)) == 18
-        for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
+        assert len(world.switch.of(EntityKind.L3_INTERFACE)) == 3
+        assert slot("10.0.1.1/32") in world.switch.of(EntityKind.LOCAL_PREFIX)
+        assert len(world.switch.of(EntityKind.PUNT_METER)) == 18
+        for kind in (EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING):
             assert world.switch.of(kind) == dict.fromkeys((1, 2, 3), NO_POLICY)
         assert world.client.pushed
         assert world.switch.violations == []
@@ -254,15 +254,17 @@ def test_a_route_walks(play: Callable[..., None]) -> None:
     async def story(world: World) -> None:
         world.links()
         world.routes.put(FpmSessionOpened("zebra"), route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked[0] == (ifindex(1), parse_address("10.0.1.9"))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
         await world.synced()
-        macs = [v.mac for v in world.switch.of(Kind.NEXTHOP).values() if isinstance(v, Nexthop)]
+        macs = [
+            v.mac for v in world.switch.of(EntityKind.NEXTHOP).values() if isinstance(v, Nexthop)
+        ]
         assert bytes([2, 0, 0, 0, 9, 4]) in macs
         world.routes.put(no_route("20.0.0.0/8"))
-        await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(EntityKind.ROUTE))
 
     play(story)
 
@@ -299,7 +301,7 @@ def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
         await world.until(lambda: world.client.sent)
         ((frame, values),) = world.client.sent
         assert frame == packet.frame
-        nexthop = world.switch.of(Kind.NEXTHOP)[metadata(values)["nexthop_id"]]
+        nexthop = world.switch.of(EntityKind.NEXTHOP)[metadata(values)["nexthop_id"]]
         assert isinstance(nexthop, Nexthop)
         assert nexthop.mac is not None
 
@@ -329,8 +331,8 @@ async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
 
 
 def group_sizes(world: World) -> list[int]:
-    groups = world.switch.of(Kind.GROUP).values()
-    return [len(group.members) for group in groups if isinstance(group, Group)]
+    groups = world.switch.of(EntityKind.GROUP).values()
+    return [len(group.members) for group in groups if isinstance(group, NexthopGroup)]
 
 
 @pytest.mark.parametrize("failure", ["the kernel gives up", "packets wait in vain"])
@@ -424,13 +426,13 @@ def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -
     async def story(world: World) -> None:
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         world.switch.entities.clear()
         world.switch.raw.clear()
         world.switch._uses.clear()
         world.client.hang_up()
         await world.until(lambda: len(world.clients) == 2)
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.synced()
         assert world.switch.violations == []
 
@@ -447,7 +449,7 @@ def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
         world.links()
         world.routes.put(route(kept, gateway("10.0.1.9", 1)), route(gone, gateway("10.0.1.9", 1)))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
-        await world.until(lambda: slot(gone) in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(gone) in switch.of(EntityKind.ROUTE))
         await world.synced()
 
     async def second(world: World) -> None:
@@ -457,19 +459,19 @@ def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
         await world.synced()
-        assert {k: v for k, v in switch.entities.items() if k[0] > Kind.HASH_SEED} == {
-            k: v for k, v in before.items() if k[0] > Kind.HASH_SEED
+        assert {k: v for k, v in switch.entities.items() if k[0] > EntityKind.HASH_SEED} == {
+            k: v for k, v in before.items() if k[0] > EntityKind.HASH_SEED
         }
-        assert all(kind <= Kind.HASH_SEED for _, kind, _ in switch.log)
+        assert all(kind <= EntityKind.HASH_SEED for _, kind, _ in switch.log)
         assert (ifindex(1), parse_address("10.0.1.9")) in world.kernel.asked
 
     async def third(world: World) -> None:
         world.links()
         world.controller.sources.gate._quiet = 0.01  # type: ignore[attr-defined]
         world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot(gone) not in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(gone) not in switch.of(EntityKind.ROUTE))
         await world.synced()
-        assert slot(kept) in switch.of(Kind.ROUTE)
+        assert slot(kept) in switch.of(EntityKind.ROUTE)
 
     play(first, switch)
     play(second, switch)
@@ -496,7 +498,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
             await asyncio.sleep(0)
         await world.synced()
         assert most <= 300 + 256
-        assert len(world.switch.of(Kind.ROUTE)) == 3003
+        assert len(world.switch.of(EntityKind.ROUTE)) == 3003
 
     play(story)
 
@@ -519,7 +521,7 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
     async def first(world: World) -> None:
         world.links()
         world.routes.put(named)
-        await world.until(lambda: slot(kept) in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(kept) in switch.of(EntityKind.ROUTE))
 
     async def second(world: World) -> None:
         world.links()
@@ -536,10 +538,10 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
             controller._set_timer()
             await quiet_passes(controller)
             assert not controller.settled
-            assert slot(kept) in switch.of(Kind.ROUTE)
+            assert slot(kept) in switch.of(EntityKind.ROUTE)
         controller.daemons.enable(True)
         await world.until(lambda: controller.settled)
-        assert slot(kept) in switch.of(Kind.ROUTE)
+        assert slot(kept) in switch.of(EntityKind.ROUTE)
 
     play(first, switch)
     play(second, switch)
@@ -558,7 +560,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
     async def first(world: World) -> None:
         world.links()
         world.routes.put(early, late, gone)
-        await world.until(lambda: gone_slot in switch.of(Kind.ROUTE))
+        await world.until(lambda: gone_slot in switch.of(EntityKind.ROUTE))
         await world.synced()
 
     async def second(world: World) -> None:
@@ -568,16 +570,16 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), early)
         await world.until(lambda: controller.settled)
-        await world.until(lambda: gone_slot not in switch.of(Kind.ROUTE))
+        await world.until(lambda: gone_slot not in switch.of(EntityKind.ROUTE))
         await world.synced()
-        assert late_slot in switch.of(Kind.ROUTE)
+        assert late_slot in switch.of(EntityKind.ROUTE)
         assert controller.daemons.kept == 1
         assert controller.sources.gate.due is not None  # the kernel is asked again
         world.routes.put(late)
         await world.until(lambda: not controller.daemons.kept)
         await world.synced()
         assert controller.reconciler.orphans == 0
-        assert late_slot in switch.of(Kind.ROUTE)
+        assert late_slot in switch.of(EntityKind.ROUTE)
         assert world.dump.asked == 1  # nothing was left the second time
 
     async def third(world: World) -> None:
@@ -585,7 +587,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         world.links()
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), early)
-        await world.until(lambda: late_slot not in switch.of(Kind.ROUTE))
+        await world.until(lambda: late_slot not in switch.of(EntityKind.ROUTE))
         await world.synced()
         assert controller.settled
         assert not controller.daemons.kept
@@ -622,7 +624,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         assert daemon_of(controller).comparing.slices > 4
         await world.synced()
         routes = [
-            target for target in world.switch.of(Kind.ROUTE).values() if target != UNREACHABLE
+            target for target in world.switch.of(EntityKind.ROUTE).values() if target != UNREACHABLE
         ]
         assert len(routes) == 1000 + 3
 
@@ -671,7 +673,7 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
         world.routes.put(route("169.254.7.0/24", gateway("10.0.1.9", 1)))
         world.routes.put(route("20.0.0.0/8", *legs))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.synced()
         shown = await Views(world.controller).answer({"command": "show", "what": what})
         if isinstance(shown, Rows):

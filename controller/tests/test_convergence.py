@@ -31,7 +31,7 @@ from scenes import (
     resolved,
     route,
 )
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -150,7 +150,7 @@ def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
 
 
 def installed(bench: Bench) -> dict[object, object]:
-    entities: dict[tuple[Kind, object], object] = dict(bench.switch.entities.items())
+    entities: dict[tuple[EntityKind, object], object] = dict(bench.switch.entities.items())
     return resolved(entities)
 
 
@@ -161,7 +161,7 @@ def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random
         bench, facts = Bench(), PhaseInputs()
         bench.switch.refuse = lambda *_: 8 if chance.random() < 0.05 else 0
         await bench.connect()
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         for spec in SPECS:
             bench.feed(link(spec.l3_if))
         for event in history:
@@ -194,7 +194,7 @@ def test_a_new_session_replaces_the_old(before: list[Event], after: list[Event])
     async def story() -> None:
         bench, facts = Bench(), PhaseInputs()
         await bench.connect()
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         for spec in SPECS:
             bench.feed(link(spec.l3_if))
         bench.feed(FpmSessionOpened("first"))

@@ -10,7 +10,7 @@ import pytest
 
 from scenes import Desired
 from sluice.daemons import WAITED_FOR, Daemon, RoutingDaemons
-from sluice.entities import Key, Kind
+from sluice.entities import EntityKey, EntityKind
 from sluice.inputs import RouteFeed
 from sluice.scheduler import Inlet
 from sluice.sources.replay import ReplayGate
@@ -24,10 +24,10 @@ class Switch:
 
     comparisons = 1
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         return False
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
         return iter(())
 
 

@@ -30,7 +30,7 @@ from sluice.api.standby import standby_status
 from sluice.api.views import Views
 from sluice.config import Config, ConfigError, load_config
 from sluice.connection_config import HostPort
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import Session
@@ -70,7 +70,7 @@ def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> 
 async def text_of(world: World) -> str:
     world.links()
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
     text: str = await Views(world.controller).answer({"command": "show", "what": "metrics"})
     return text

@@ -13,7 +13,7 @@ from fake_switch import FakeSwitch, load_codec
 from policy_world import CONFIG
 from sluice.api.views import Views
 from sluice.config import load_config
-from sluice.entities import ENGINE_DOWN, EnginePort, Kind
+from sluice.entities import ENGINE_DOWN, EnginePort, EntityKind
 from test_controller import World
 
 CODEC = load_codec()
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Callable[[], World]:
 async def engine(world: World) -> object:
     """Returns what the switch has for engine 1, once nothing is under way."""
     await world.synced()
-    return world.switch.of(Kind.ENGINE)[1]
+    return world.switch.of(EntityKind.ENGINE)[1]
 
 
 async def problems(world: World) -> str:

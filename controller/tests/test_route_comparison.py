@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from scenes import SPECS
-from sluice.entities import Key, Kind, RouteSlot
+from sluice.entities import EntityKey, EntityKind, RouteSlot
 from sluice.left_routes import LeftRoutes
 from sluice.model import (
     FpmSessionOpened,
@@ -60,10 +60,10 @@ class Switch:
         self.left: list[RouteSlot] = []
         self._fib = fib
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         return key in self.left
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
         for slot in list(self.left):
             if self._fib.rib.get(self._fib.key_of(slot)) is not None or not stays(slot):
                 self.left.remove(slot)

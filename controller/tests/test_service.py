@@ -18,7 +18,7 @@ from fake_switch import PIPELINE, FakeSwitch, load_codec
 from sluice import service
 from sluice.api.server import BadRequestError
 from sluice.config import Config, load_config
-from sluice.entities import Kind, PuntLimit
+from sluice.entities import EntityKind, PuntLimit
 from sluice.host_sources import Start
 from sluice.inputs import Sources
 from sluice.p4.schema import load_pipeline
@@ -154,7 +154,7 @@ def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Story], No
         client.arbitration(False, NOT_FOUND, "", OTHER)
         await daemon.until(lambda: daemon.controller)
         assert daemon.opened == [["eth1", "eth2"]]
-        await daemon.until(lambda: daemon.switch.of(Kind.HASH_SEED))
+        await daemon.until(lambda: daemon.switch.of(EntityKind.HASH_SEED))
         assert (await daemon.status())["role"] == "primary"
 
     play(story)
@@ -231,7 +231,7 @@ def test_settings_change_in_the_life_that_there_is(play: Callable[[Story], None]
         assert controller.auditor.interval == 9
         assert controller.held._total == 1
         assert controller.audit._rate == 3
-        meters = controller.reconciler.installed.by_kind[Kind.PUNT_METER]
+        meters = controller.reconciler.installed.by_kind[EntityKind.PUNT_METER]
         await daemon.until(lambda: meters.get("ARP") == PuntLimit(1, 1))
         assert len(daemon.clients) == 1
 

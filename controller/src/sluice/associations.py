@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import islice
 
 from sluice.config import Config
-from sluice.entities import Changes, Key, Kind, Value
+from sluice.entities import EntityChanges, EntityKey, EntityKind, EntityValue
 from sluice.inputs import EngineInput
 from sluice.model import Address
 from sluice.policy.config import bundles_of_sas
@@ -134,7 +134,7 @@ class Associations:
         self._pokes = {engine: asyncio.Event() for engine in engines}
         self._looked = {engine: asyncio.Event() for engine in engines}
         self._progress = asyncio.Event()
-        self._told: dict[Kind, dict[Key, Value]] = {}
+        self._told: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
         self._warned: set[str] = set()
         self._refusals: dict[str, str] = {}
         """The last logged reason why an engine refused an SA, by the SA's name."""
@@ -143,7 +143,7 @@ class Associations:
         self.disk_problem: str | None = None
         """Why the last record could not be written; SAs wait until it can."""
         self.counters: Counter[str] = Counter()
-        self.on_changed: Callable[[Changes], None] = lambda _: None
+        self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
         self.table.set_wanted(self._wanted())
 
@@ -351,24 +351,24 @@ class Associations:
         self.counters["SAs taken from engines"] += 1
         self.table.deleted(number, held)
 
-    def _installed(self) -> Mapping[Kind, Mapping[Key, Value]] | None:
+    def _installed(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]] | None:
         """Returns the installed entities; None while they are not known."""
         known = self._reconciler.compared
         return self._reconciler.installed.by_kind if known else None
 
     # -- the switch
 
-    def entities(self) -> Mapping[Kind, Mapping[Key, Value]]:
+    def entities(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]]:
         """Returns the SA entities desired in the switch now."""
         return self._told
 
     def _changed(self) -> None:
         """Sends the switch the differences, and wakes the engine tasks."""
         desired = self.table.desired()
-        reassembly = desired[Kind.REASSEMBLY_ENGINE]
+        reassembly = desired[EntityKind.REASSEMBLY_ENGINE]
         for vrf in self._by_hand & reassembly.keys():
             del reassembly[vrf]
-        changes = Changes()
+        changes = EntityChanges()
         for kind, entries in desired.items():
             before = self._told.get(kind, {})
             for key in before.keys() - entries.keys():

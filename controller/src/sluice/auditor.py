@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, RouteSlot, Value
+from sluice.entities import COMMITTED, MODIFY_ONLY, EntityKey, EntityKind, EntityValue, RouteSlot
 from sluice.entity_text import text_of
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
@@ -207,7 +207,7 @@ class Auditor:
         decode = self._codecs.entities.decode
         for request in requests:
             async for part in self._read(session, request, rate):
-                by_kind: dict[Kind, dict[Key, Value]] = {}
+                by_kind: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
                 for kind, key, value in filter(None, map(decode, part)):
                     by_kind.setdefault(kind, {})[key] = value
                 for kind, entries in by_kind.items():
@@ -215,21 +215,21 @@ class Auditor:
                     differing = audited.comparison.differing(kind, entries, held)
                     await self._look_again(session, kind, differing, audited)
         audits_routes = any(map(self._codecs.entities.is_route, requests))
-        for kind in set(Kind) - MODIFY_ONLY:
-            if (kind is Kind.ROUTE) == audits_routes:
+        for kind in set(EntityKind) - MODIFY_ONLY:
+            if (kind is EntityKind.ROUTE) == audits_routes:
                 for keys in self._keys(kind):
                     missing = audited.comparison.missing(kind, keys)
                     await self._look_again(session, kind, missing, audited)
                     await asyncio.sleep(0)
 
-    def _keys(self, kind: Kind) -> Iterator[Sequence[Key]]:
+    def _keys(self, kind: EntityKind) -> Iterator[Sequence[EntityKey]]:
         """Yields the keys of a kind that the switch is believed to hold, in slices.
 
         Of routes only the desired ones, in their order: listing all installed routes would take too
         long, and a missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
-        if kind is not Kind.ROUTE:
+        if kind is not EntityKind.ROUTE:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
@@ -301,7 +301,7 @@ class Auditor:
     # -- what differs
 
     async def _look_again(
-        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+        self, session: Audited, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
         """Reads differing keys of one kind once more; repairs those without an update under way."""
         for some in _slices(keys, AGAIN):
@@ -315,7 +315,7 @@ class Auditor:
                 await look()
 
     async def _repair_entities(
-        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+        self, session: Audited, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
         reconciler = self._reconciler
         held = reconciler.installed.by_kind[kind]

@@ -28,7 +28,7 @@ from sluice.p4runtime.session import (
 )
 from sluice.primacy import Backoff, DisplacedError, Primacy
 from sluice.reconciler import Reconciler
-from sluice.state.takeover import Closing, Entities
+from sluice.state.takeover import ClosingPlan, EntitiesByKind
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SwitchConnection:
         reconciler: Reconciler,
         primacy: Primacy,
         on_packets: PacketInHandler,
-        closing: Callable[[Entities], Closing],
+        closing: Callable[[EntitiesByKind], ClosingPlan],
         on_read: Callable[[], Awaitable[None]],
         session_tasks: Callable[[Session], Coroutine[Any, Any, None]],
         measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
@@ -165,7 +165,7 @@ class SwitchConnection:
         if self._stand_ins is not None:
             self._stand_ins.set_passing(primary)
 
-    def _close(self, session: Session, installed: Entities) -> Closing:
+    def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
         """Returns the entities to close. If there are none, packets pass at once.
 
         Else packets wait until the routes are read. By then the packets that the switch punted

@@ -46,13 +46,13 @@ from sluice.entities import (
     HASH_SEED_KEY,
     RETIRED,
     BundleInVrf,
-    Changes,
     Encrypt,
-    Group,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
     HashSeed,
-    Key,
-    Kind,
     Nexthop,
+    NexthopGroup,
     PuntLimit,
 )
 from sluice.held import HeldPackets
@@ -103,7 +103,7 @@ from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.path_mtus import PathMtus
-from sluice.state.takeover import Closing, Entities
+from sluice.state.takeover import ClosingPlan, EntitiesByKind
 from sluice.turns import Turns
 from sluice.wire.packet import ETHERNET_HEADER, is_ike
 
@@ -120,14 +120,20 @@ ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemov
 """Events that may change this router's addresses. Addresses of a macvlan device count only while
 the device works (`LinkChanged.works`)."""
 KERNEL_KINDS = (
-    Kind.AUDITED_DROP,
-    Kind.EGRESS_INTERFACE,
-    Kind.OWN_SOURCE,
-    Kind.LOCAL_PREFIX,
-    Kind.ROUTER_MAC,
-    Kind.L3_INTERFACE,
+    EntityKind.AUDITED_DROP,
+    EntityKind.EGRESS_INTERFACE,
+    EntityKind.OWN_SOURCE,
+    EntityKind.LOCAL_PREFIX,
+    EntityKind.ROUTER_MAC,
+    EntityKind.L3_INTERFACE,
 )
-ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
+ROUTE_KINDS = (
+    EntityKind.NEXTHOP,
+    EntityKind.GROUP_MEMBER,
+    EntityKind.GROUP,
+    EntityKind.GROUP_ENTRY,
+    EntityKind.ROUTE,
+)
 
 
 class Controller:
@@ -321,17 +327,17 @@ class Controller:
         self.daemons.enable(False)  # until the switch's routes are known
         self.reconciler.on_table_read = self._table_read
 
-    def _settings(self) -> Changes:
+    def _settings(self) -> EntityChanges:
         """Returns what only the configuration sets: punt meters, hash seed, audited drops."""
-        changes = Changes()
+        changes = EntityChanges()
         for drop_reason in DROPS:
-            changes.set(Kind.AUDITED_DROP, drop_reason, AUDITED)
+            changes.set(EntityKind.AUDITED_DROP, drop_reason, AUDITED)
         if self.mirrors:
-            changes.set(Kind.AUDITED_DROP, NO_SA, AUDITED)
+            changes.set(EntityKind.AUDITED_DROP, NO_SA, AUDITED)
         for reason, rate in self.config.punt_rates.items():
-            changes.set(Kind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
+            changes.set(EntityKind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
         seed = zlib.crc32(self.config.router.encode())
-        changes.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
+        changes.set(EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
         return changes
 
     def set_limits(self, config: Config) -> None:
@@ -417,9 +423,9 @@ class Controller:
     def _engine_answers(self, engine: int, answers: bool) -> None:
         self._submit(self.engines.set_answering(engine, answers))
 
-    def _associations_changed(self, changes: Changes) -> None:
+    def _associations_changed(self, changes: EntityChanges) -> None:
         """Submits changes of SA entities. Before policy is installed they wait."""
-        for key, value in changes.of(Kind.OUTBOUND_SA).items():
+        for key, value in changes.of(EntityKind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
                 if isinstance(value, Encrypt):
@@ -442,7 +448,7 @@ class Controller:
         )
         return any(one == source for one in chain(by_hand, told))
 
-    def _closing(self, installed: Entities) -> Closing:
+    def _closing(self, installed: EntitiesByKind) -> ClosingPlan:
         moved = () if self._numbers is None else self._numbers.moved
         return self.policy.closing(installed, moved)
 
@@ -456,12 +462,12 @@ class Controller:
         self._adopted = True
         nexthops = {
             key: value if isinstance(value, Nexthop) and value != RETIRED else None
-            for key, value in found[Kind.NEXTHOP].items()
+            for key, value in found[EntityKind.NEXTHOP].items()
             if isinstance(key, int)
         }
         groups = {
-            key: value if isinstance(value, Group) else None
-            for key, value in found[Kind.GROUP].items()
+            key: value if isinstance(value, NexthopGroup) else None
+            for key, value in found[EntityKind.GROUP].items()
             if isinstance(key, int)
         }
         self._submit(self.fib.adopt(nexthops, groups, self._clock()))
@@ -474,13 +480,13 @@ class Controller:
         self._table_adopted = True
         self.daemons.enable(True)
 
-    def _apply(self, events: Sequence[Event | RouteRun], now: float) -> Changes:
+    def _apply(self, events: Sequence[Event | RouteRun], now: float) -> EntityChanges:
         changes = self.fib.apply(events, now)
         if self.fib.has_moved_routes:
             self.scheduler.wake(self._moved)
         return changes
 
-    def _submit(self, changes: Changes) -> None:
+    def _submit(self, changes: EntityChanges) -> None:
         self.reconciler.submit(changes)
         if changes.resolve:
             now = self._clock()
@@ -488,7 +494,7 @@ class Controller:
                 self.resolution.want(Path(l3_if, address), now)
             self.scheduler.wake(self._timers)
 
-    def _entity_deleted(self, kind: Kind, key: Key) -> None:
+    def _entity_deleted(self, kind: EntityKind, key: EntityKey) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
 
@@ -695,7 +701,9 @@ class Controller:
         """Releases the packets of a resolved neighbour once the switch has its next hop."""
         identifier = self.fib.nexthops.id_of(path)
         if identifier is not None:
-            self.reconciler.when_installed(Kind.NEXTHOP, identifier, lambda: self._release(path))
+            self.reconciler.when_installed(
+                EntityKind.NEXTHOP, identifier, lambda: self._release(path)
+            )
 
     def _release(self, path: Path) -> None:
         outcome = Outcome()

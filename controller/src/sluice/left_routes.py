@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Protocol
 
-from sluice.entities import Key, Kind, RouteSlot
+from sluice.entities import EntityKey, EntityKind, RouteSlot
 from sluice.model import RouteKey
 from sluice.namespaces import HOME
 from sluice.state.fib import Fib
@@ -26,10 +26,10 @@ class SwitchRoutes(Protocol):
         """Number of comparisons of the switch with the desired state; None while the switch's
         state is not known."""
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         """Whether the switch holds an entity that is not desired but is kept for now."""
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
         """Deletes the orphans for which `stays` is false, one block at each step."""
 
 
@@ -51,7 +51,7 @@ class LeftRoutes:
     def is_left(self, key: RouteKey) -> bool:
         """Whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
-        return slot is not None and self._switch.is_orphan(Kind.ROUTE, slot)
+        return slot is not None and self._switch.is_orphan(EntityKind.ROUTE, slot)
 
     def search(self) -> Iterator[None]:
         """Counts the left-over routes, one block at each step."""
@@ -64,7 +64,7 @@ class LeftRoutes:
     def _walk(self, holds: Callable[[RouteKey], bool]) -> Iterator[None]:
         self.found = 0
 
-        def stays(slot: Key) -> bool:
+        def stays(slot: EntityKey) -> bool:
             if not isinstance(slot, RouteSlot):
                 return True
             key = self._fib.key_of(slot)
@@ -75,4 +75,4 @@ class LeftRoutes:
             self.found += 1
             return True
 
-        return self._switch.sift_orphans(Kind.ROUTE, stays)
+        return self._switch.sift_orphans(EntityKind.ROUTE, stays)

@@ -11,7 +11,7 @@ import pytest
 from scenes import gateway, neighbor, route, slot
 from sluice.api.server import BadRequestError
 from sluice.api.views import Views
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from test_controller import World
 
 Story = Callable[[World], Awaitable[None]]
@@ -30,7 +30,7 @@ async def begin(world: World) -> None:
     world.routes.put(route("0.0.0.0/0", gateway("10.0.2.9", 2)))
     world.routes.put(route("20.0.0.0/8", *legs))
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
 
 

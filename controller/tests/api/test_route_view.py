@@ -19,7 +19,7 @@ from sluice.api.rows import SLICE, Rows
 from sluice.api.server import ApiServer, BadRequestError
 from sluice.api.views import Views
 from sluice.config import load_config
-from sluice.entities import UNREACHABLE, Changes, Kind, RouteSlot
+from sluice.entities import UNREACHABLE, EntityChanges, EntityKind, RouteSlot
 from sluice.model import Prefix
 from sluice.stalls import LOOP, Stalls, measured_loop
 from test_controller import CODEC, CONFIG, World
@@ -35,17 +35,17 @@ def slot(n: int, vrf: int = 0) -> RouteSlot:
 
 def put(world: World, slots: list[RouteSlot]) -> None:
     """Adds routes directly, without events."""
-    changes = Changes()
+    changes = EntityChanges()
     for one in slots:
-        changes.set(Kind.ROUTE, one, UNREACHABLE)
+        changes.set(EntityKind.ROUTE, one, UNREACHABLE)
         world.controller.fib.routes.set_onlink(one, UNREACHABLE)
     world.controller.reconciler.submit(changes)
 
 
 def take(world: World, slots: list[RouteSlot]) -> None:
-    changes = Changes()
+    changes = EntityChanges()
     for one in slots:
-        changes.set(Kind.ROUTE, one, None)
+        changes.set(EntityKind.ROUTE, one, None)
         world.controller.fib.routes.set_onlink(one, None)
     world.controller.reconciler.submit(changes)
 

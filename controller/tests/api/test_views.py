@@ -15,7 +15,7 @@ from sluice.api.rows import Rows
 from sluice.api.server import BadRequestError
 from sluice.api.standby import PRIMARY
 from sluice.api.views import Views, describe
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.model import FpmSessionOpened, NeighborState, format_mac
 from test_controller import World
 
@@ -29,7 +29,7 @@ async def begin(world: World) -> None:
     world.routes.put(route("0.0.0.0/0", gateway("10.0.2.9", 2)))
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1)))
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
 
 
@@ -71,7 +71,7 @@ def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
         assert status["uptime"] >= 0
         assert status["counters_cleared"] is None
         assert status["switch"]["connected"] is True
-        assert status["switch"]["installed"]["route"] == len(world.switch.of(Kind.ROUTE))
+        assert status["switch"]["installed"]["route"] == len(world.switch.of(EntityKind.ROUTE))
         fpm = status["fpm"]
         assert (fpm["peer"], fpm["routes"], fpm["stale_routes"]) == ("zebra", 4, 0)
         assert fpm["not_installed"] == {"link-local: never forwarded (RFC 3927)": 1}

@@ -23,7 +23,7 @@ from fake_switch import PIPELINE
 from packets import ethernet, ipv4, ipv6
 from real_switch import Router, address_in, connected, play
 from scenes import device, gateway, mac, neighbor, route
-from sluice.entities import NO_POLICY, Changes, Kind
+from sluice.entities import NO_POLICY, EntityChanges, EntityKind
 from sluice.model import NeighborState, format_address, parse_address
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
@@ -114,11 +114,11 @@ def _wait_for(count: int, *captures: Capture) -> None:
 
 
 async def _start(router: Router) -> None:
-    router.reconciler.release(Kind)
-    bindings = Changes()
+    router.reconciler.release(EntityKind)
+    bindings = EntityChanges()
     for l3_if in (1, 2, 3):
-        bindings.set(Kind.INBOUND_BINDING, l3_if, NO_POLICY)
-        bindings.set(Kind.OUTBOUND_BINDING, l3_if, NO_POLICY)
+        bindings.set(EntityKind.INBOUND_BINDING, l3_if, NO_POLICY)
+        bindings.set(EntityKind.OUTBOUND_BINDING, l3_if, NO_POLICY)
     router.reconciler.submit(bindings)
     await router.adopt()
     router.interfaces()

@@ -23,14 +23,12 @@ from scenes import gateway, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
     UNREACHABLE,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     Nexthop,
-    TargetKind,
-    Value,
-)
-from sluice.entities import (
-    Target as RouteTarget,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Event
 from sluice.p4runtime.election import LARGEST, ElectionId, question
@@ -72,7 +70,7 @@ def test_the_switch_tells_its_ports(target: Target) -> None:
 def test_written_and_read_back(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
@@ -85,15 +83,20 @@ def test_written_and_read_back(target: Target) -> None:
 def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            wrong: list[tuple[Operation, Kind, Key, Value | None]] = [
-                (Operation.MODIFY, Kind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
-                (Operation.DELETE, Kind.ROUTE, slot("20.0.6.0/24"), None),
-                (Operation.INSERT, Kind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+            wrong: list[tuple[Operation, EntityKind, EntityKey, EntityValue | None]] = [
+                (Operation.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+                (Operation.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
                 (
                     Operation.INSERT,
-                    Kind.ROUTE,
+                    EntityKind.NEXTHOP,
+                    60000,
+                    Nexthop(1, b"\x0a\0\1\x63", None, True),
+                ),
+                (
+                    Operation.INSERT,
+                    EntityKind.ROUTE,
                     slot("99.0.0.0/8"),
-                    RouteTarget(TargetKind.NEXTHOP, 60000),
+                    RouteTarget(RouteTargetKind.NEXTHOP, 60000),
                 ),
             ]
             for operation, kind, key, value in wrong:
@@ -102,7 +105,7 @@ def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Tar
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.settle()
             await router.check()
             settings = 2
@@ -115,7 +118,7 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
             await router.adopt()
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             router.interfaces()
             router.feed(*many())
             await router.settle()
@@ -125,7 +128,7 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
             await router.settle()
             await router.check()
             assert router.reconciler.counters["updates refused"] == 0
-            assert not router.reconciler.installed.by_kind[Kind.GROUP]
+            assert not router.reconciler.installed.by_kind[EntityKind.GROUP]
 
     play(story)
 
@@ -133,7 +136,7 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
 def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_path: Path) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4))
@@ -165,9 +168,11 @@ def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_pa
 def test_refused_updates_come_back_one_by_one(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            good = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE)
-            other = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE)
-            absent = CODEC.update(Operation.DELETE, Kind.ROUTE, slot("32.0.0.0/8"), None)
+            good = CODEC.update(Operation.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE)
+            other = CODEC.update(
+                Operation.INSERT, EntityKind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE
+            )
+            absent = CODEC.update(Operation.DELETE, EntityKind.ROUTE, slot("32.0.0.0/8"), None)
             codes = [s.code for s in await router.session.write([good, good, absent, other])]
             assert codes[0] == codes[3] == 0
             assert codes[1] != 0

@@ -9,7 +9,7 @@ import pytest
 
 from fake_client import FakeClient
 from fake_switch import PIPELINE, FakeSwitch, load_codec
-from sluice.entities import BLACKHOLE, Kind, RouteSlot
+from sluice.entities import BLACKHOLE, EntityKind, RouteSlot
 from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.client import Metadata
@@ -26,7 +26,9 @@ def session_of(client: FakeClient) -> tuple[Session, list[tuple[bytes, Metadata]
 
 
 def route(text: str) -> bytes:
-    return CODEC.update(Operation.INSERT, Kind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE)
+    return CODEC.update(
+        Operation.INSERT, EntityKind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE
+    )
 
 
 async def turns(count: int = 5) -> None:

@@ -22,16 +22,16 @@ from sluice.entities import (
     HASH_SEED_KEY,
     NO_POLICY,
     Attachment,
-    Binding,
     Egress,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     HashSeed,
-    Key,
-    Kind,
     L3Interface,
+    ListBinding,
     ListState,
     Nexthop,
     RouterMac,
-    Value,
 )
 from sluice.entity_text import text_of
 from sluice.p4.flows import FlowSlot
@@ -44,7 +44,11 @@ QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n
 
 
 def write(
-    switch: FakeSwitch, operation: Operation, kind: Kind, key: Key, value: Value | None = None
+    switch: FakeSwitch,
+    operation: Operation,
+    kind: EntityKind,
+    key: EntityKey,
+    value: EntityValue | None = None,
 ) -> None:
     """What another client writes."""
     update = switch.codec.update(operation, kind, key, value)
@@ -71,7 +75,7 @@ async def settled(world: PolicyWorld) -> None:
     await world.began()
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     world.miss(tcp(80))
     await world.until(world.switch.live)
     await world.synced()
@@ -106,32 +110,34 @@ def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
 @pytest.mark.parametrize(
     ("operation", "kind", "key", "value"),
     [
-        (Operation.MODIFY, Kind.OUTBOUND_BINDING, 1, NO_POLICY),
-        (Operation.MODIFY, Kind.INBOUND_BINDING, 2, Binding(1)),
-        (Operation.DELETE, Kind.INBOUND_BINDING, 1, None),
-        (Operation.INSERT, Kind.OUTBOUND_BINDING, 77, NO_POLICY),
-        (Operation.MODIFY, Kind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
-        (Operation.INSERT, Kind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
-        (Operation.INSERT, Kind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
-        (Operation.MODIFY, Kind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
-        (Operation.DELETE, Kind.ROUTE, slot("20.0.0.0/8"), None),
-        (Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
-        (Operation.INSERT, Kind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
+        (Operation.MODIFY, EntityKind.OUTBOUND_BINDING, 1, NO_POLICY),
+        (Operation.MODIFY, EntityKind.INBOUND_BINDING, 2, ListBinding(1)),
+        (Operation.DELETE, EntityKind.INBOUND_BINDING, 1, None),
+        (Operation.INSERT, EntityKind.OUTBOUND_BINDING, 77, NO_POLICY),
+        (Operation.MODIFY, EntityKind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
+        (Operation.INSERT, EntityKind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
+        (Operation.INSERT, EntityKind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
+        (Operation.MODIFY, EntityKind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
+        (Operation.DELETE, EntityKind.ROUTE, slot("20.0.0.0/8"), None),
+        (Operation.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
+        (Operation.INSERT, EntityKind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
     ],
-    ids=lambda value: value.name.lower() if isinstance(value, Kind | Operation) else "",
+    ids=lambda value: value.name.lower() if isinstance(value, EntityKind | Operation) else "",
 )
 def test_an_entity_that_somebody_else_wrote(
-    quick: Play, operation: Operation, kind: Kind, key: Key, value: Value | None
+    quick: Play, operation: Operation, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> None:
     async def story(world: PolicyWorld) -> None:
         await settled(world)
         before = dict(world.switch.entities)
-        put = world.switch.entities[Kind.ROUTER_MAC, next(iter(world.switch.of(Kind.ROUTER_MAC)))]
-        write(world.switch, operation, kind, key, put if kind is Kind.ROUTER_MAC else value)
+        put = world.switch.entities[
+            EntityKind.ROUTER_MAC, next(iter(world.switch.of(EntityKind.ROUTER_MAC)))
+        ]
+        write(world.switch, operation, kind, key, put if kind is EntityKind.ROUTER_MAC else value)
         assert world.switch.entities != before
         await world.until(lambda: world.switch.entities == before)
         status = await world.ask("show", what="status")
-        part = status["auditor"]["routes" if kind is Kind.ROUTE else "policy"]
+        part = status["auditor"]["routes" if kind is EntityKind.ROUTE else "policy"]
         assert part["repaired"] == {kind.name.lower(): 1}
         assert text_of(key) in part["last_repairs"][0]
         counters = world.controller.audit.counters
@@ -197,7 +203,7 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         write(
             world.switch,
             Operation.MODIFY,
-            Kind.OUTBOUND_LIST,
+            EntityKind.OUTBOUND_LIST,
             state.list_id,
             ListState(now.epoch - 1, now.generation),
         )
@@ -205,9 +211,9 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         await world.until(lambda: not world.switch.live())
         await world.until(lambda: world.state("corp", OUTBOUND).version.epoch > now.epoch)
         version = world.state("corp", OUTBOUND).version
-        assert world.switch.of(Kind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
-        write(world.switch, Operation.INSERT, Kind.INBOUND_LIST, 500, ListState(1, 1))
-        await world.until(lambda: 500 not in world.switch.of(Kind.INBOUND_LIST))
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
+        write(world.switch, Operation.INSERT, EntityKind.INBOUND_LIST, 500, ListState(1, 1))
+        await world.until(lambda: 500 not in world.switch.of(EntityKind.INBOUND_LIST))
 
     quick(story)
 
@@ -245,9 +251,9 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     """The answer shows the value of before; a later look would show ours."""
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)
-    held = reconciler.installed.by_kind[Kind.HASH_SEED]
+    held = reconciler.installed.by_kind[EntityKind.HASH_SEED]
     others, ours = HashSeed(0), HashSeed(7)
-    update = CODEC.update(Operation.MODIFY, Kind.HASH_SEED, HASH_SEED_KEY, others)
+    update = CODEC.update(Operation.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, others)
     entity = p4r.WriteRequest.FromString(update).updates[0].entity
     if written == "before":
         held[HASH_SEED_KEY] = ours
@@ -273,7 +279,7 @@ def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: Play) -> None:
     async def story(world: PolicyWorld) -> None:
         auditor = world.controller.auditor
         auditor._routes = lambda: iter([[slot("20.0.0.0/8")] * 5000])
-        sizes = [len(keys) for keys in auditor._keys(Kind.ROUTE)]
+        sizes = [len(keys) for keys in auditor._keys(EntityKind.ROUTE)]
         assert sizes == [0] * -(-5000 // SLICE)
 
     play(story)

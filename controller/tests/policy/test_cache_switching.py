@@ -8,7 +8,7 @@ import pytest
 from fake_switch import FakeSwitch
 from policy_world import BYPASS, CODEC, OUTBOUND, Play, PolicyWorld, tcp
 from sluice.api.server import BadRequestError
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 
 
 def test_off_searches_every_packet_and_nothing_loops(play: Play) -> None:
@@ -61,7 +61,7 @@ def test_off_survives_a_restart_and_so_does_on(play: Play) -> None:
 def test_off_that_the_switch_refused_is_off_neither_now_nor_later(play: Play) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
-        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
+        world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
         with pytest.raises(BadRequestError, match="the switch did not take it"):
             await world.ask("flow-cache off", spd="corp")
 

@@ -15,7 +15,7 @@ from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play,
 from scenes import gateway, route, slot
 from sluice.api.server import BadRequestError
 from sluice.audit_log import ASKED_BY, Asker
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.p4runtime.messages import Operation
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
@@ -30,7 +30,10 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
         assert [one["direction"] for one in answer["changed"]] == ["outbound"]
         version = world.state("corp", OUTBOUND).version
         assert version == (before.epoch + 1, before.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id] == version
+        assert (
+            world.switch.of(EntityKind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id]
+            == version
+        )
         assert world.switch.live() == {}
         world.miss(tcp(80), generation=before.generation)
         await world.counted("dropped: policy discards outbound")
@@ -45,8 +48,8 @@ def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path)
         await world.began()
         on_disk: list[str] = []
 
-        def look(operation: Operation, kind: Kind, key: object) -> int:
-            if kind in (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST):
+        def look(operation: Operation, kind: EntityKind, key: object) -> int:
+            if kind in (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST):
                 on_disk.append((tmp_path / "spd.json").read_text())
             return 0
 
@@ -65,7 +68,7 @@ def test_what_cannot_be_put_on_disk_is_not_done(
 ) -> None:
     async def story(world: PolicyWorld) -> None:
         await world.began()
-        before = dict(world.switch.of(Kind.OUTBOUND_LIST))
+        before = dict(world.switch.of(EntityKind.OUTBOUND_LIST))
 
         def full(*_: object) -> None:
             raise SpdStoreError("no space left on device")
@@ -74,7 +77,7 @@ def test_what_cannot_be_put_on_disk_is_not_done(
             patch.setattr("sluice.policy.spdstore.SpdStore.save", full)
             with pytest.raises(BadRequestError, match=r"no space left.*stay, also over a restart"):
                 await world.commit(COMMIT)
-        assert world.switch.of(Kind.OUTBOUND_LIST) == before
+        assert world.switch.of(EntityKind.OUTBOUND_LIST) == before
         await world.commit(COMMIT)
 
     play(story)
@@ -86,12 +89,15 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
         await world.began()
         refusals = iter([13])
         world.switch.refuse = lambda _, kind, __: (
-            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+            next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
         both = COMMIT.replace("name: all-in, action: bypass", "name: all-in, action: discard")
         with pytest.raises(BadRequestError, match="the switch did not take it"):
             await world.commit(both)
-        for direction, kind in ((INBOUND, Kind.INBOUND_LIST), (OUTBOUND, Kind.OUTBOUND_LIST)):
+        for direction, kind in (
+            (INBOUND, EntityKind.INBOUND_LIST),
+            (OUTBOUND, EntityKind.OUTBOUND_LIST),
+        ):
             state = world.state("corp", direction)
             if target == "bmv2":
                 assert world.switch.of(kind)[state.list_id] == state.version
@@ -100,7 +106,7 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
         assert sent["verdict"] == BYPASS
         await world.commit(both)
         state = world.state("corp", INBOUND)
-        assert world.switch.of(Kind.INBOUND_LIST)[state.list_id] == state.version
+        assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == state.version
 
     play(story, target=target)
 
@@ -186,7 +192,7 @@ def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) 
 def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
-        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
+        world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
         with pytest.raises(BadRequestError, match="the switch did not take it"):
             await world.commit(COMMIT)
 
@@ -216,9 +222,9 @@ def test_a_full_disk_says_what_a_restart_would_do(
         await world.began()
         path = world.policy.record.path
 
-        def refuse(_: object, kind: Kind, __: object) -> int:
+        def refuse(_: object, kind: EntityKind, __: object) -> int:
             nonlocal full
-            full = kind is Kind.OUTBOUND_LIST
+            full = kind is EntityKind.OUTBOUND_LIST
             return 13 if full else 0
 
         with monkeypatch.context() as patch:
@@ -280,10 +286,10 @@ def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
         world.routes.put(
             *(route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(5000))
         )
-        desired = world.controller.reconciler.desired[Kind.ROUTE]
+        desired = world.controller.reconciler.desired[EntityKind.ROUTE]
         await world.until(lambda: slot("20.0.0.0/24") in desired)
         await world.commit(COMMIT)
-        assert len(world.switch.of(Kind.ROUTE)) < 5000
+        assert len(world.switch.of(EntityKind.ROUTE)) < 5000
 
     play(story)
 
@@ -331,7 +337,7 @@ def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
 def test_a_commit_that_fails_is_no_change_in_the_audit_log(play: Play, tmp_path: Path) -> None:
     async def story(world: PolicyWorld) -> None:
         await world.began()
-        lists = (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST)
+        lists = (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST)
         world.switch.refuse = lambda operation, kind, key: 13 if kind in lists else 0
         with pytest.raises(BadRequestError):
             await world.commit(COMMIT)

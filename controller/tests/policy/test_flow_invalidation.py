@@ -14,7 +14,7 @@ import pytest
 from fake_switch import FakeSwitch
 from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, Play, PolicyWorld, filled, tcp
 from sluice.api.server import BadRequestError
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowSlot
 from sluice.p4runtime.messages import Operation
@@ -82,7 +82,7 @@ def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
         await world.commit(rules(unrelated="10.7.0.0/16"))
         version = world.state("corp", OUTBOUND).version
         assert version == (before.version.epoch, before.version.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[before.list_id] == version
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[before.list_id] == version
         assert world.switch.live() == flows
         assert world.switch.flow_log == log
         assert counted(world)["lists whose flows a commit kept"] == 1
@@ -96,8 +96,8 @@ def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
         before = await with_flows(world)
         seen: list[set[int]] = []
 
-        def look(_: Operation, kind: Kind, __: object) -> int:
-            if kind is Kind.OUTBOUND_LIST:
+        def look(_: Operation, kind: EntityKind, __: object) -> int:
+            if kind is EntityKind.OUTBOUND_LIST:
                 seen.append(live_ports(world))
             return 0
 
@@ -196,7 +196,7 @@ def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str)
         before = await with_flows(world)
         refusals = iter([REFUSED])
         world.switch.refuse = lambda _, kind, __: (
-            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+            next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
         with pytest.raises(BadRequestError, match="the switch did not take it"):
             await world.commit(rules(discarded={8003}))
@@ -236,8 +236,8 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
     async def first(world: PolicyWorld) -> None:
         await with_flows(world)
 
-        def hang_up(_: Operation, kind: Kind, __: object) -> int:
-            if kind is Kind.OUTBOUND_LIST:
+        def hang_up(_: Operation, kind: EntityKind, __: object) -> int:
+            if kind is EntityKind.OUTBOUND_LIST:
                 raise P4RuntimeError(14, "the fake switch hung up")
             return 0
 
@@ -251,7 +251,7 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
         state = world.state("corp", OUTBOUND)
         for slot, verdict in switch.live().items():
             assert world.policy.verdict_of(slot) == verdict
-        assert switch.of(Kind.OUTBOUND_LIST)[state.list_id] == state.version
+        assert switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == state.version
 
     play(first, switch)
     play(second, switch)

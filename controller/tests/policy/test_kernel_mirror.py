@@ -25,7 +25,7 @@ from policy_world import (
 )
 from sluice import associations, ike_order, kernel_mirror
 from sluice.api.server import BadRequestError
-from sluice.entities import BundleInVrf, Kind, Spi
+from sluice.entities import BundleInVrf, EntityKind, InboundSpi
 from sluice.kernel_mirror import KernelMirror, Place
 from sluice.model import Prefix, parse_address
 from sluice.policy.start import PolicyError
@@ -184,7 +184,7 @@ def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, FIRST)
-        bound = world.switch.of(Kind.BUNDLE_BINDING)
+        bound = world.switch.of(EntityKind.BUNDLE_BINDING)
         assert list(bound) == [BundleInVrf(0, FIRST)]
 
     mirror(story, tmp_path)
@@ -201,9 +201,9 @@ def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: A
         kernel.has(protect())
         await world.follows("kernel-out-9")
         assert not world.switch.live(), "a flow that passed in clear outlived its rule"
-        await world.until(lambda: world.switch.of(Kind.BUNDLE_BINDING))
+        await world.until(lambda: world.switch.of(EntityKind.BUNDLE_BINDING))
         kernel.has(BLOCK)
-        await world.until(lambda: not world.switch.of(Kind.BUNDLE_BINDING))
+        await world.until(lambda: not world.switch.of(EntityKind.BUNDLE_BINDING))
         assert world.state("corp", OUTBOUND).rules[-2].name == "kernel-out-9"
         kernel.has()
         await world.follows()
@@ -270,7 +270,7 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
         assert any(
-            key == "NO_SA" for kind, key in world.switch.entities if kind is Kind.AUDITED_DROP
+            key == "NO_SA" for kind, key in world.switch.entities if kind is EntityKind.AUDITED_DROP
         )
         for _ in range(5):
             packet = punt(
@@ -553,7 +553,7 @@ def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
         world.engine.let_go()
         await world.sent()
         assert [one.settings.spi for one in world.engine.held.values()] == [0x2000]
-        assert list(world.switch.of(Kind.INBOUND_SA)) == [Spi(0, 0x2000)]
+        assert list(world.switch.of(EntityKind.INBOUND_SA)) == [InboundSpi(0, 0x2000)]
 
     with_engine(story)
 
@@ -628,7 +628,7 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
 
     async def story(world: EngineWorld) -> None:
         def serving() -> object:
-            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+            return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
         await world.began()
         await world.until(serving)
@@ -659,7 +659,7 @@ def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
 
     async def story(world: EngineWorld) -> None:
         def serving() -> object:
-            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+            return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
         await world.began()
         await world.until(serving)
@@ -690,11 +690,11 @@ def test_an_outbound_sa_whose_successor_does_not_come_ends(
 
     async def story(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
         kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
         kernel.has(naming(0x1001), protect(FWD, 2))
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.let_go()
 
     with_engine(story)
@@ -709,13 +709,13 @@ def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
 
     async def story(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
         kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
         kernel.has(naming(0x1001), protect(FWD, 2))
         await world.until(lambda: world.engine.asked == 2)
         kernel.has()
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.let_go()
         await world.follows()
 
@@ -730,9 +730,9 @@ def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
 
     async def story(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         kernel.states = {}
         kernel.has(*kernel.policies.values())
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
 
     with_engine(story)

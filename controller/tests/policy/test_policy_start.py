@@ -16,19 +16,19 @@ from sluice.entities import (
     NO_POLICY,
     OF_BUNDLE,
     Attachment,
-    Binding,
     BundleInVrf,
     Decrypt,
     Egress,
     Encrypt,
     EnginePort,
+    EntityKind,
     EspSource,
-    Kind,
+    InboundSpi,
     L3Interface,
+    ListBinding,
     ListState,
+    PortRole,
     ReassemblyEngine,
-    Role,
-    Spi,
 )
 from sluice.model import parse_address
 from sluice.p4runtime.messages import Operation
@@ -42,20 +42,20 @@ def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
     async def story(world: PolicyWorld) -> None:
         await world.began()
         inbound, outbound = world.state("corp", INBOUND), world.state("corp", OUTBOUND)
-        assert world.switch.of(Kind.INBOUND_LIST)[inbound.list_id] == ListState(1, 1)
-        bound = world.switch.of(Kind.OUTBOUND_BINDING)
-        assert bound[1] == Binding(outbound.list_id)
+        assert world.switch.of(EntityKind.INBOUND_LIST)[inbound.list_id] == ListState(1, 1)
+        bound = world.switch.of(EntityKind.OUTBOUND_BINDING)
+        assert bound[1] == ListBinding(outbound.list_id)
         assert bound[2] == NO_POLICY
-        assert world.switch.of(Kind.INBOUND_BINDING)[1] == Binding(inbound.list_id)
-        assert world.switch.of(Kind.BUNDLE_BINDING) == {BRANCH: Binding(inbound.list_id)}
-        assert world.switch.of(Kind.ENGINE) == {1: EnginePort(9)}
-        assert world.switch.of(Kind.OUTBOUND_SA) == {BRANCH: Encrypt(1, 100, 1400, 73)}
+        assert world.switch.of(EntityKind.INBOUND_BINDING)[1] == ListBinding(inbound.list_id)
+        assert world.switch.of(EntityKind.BUNDLE_BINDING) == {BRANCH: ListBinding(inbound.list_id)}
+        assert world.switch.of(EntityKind.ENGINE) == {1: EnginePort(9)}
+        assert world.switch.of(EntityKind.OUTBOUND_SA) == {BRANCH: Encrypt(1, 100, 1400, 73)}
         source = EspSource(0, 7, parse_address("10.0.1.1"))
-        assert world.switch.of(Kind.ESP_SOURCE) == {source: OF_BUNDLE}
-        assert world.switch.of(Kind.REASSEMBLY_ENGINE) == {0: ReassemblyEngine(1)}
-        assert world.switch.of(Kind.INBOUND_SA) == {Spi(0, 4096): Decrypt(7, 1, 200)}
-        engine = world.switch.of(Kind.L3_INTERFACE)[Attachment(9, 0)]
-        assert engine == L3Interface(4, 0, Role.ENGINE)
+        assert world.switch.of(EntityKind.ESP_SOURCE) == {source: OF_BUNDLE}
+        assert world.switch.of(EntityKind.REASSEMBLY_ENGINE) == {0: ReassemblyEngine(1)}
+        assert world.switch.of(EntityKind.INBOUND_SA) == {InboundSpi(0, 4096): Decrypt(7, 1, 200)}
+        engine = world.switch.of(EntityKind.L3_INTERFACE)[Attachment(9, 0)]
+        assert engine == L3Interface(4, 0, PortRole.ENGINE)
         lists = {state.list_id for state in world.policy.table.lists.values()}
         assert len(lists) == 4
 
@@ -94,7 +94,7 @@ def test_a_restart_that_agrees_disturbs_no_flow(play: Play) -> None:
         await world.began()
         assert switch.live() == before
         assert switch.flow_log == []
-        assert all(kind <= Kind.HASH_SEED for _, kind, _ in switch.log)
+        assert all(kind <= EntityKind.HASH_SEED for _, kind, _ in switch.log)
         assert [flow["rule"] for flow in await world.ask("show", what="flows")] == ["web"]
 
     play(first, switch)
@@ -143,7 +143,7 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: Play) ->
         world.switch.raw_flows.clear()
         world.client.hang_up()
         await world.until(lambda: len(world.clients) == 2)
-        await world.until(lambda: len(world.switch.of(Kind.OUTBOUND_BINDING)) == 3)
+        await world.until(lambda: len(world.switch.of(EntityKind.OUTBOUND_BINDING)) == 3)
         await world.synced()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -163,19 +163,19 @@ def test_interfaces_that_change_places_are_never_without_their_policy(
     lists: dict[int, str] = {}
     leaks: list[str] = []
 
-    def look(operation: Operation, kind: Kind, key: object) -> int:
-        for l3_if, egress in switch.of(Kind.EGRESS_INTERFACE).items():
+    def look(operation: Operation, kind: EntityKind, key: object) -> int:
+        for l3_if, egress in switch.of(EntityKind.EGRESS_INTERFACE).items():
             assert isinstance(egress, Egress)
-            check(Kind.OUTBOUND_BINDING, egress.port, l3_if)
-        for attachment, interface in switch.of(Kind.L3_INTERFACE).items():
+            check(EntityKind.OUTBOUND_BINDING, egress.port, l3_if)
+        for attachment, interface in switch.of(EntityKind.L3_INTERFACE).items():
             assert isinstance(attachment, Attachment)
             assert isinstance(interface, L3Interface)
-            check(Kind.INBOUND_BINDING, attachment.port, interface.l3_if)
+            check(EntityKind.INBOUND_BINDING, attachment.port, interface.l3_if)
         return 0
 
-    def check(kind: Kind, port: int, l3_if: object) -> None:
+    def check(kind: EntityKind, port: int, l3_if: object) -> None:
         bound = next((value for key, value in switch.of(kind).items() if key == l3_if), None)
-        if isinstance(bound, Binding) and lists.get(bound.list_id) != guards.get(port):
+        if isinstance(bound, ListBinding) and lists.get(bound.list_id) != guards.get(port):
             leaks.append(f"port {port} has {bound}")
 
     def names(world: PolicyWorld) -> None:
@@ -184,16 +184,16 @@ def test_interfaces_that_change_places_are_never_without_their_policy(
     async def first(world: PolicyWorld) -> None:
         await world.began()
         world.kernel.put(address(1, "10.0.1.1/24"))
-        await world.until(lambda: switch.of(Kind.NEXTHOP))
+        await world.until(lambda: switch.of(EntityKind.NEXTHOP))
         names(world)
 
     async def second(world: PolicyWorld) -> None:
         switch.refuse = look
         world.kernel.put(address(1, "10.0.1.1/24"))
         await world.began()
-        assert switch.of(Kind.OUTBOUND_BINDING)[2] == NO_POLICY
-        assert switch.of(Kind.L3_INTERFACE)[Attachment(1, 0)] == L3Interface(3, 0)
-        assert len(switch.of(Kind.OUTBOUND_BINDING)) == 3
+        assert switch.of(EntityKind.OUTBOUND_BINDING)[2] == NO_POLICY
+        assert switch.of(EntityKind.L3_INTERFACE)[Attachment(1, 0)] == L3Interface(3, 0)
+        assert len(switch.of(EntityKind.OUTBOUND_BINDING)) == 3
 
     play(first, switch)
     play(second, switch, text=filled(turned, tmp_path))
@@ -233,11 +233,11 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
     turned = CONFIG.replace(branch, branch.replace("id: 7", "id: 8") + lab)
     leaks: list[str] = []
 
-    def look(operation: Operation, kind: Kind, key: object) -> int:
+    def look(operation: Operation, kind: EntityKind, key: object) -> int:
         old = [flow for flow in switch.live().values() if flow.bundle == 7]
-        if old and switch.of(Kind.OUTBOUND_SA).get(BRANCH) == Encrypt(1, 101, 1400, 73):
+        if old and switch.of(EntityKind.OUTBOUND_SA).get(BRANCH) == Encrypt(1, 101, 1400, 73):
             leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")
-        carries = switch.of(Kind.INBOUND_SA).get(Spi(0, 4096))
+        carries = switch.of(EntityKind.INBOUND_SA).get(InboundSpi(0, 4096))
         if carries == Decrypt(7, 1, 200) and not old:
             leaks.append(f"{operation} {kind} {key}: the old peer comes in as the new bundle")
         return 0
@@ -251,10 +251,10 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
     async def second(world: PolicyWorld) -> None:
         switch.refuse = look
         await world.began()
-        await world.until(lambda: len(switch.of(Kind.OUTBOUND_SA)) == 2)
-        assert switch.of(Kind.OUTBOUND_SA)[BRANCH] == Encrypt(1, 101, 1400, 73)
-        await world.until(lambda: Spi(0, 4097) in switch.of(Kind.INBOUND_SA))
-        assert switch.of(Kind.INBOUND_SA)[Spi(0, 4096)] == Decrypt(8, 1, 200)
+        await world.until(lambda: len(switch.of(EntityKind.OUTBOUND_SA)) == 2)
+        assert switch.of(EntityKind.OUTBOUND_SA)[BRANCH] == Encrypt(1, 101, 1400, 73)
+        await world.until(lambda: InboundSpi(0, 4097) in switch.of(EntityKind.INBOUND_SA))
+        assert switch.of(EntityKind.INBOUND_SA)[InboundSpi(0, 4096)] == Decrypt(8, 1, 200)
         assert switch.live() == {}
 
     play(first, switch)

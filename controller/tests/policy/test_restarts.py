@@ -23,17 +23,17 @@ from policy_world import CODEC, STAGE_OUTBOUND, Play, PolicyWorld, tcp
 from scenes import address, gateway, neighbor, route, slot
 from sluice.entities import (
     Attachment,
-    Binding,
     Egress,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     L3Interface,
+    ListBinding,
     ListState,
     Nexthop,
-    Role,
-    Target,
-    TargetKind,
-    Value,
+    PortRole,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.policy.spdstore import SpdStore
 from test_punts import punt
@@ -142,32 +142,32 @@ class Observer:
         of = self._switch.of
         return {
             way
-            for came, interface in of(Kind.L3_INTERFACE).items()
+            for came, interface in of(EntityKind.L3_INTERFACE).items()
             if isinstance(came, Attachment) and isinstance(interface, L3Interface)
-            if interface.role is Role.ROUTER
+            if interface.role is PortRole.ROUTER
             for prefix in PREFIXES
             if (way := self._follow(came, interface, prefix)) is not None
         }
 
     def _follow(self, came: Attachment, interface: L3Interface, prefix: str) -> Way | None:
-        inbound = self._asked(Kind.INBOUND_BINDING, Kind.INBOUND_LIST, interface.l3_if)
-        target = self._switch.of(Kind.ROUTE).get(slot(prefix)._replace(vrf=interface.vrf))
-        if inbound is None or not isinstance(target, Target):
+        inbound = self._asked(EntityKind.INBOUND_BINDING, EntityKind.INBOUND_LIST, interface.l3_if)
+        target = self._switch.of(EntityKind.ROUTE).get(slot(prefix)._replace(vrf=interface.vrf))
+        if inbound is None or not isinstance(target, RouteTarget):
             return None
-        assert target.kind is TargetKind.NEXTHOP
-        nexthop = self._switch.of(Kind.NEXTHOP).get(target.id)
+        assert target.kind is RouteTargetKind.NEXTHOP
+        nexthop = self._switch.of(EntityKind.NEXTHOP).get(target.id)
         if not isinstance(nexthop, Nexthop) or not nexthop.up:
             return None
-        outbound = self._asked(Kind.OUTBOUND_BINDING, Kind.OUTBOUND_LIST, nexthop.l3_if)
-        egress = self._switch.of(Kind.EGRESS_INTERFACE).get(nexthop.l3_if)
+        outbound = self._asked(EntityKind.OUTBOUND_BINDING, EntityKind.OUTBOUND_LIST, nexthop.l3_if)
+        egress = self._switch.of(EntityKind.EGRESS_INTERFACE).get(nexthop.l3_if)
         if outbound is None or not isinstance(egress, Egress):
             return None
         return Way(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
-    def _asked(self, binding: Kind, lists: Kind, l3_if: int) -> RawList | int | None:
+    def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
         """The list that is asked; None where the packet drops."""
         bound = self._get(binding, l3_if)
-        if not isinstance(bound, Binding):
+        if not isinstance(bound, ListBinding):
             return None
         if not bound.list_id:
             return 0
@@ -176,7 +176,7 @@ class Observer:
             return None
         return bound.list_id, state.epoch
 
-    def _get(self, kind: Kind, key: Key) -> Value | None:
+    def _get(self, kind: EntityKind, key: EntityKey) -> EntityValue | None:
         return self._switch.of(kind).get(key)
 
     def learn(self, world: PolicyWorld) -> None:
@@ -311,12 +311,12 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
         await world.began()
 
     async def second(world: PolicyWorld) -> None:
-        before = switch.of(Kind.OUTBOUND_BINDING)[2]
+        before = switch.of(EntityKind.OUTBOUND_BINDING)[2]
 
         def look() -> None:
-            now = switch.of(Kind.OUTBOUND_BINDING).get(2)
-            if not asked and isinstance(now, Binding) and now != before:
-                state = switch.of(Kind.OUTBOUND_LIST)[now.list_id]
+            now = switch.of(EntityKind.OUTBOUND_BINDING).get(2)
+            if not asked and isinstance(now, ListBinding) and now != before:
+                state = switch.of(EntityKind.OUTBOUND_LIST)[now.list_id]
                 assert isinstance(state, ListState)
                 asked.append(now.list_id)
                 packet = punt(

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, ReassemblyEngine, Spi, Value
+from sluice.entities import (
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
+    ReassemblyEngine,
+)
 from sluice.policy.model import Direction
 from sluice.sa_model import (
     Age,
@@ -65,7 +74,9 @@ class World:
         self.clocks = Clocks(0.0)
         self.table = SaTable([self.bundle], engines or (1,), self.uses, clocks=lambda: self.clocks)
         self.held: dict[int, dict[object, HeldSa]] = {one: {} for one in engines or (1,)}
-        self.installed: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
+        self.installed: dict[EntityKind, dict[EntityKey, EntityValue]] = {
+            kind: {} for kind in EntityKind
+        }
         self.now, self.number = 0.0, 0
 
     def up(self, *engines: int) -> None:
@@ -113,11 +124,11 @@ class World:
             if self.table.is_reachable(engine):
                 self.obey(engine)
 
-    def outbound(self) -> Value | None:
-        return self.table.desired()[Kind.OUTBOUND_SA].get(IN_VRF)
+    def outbound(self) -> EntityValue | None:
+        return self.table.desired()[EntityKind.OUTBOUND_SA].get(IN_VRF)
 
-    def inbound(self, spi: int) -> Value | None:
-        return self.table.desired()[Kind.INBOUND_SA].get(Spi(0, spi))
+    def inbound(self, spi: int) -> EntityValue | None:
+        return self.table.desired()[EntityKind.INBOUND_SA].get(InboundSpi(0, spi))
 
     def states(self) -> dict[str, SaState]:
         self.table.desired()
@@ -141,7 +152,7 @@ def test_nothing_is_in_the_switch_before_its_engine_has_it() -> None:
     assert world.obey() == [Add(OUT, resume=False), Add(IN, resume=False)]
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
     assert world.inbound(0x200) == Decrypt(BRANCH, 1, 0x200)
-    assert world.table.desired()[Kind.REASSEMBLY_ENGINE] == {0: ReassemblyEngine(1)}
+    assert world.table.desired()[EntityKind.REASSEMBLY_ENGINE] == {0: ReassemblyEngine(1)}
     assert world.states() == {"to 100": SaState.IN_USE, "from 200": SaState.IN_USE}
 
 

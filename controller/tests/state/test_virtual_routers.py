@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from scenes import SPECS, Desired, address, device, ifindex, link, mac, neighbor, route, slot
-from sluice.entities import ADMIT, LOCAL, MARTIAN, Kind, OwnAddress, RouterMac
+from sluice.entities import ADMIT, LOCAL, MARTIAN, EntityKind, OwnAddress, RouterMac
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -44,7 +44,7 @@ def given(index: int, text: str) -> AddressAdded:
 def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
     found = set()
     for kind, entry in wanted.entities:
-        if kind is Kind.ROUTER_MAC:
+        if kind is EntityKind.ROUTER_MAC:
             assert isinstance(entry, RouterMac)
             found |= {entry.mac} if entry.l3_if == l3_if else set()
     return found
@@ -53,8 +53,8 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 def is_own(wanted: Desired, text: str) -> bool:
     """Whether packets to an address go to the host; then nobody else may send from it."""
     length = 128 if ":" in text else 32
-    local = wanted.entities.get((Kind.LOCAL_PREFIX, slot(f"{text}/{length}")))
-    martian = wanted.entities.get((Kind.OWN_SOURCE, OwnAddress(0, parse_address(text))))
+    local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))
+    martian = wanted.entities.get((EntityKind.OWN_SOURCE, OwnAddress(0, parse_address(text))))
     assert (local is None) == (martian is None)
     assert local in (None, LOCAL)
     assert martian in (None, MARTIAN)
@@ -79,7 +79,7 @@ def master(wanted: Desired) -> Desired:
 def test_a_master_answers_to_the_virtual_addresses_of_both_versions(master: Desired) -> None:
     assert macs(master) == {SPECS[0].mac, VMAC4, VMAC6}
     assert macs(master, 2) == {SPECS[1].mac}
-    assert master.entities[Kind.ROUTER_MAC, RouterMac(1, VMAC4)] is ADMIT
+    assert master.entities[EntityKind.ROUTER_MAC, RouterMac(1, VMAC4)] is ADMIT
     assert is_own(master, VIRTUAL4)
     assert is_own(master, VIRTUAL6)
 
@@ -187,7 +187,7 @@ def test_prefix_of_a_virtual_address_is_connected_while_it_works(wanted: Desired
 def test_a_route_out_by_the_device_leads_out_by_the_interface(wanted: Desired) -> None:
     spec = NexthopSpec(parse_address("10.0.1.9"), VRRP4)
     wanted.apply(route("20.0.0.0/8", spec), neighbor(1, "10.0.1.9", 4))
-    assert (Kind.ROUTE, slot("20.0.0.0/8")) in wanted.entities
+    assert (EntityKind.ROUTE, slot("20.0.0.0/8")) in wanted.entities
     wanted.apply(macvlan())
     assert wanted.nexthop("20.0.0.0/8").mac == mac(4)
     on_link = NexthopSpec(None, VRRP4, 1, NexthopKind.CONNECTED)

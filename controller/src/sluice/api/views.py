@@ -27,7 +27,7 @@ from sluice.api.sa_requests import SaRequests
 from sluice.api.server import BadRequestError
 from sluice.api.standby import PRIMARY, STANDBY, WAITING
 from sluice.controller import Controller
-from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
+from sluice.entities import Attachment, EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.metrics import lines
 from sluice.model import format_address, format_mac
 from sluice.namespaces import HOME
@@ -187,7 +187,7 @@ class Views:
         now = asyncio.get_running_loop().time()
         return {
             "phase": self._phase().value,
-            "routes_read_back": None if reading is None else len(reading.by_kind[Kind.ROUTE]),
+            "routes_read_back": None if reading is None else len(reading.by_kind[EntityKind.ROUTE]),
             "routes_per_second": round(controller.pace.per_second(now)),
         }
 
@@ -226,7 +226,7 @@ class Views:
         states = self._asked_for(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
         # A target refuses the whole read if one of the entries does not exist.
-        admitted = self._controller.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        admitted = self._controller.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
         attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
         received = await self._read(
@@ -290,7 +290,7 @@ class Views:
         known = sorted(table.identifiers())
         held = controller.reconciler.installed
         counts: dict[tuple[int, ...], Count] | None = {}
-        for part in sliced([i for i in known if i in held.by_kind[Kind.NEXTHOP]]):
+        for part in sliced([i for i in known if i in held.by_kind[EntityKind.NEXTHOP]]):
             read = await self._read([schema.nexthop_request(i) for i in part], schema.direct)
             counts = None if counts is None or read is None else counts | read
             await self._turn()
@@ -299,15 +299,15 @@ class Views:
             path = table.path_of(identifier)
             return ({} if path is None else self._paths.path(path)) | {
                 "id": identifier,
-                "used_by": held.uses((Kind.NEXTHOP, identifier)),
+                "used_by": held.uses((EntityKind.NEXTHOP, identifier)),
                 "sent": _as_dict(None if counts is None else counts.get((identifier,))),
             }
 
         def group(identifier: int) -> dict[str, Any]:
             return {
                 "id": identifier,
-                "used_by": held.uses((Kind.GROUP_ENTRY, identifier)),
-                "members": self._paths.legs(Target(TargetKind.GROUP, identifier)),
+                "used_by": held.uses((EntityKind.GROUP_ENTRY, identifier)),
+                "members": self._paths.legs(RouteTarget(RouteTargetKind.GROUP, identifier)),
             }
 
         return {

@@ -10,7 +10,7 @@ A session (`run`) begins once the kernel has reported this router's addresses, w
 rules name. The session compares the switch with the desired state and corrects it. A restart with
 another configuration is one change, never a mix of both:
 
-- entities that differ are closed before anything is written (`closing`);
+- entities that differ are closed before anything is written (`plan_closing`);
 - the lists are replaced, all in one write or while they are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
@@ -30,13 +30,21 @@ from typing import NamedTuple, TypeVar
 
 from sluice.audit_log import ListChange
 from sluice.config import Config
-from sluice.entities import OPENING, Binding, BundleInVrf, Changes, Key, Kind, Value
+from sluice.entities import (
+    OPENING,
+    BundleInVrf,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    ListBinding,
+)
 from sluice.entities import ListState as ListEntity
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
-from sluice.policy.commit import CommitWriter, Entry, entities_of
+from sluice.policy.commit import CommitWriter, EntityEntry, entities_of
 from sluice.policy.config import SpdConfig
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
@@ -58,7 +66,7 @@ from sluice.state.spd import (
     SpdTable,
     TooManyListsError,
 )
-from sluice.state.takeover import Closing, Entities, Moved, closing
+from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -136,7 +144,7 @@ class Policy:
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
         """Called after each change takes effect, with its description, the SPDs and their lists."""
-        self.associations: Callable[[], Mapping[Kind, Mapping[Key, Value]]] = dict
+        self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
         """Returns the entities of the SAs that the controller gives to engines."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
@@ -164,22 +172,26 @@ class Policy:
 
     # -- a session
 
-    def closing(self, installed: Entities, moved_interfaces: Container[int] = ()) -> Closing:
+    def closing(
+        self, installed: EntitiesByKind, moved_interfaces: Container[int] = ()
+    ) -> ClosingPlan:
         """Returns the installed entities that must not coexist with the new configuration.
 
         `moved_interfaces` are numbers that may have stood for another interface.
         """
         self._warn_of_a_lost_record(installed)
-        wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
+        wanted: dict[EntityKind, Mapping[EntityKey, EntityValue]] = dict(self._reconciler.desired)
         for kind, entries in self._bindings().by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
         bundles = policy_entities.moved_bundles(self.numbers.by_name, self.record.bundle_names)
         swapped = policy_entities.INTERFACE_BINDINGS if self._atomic else frozenset()
-        return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
+        return plan_closing(
+            installed, wanted, ReassignedNumbers(moved_interfaces, bundles), swapped
+        )
 
-    def _warn_of_a_lost_record(self, installed: Entities) -> None:
+    def _warn_of_a_lost_record(self, installed: EntitiesByKind) -> None:
         """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
-        if self.spds and not self._had_lists and installed[Kind.INBOUND_LIST]:
+        if self.spds and not self._had_lists and installed[EntityKind.INBOUND_LIST]:
             log.warning(
                 "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
                 " before is not in force any more, the configured rules are",
@@ -269,7 +281,7 @@ class Policy:
         )
         return [flow for flow in flows if flow[0].list_id not in wrapped]
 
-    def _changed_bindings(self, commit: Commit) -> list[Entry]:
+    def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
         So an interface that gets another SPD need not be closed. On targets without atomic writes
@@ -301,21 +313,21 @@ class Policy:
             self.record.bundle_names = self.numbers.names
             self.record.save()
 
-    def _bindings(self) -> Changes:
+    def _bindings(self) -> EntityChanges:
         """Returns the bindings of interfaces and bundles whose lists have numbers."""
         changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for spd, bundles in self._mirrored.items():
             self._bind_bundles(spd, bundles, changes)
         return changes
 
-    def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: Changes) -> None:
+    def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: EntityChanges) -> None:
         """Binds a mirrored SPD's bundles to its inbound list, which checks their packets."""
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
         if list_id is not None:
             for name in bundles:
                 in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
-                changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
+                changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
     def _installed(self) -> dict[int, ListVersion]:
         """Returns the lists in the switch, without entries of unknown form."""
@@ -486,11 +498,11 @@ class Policy:
             await self._commit(rules, "mirrored from the kernel")
         self._mirrored[spd] = mirrored.bundles
         others = [name for names in self._mirrored.values() for name in names]
-        changes = Changes()
+        changes = EntityChanges()
         vrf = policy_entities.vrf_of(self._config, spd)
         for name, number in self.numbers.retain(others):
             if name in before:
-                changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+                changes.set(EntityKind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
         if self.standing.is_set():  # else they follow their lists
             self._bind_bundles(spd, mirrored.bundles, changes)
         self._reconciler.submit(changes)

@@ -34,17 +34,17 @@ from sluice.entities import (
     BundleInVrf,
     Decrypt,
     Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     EspSource,
-    Key,
-    Kind,
+    InboundSpi,
     ReassemblyEngine,
-    Spi,
-    Value,
 )
 from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAssociation
 from sluice.state.sa_engines import (
     EngineState,
-    Entities,
+    EntitiesByKind,
     ExclusiveResource,
     exclusive_resources,
     is_key,
@@ -197,7 +197,7 @@ class SaTable:
         self._outlived: set[SaId] = set()
         self._tracked: dict[SaId, _Tracked] = {}
         self._orders = 0
-        self._desired: dict[Kind, dict[Key, Value]] = {}
+        self._desired: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
 
     # -- wanted and known SAs
 
@@ -359,41 +359,41 @@ class SaTable:
 
     # -- entities of the switch
 
-    def desired(self) -> dict[Kind, dict[Key, Value]]:
+    def desired(self) -> dict[EntityKind, dict[EntityKey, EntityValue]]:
         """Returns the entities of all bundles that the switch must hold now."""
-        found: dict[Kind, dict[Key, Value]] = {
+        found: dict[EntityKind, dict[EntityKey, EntityValue]] = {
             kind: {}
             for kind in (
-                *(Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
-                *(Kind.INBOUND_SA, Kind.REASSEMBLY_ENGINE),
+                *(EntityKind.ESP_SOURCE, EntityKind.OUTBOUND_SA),
+                *(EntityKind.INBOUND_SA, EntityKind.REASSEMBLY_ENGINE),
             )
         }
         outbound: dict[int, list[_Tracked]] = {}
         for tracked in self._tracked.values():
             if tracked.sa.is_outbound:
                 outbound.setdefault(tracked.sa.settings.bundle, []).append(tracked)
-                self._add_source(tracked.sa.settings, found[Kind.ESP_SOURCE])
+                self._add_source(tracked.sa.settings, found[EntityKind.ESP_SOURCE])
             else:
-                self._add_inbound(tracked, found[Kind.INBOUND_SA])
+                self._add_inbound(tracked, found[EntityKind.INBOUND_SA])
         for bundle, sas in outbound.items():
-            self._add_outbound(self.bundles[bundle], sas, found[Kind.OUTBOUND_SA])
+            self._add_outbound(self.bundles[bundle], sas, found[EntityKind.OUTBOUND_SA])
         self._add_reassembly(found)
         self._desired = found
         return found
 
-    def _add_source(self, settings: SaSettings, entries: dict[Key, Value]) -> None:
+    def _add_source(self, settings: SaSettings, entries: dict[EntityKey, EntityValue]) -> None:
         if settings.local is not None:
             entries[EspSource(settings.vrf, settings.bundle, settings.local)] = OF_BUNDLE
 
-    def _add_inbound(self, tracked: _Tracked, entries: dict[Key, Value]) -> None:
+    def _add_inbound(self, tracked: _Tracked, entries: dict[EntityKey, EntityValue]) -> None:
         settings = tracked.sa.settings
         if self.is_expired(tracked.sa):
             return
-        key = Spi(settings.vrf, settings.spi)
+        key = InboundSpi(settings.vrf, settings.spi)
         if tracked.held is not None and tracked.engine is not None:
             entries[key] = Decrypt(settings.bundle, tracked.engine, tracked.held.number)
             return
-        before = self._desired.get(Kind.INBOUND_SA, {}).get(key)
+        before = self._desired.get(EntityKind.INBOUND_SA, {}).get(key)
         if isinstance(before, Decrypt) and self._is_unreachable(before.engine):
             entries[key] = before
 
@@ -401,7 +401,7 @@ class SaTable:
         return engine in self._engines and self._engines[engine].reachable is False
 
     def _add_outbound(
-        self, bundle: BundleSpec, sas: list[_Tracked], entries: dict[Key, Value]
+        self, bundle: BundleSpec, sas: list[_Tracked], entries: dict[EntityKey, EntityValue]
     ) -> None:
         key = BundleInVrf(bundle.vrf, bundle.id)
         serving = self._serving(bundle, sas)
@@ -409,7 +409,7 @@ class SaTable:
             lengths = self._lengths(bundle, serving.sa)
             entries[key] = Encrypt(serving.engine, serving.held.number, *lengths)
             return
-        before = self._desired.get(Kind.OUTBOUND_SA, {}).get(key)
+        before = self._desired.get(EntityKind.OUTBOUND_SA, {}).get(key)
         if isinstance(before, Encrypt) and self._is_unreachable(before.engine):
             waiting = [one for one in sas if one.engine == before.engine]
             if any(not self.is_expired(one.sa) for one in waiting):
@@ -432,19 +432,19 @@ class SaTable:
         is_last = successor is None or successor.held is None
         return is_last, not one.sa.is_coming, -place, one.order
 
-    def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
+    def _add_reassembly(self, found: dict[EntityKind, dict[EntityKey, EntityValue]]) -> None:
         """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
         counts: dict[int, Counter[int]] = {}
-        for key, value in found[Kind.INBOUND_SA].items():
-            if isinstance(key, Spi) and isinstance(value, Decrypt):
+        for key, value in found[EntityKind.INBOUND_SA].items():
+            if isinstance(key, InboundSpi) and isinstance(value, Decrypt):
                 counts.setdefault(key.vrf, Counter())[value.engine] += 1
         for vrf, engines in counts.items():
             best = min(engines, key=lambda engine: (-engines[engine], engine))
-            found[Kind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
+            found[EntityKind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
 
     # -- commands to engines
 
-    def commands(self, engine: int, installed: Entities | None, now: float) -> list[Command]:
+    def commands(self, engine: int, installed: EntitiesByKind | None, now: float) -> list[Command]:
         """Returns at most `MAX_COMMANDS` commands that an engine needs now. `installed` has the
         switch's entities; None while they are unknown, which skips the check that the switch no
         longer refers to an SA to delete."""
@@ -475,7 +475,7 @@ class SaTable:
         return found
 
     def _may_delete(
-        self, engine: int, held: HeldSa, installed: Entities | None, now: float
+        self, engine: int, held: HeldSa, installed: EntitiesByKind | None, now: float
     ) -> bool:
         since = self._engines[engine].idle_since
         if installed is not None and is_referred_to(installed, engine, held):
@@ -561,7 +561,7 @@ class SaTable:
         settings = one.sa.settings
         if not one.sa.is_outbound or one.held is None:
             return one.held is not None
-        value = self._desired.get(Kind.OUTBOUND_SA, {}).get(
+        value = self._desired.get(EntityKind.OUTBOUND_SA, {}).get(
             BundleInVrf(settings.vrf, settings.bundle)
         )
         return isinstance(value, Encrypt) and (value.engine, value.sa) == (
