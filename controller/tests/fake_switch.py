@@ -27,7 +27,7 @@ from sluice.entities import (
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.policy.entities import LIST_KINDS
 from sluice.state.flow_cache import FlowVerdict
@@ -52,13 +52,13 @@ class FakeSwitch:
         self.raw_flows: dict[FlowSlot, p4r.Entity] = {}
         self.flow_packets: Counter[FlowSlot] = Counter()
         self.flow_capacity = 1 << 30
-        self.refuse_flow: Callable[[Operation, FlowSlot], int] = lambda *_: OK
-        self.flow_log: list[tuple[Operation, FlowSlot]] = []
+        self.refuse_flow: Callable[[UpdateType, FlowSlot], int] = lambda *_: OK
+        self.flow_log: list[tuple[UpdateType, FlowSlot]] = []
         self.counters_reset: list[int] = []
-        self.log: list[tuple[Operation, EntityKind, EntityKey]] = []
+        self.log: list[tuple[UpdateType, EntityKind, EntityKey]] = []
         self.violations: list[str] = []
         self.capacity: dict[EntityKind, int] = {}
-        self.refuse: Callable[[Operation, EntityKind, EntityKey], int] = lambda *_: OK
+        self.refuse: Callable[[UpdateType, EntityKind, EntityKey], int] = lambda *_: OK
         self.watch: Callable[[], None] = lambda: None
         self.break_after: int | None = None
         self.writes = 0
@@ -124,7 +124,7 @@ class FakeSwitch:
             if epochs.get((slot.direction, slot.list_id)) == verdict.epoch
         }
 
-    def _apply_flow(self, operation: Operation, entity: p4r.Entity) -> int | None:
+    def _apply_flow(self, operation: UpdateType, entity: p4r.Entity) -> int | None:
         """None for what is no flow."""
         decoded = self.flow_codec.decode(entity)
         if entity.table_entry.table_id not in self.flow_codec._by_id:
@@ -135,11 +135,11 @@ class FakeSwitch:
         self.flow_log.append((operation, slot))
         if code := self.refuse_flow(operation, slot):
             return code
-        if operation is Operation.INSERT and slot in self.flows:
+        if operation is UpdateType.INSERT and slot in self.flows:
             return ALREADY_EXISTS
-        if operation is not Operation.INSERT and slot not in self.flows:
+        if operation is not UpdateType.INSERT and slot not in self.flows:
             return NOT_FOUND
-        if operation is Operation.DELETE:
+        if operation is UpdateType.DELETE:
             del self.flows[slot], self.raw_flows[slot]
             self.flow_packets.pop(slot, None)
             return OK
@@ -150,7 +150,7 @@ class FakeSwitch:
         return OK
 
     def _apply(self, update: p4r.Update) -> int:
-        operation = Operation(update.type)
+        operation = UpdateType(update.type)
         if update.entity.HasField("counter_entry"):
             self.counters_reset.append(update.entity.counter_entry.index.index)
             return OK
@@ -162,15 +162,15 @@ class FakeSwitch:
         self.log.append((operation, kind, key))
         present = (kind, key) in self.entities
         if kind in (EntityKind.PUNT_METER, EntityKind.HASH_SEED):
-            if operation is not Operation.MODIFY:
+            if operation is not UpdateType.MODIFY:
                 self.violations.append(f"{operation.name} of {kind.name}")
-        elif operation is Operation.INSERT and present:
+        elif operation is UpdateType.INSERT and present:
             return ALREADY_EXISTS
-        elif operation is not Operation.INSERT and not present:
+        elif operation is not UpdateType.INSERT and not present:
             return NOT_FOUND
         if code := self.refuse(operation, kind, key):
             return code
-        if operation is Operation.DELETE:
+        if operation is UpdateType.DELETE:
             return self._delete(kind, key)
         if not present and len(self.of(kind)) >= self.capacity.get(kind, 1 << 30):
             return RESOURCE_EXHAUSTED

@@ -29,7 +29,7 @@ from sluice.entities import (
 from sluice.p4.flows import FlowCodec
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4.settings import SettingsCodec
-from sluice.p4runtime.messages import Operation, update
+from sluice.p4runtime.messages import UpdateType, update
 from sluice.policy.enforcement import Policy
 from sluice.policy.flow_tables import FlowTables
 from sluice.reconciler import Reconciler
@@ -71,14 +71,14 @@ def copies() -> list[bytes]:
     session = p4r.CloneSessionEntry(session_id=5, replicas=[p4r.Replica(egress_port=2, instance=1)])
     return [
         update(
-            Operation.INSERT,
+            UpdateType.INSERT,
             p4r.Entity(packet_replication_engine_entry=one).SerializeToString(),
         )
         for one in (entry(multicast_group_entry=group), entry(clone_session_entry=session))
     ]
 
 
-Wrong = tuple[Operation, EntityKind, EntityKey, EntityValue | None]
+Wrong = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
 
 
 def meddled(reconciler: Reconciler) -> list[Wrong]:
@@ -87,13 +87,13 @@ def meddled(reconciler: Reconciler) -> list[Wrong]:
     group, value = next(iter(held[EntityKind.GROUP].items()))
     assert isinstance(value, NexthopGroup)
     return [
-        (Operation.MODIFY, EntityKind.PUNT_METER, "LOCAL", PuntLimit(1, 1)),
-        (Operation.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(1)),
-        (Operation.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
-        (Operation.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
-        (Operation.INSERT, EntityKind.ROUTE, slot("99.0.0.0/8"), UNREACHABLE),
-        (Operation.INSERT, EntityKind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
-        (Operation.MODIFY, EntityKind.GROUP, group, NexthopGroup(value.members[:1])),
+        (UpdateType.MODIFY, EntityKind.PUNT_METER, "LOCAL", PuntLimit(1, 1)),
+        (UpdateType.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(1)),
+        (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+        (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
+        (UpdateType.INSERT, EntityKind.ROUTE, slot("99.0.0.0/8"), UNREACHABLE),
+        (UpdateType.INSERT, EntityKind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+        (UpdateType.MODIFY, EntityKind.GROUP, group, NexthopGroup(value.members[:1])),
     ]
 
 

@@ -24,7 +24,7 @@ from fake_switch import FakeSwitch
 from policy_world import CONFIG, PolicyWorld, filled
 from sluice.config import InterfaceConfig, VrfConfig, load_config
 from sluice.fast_path import FastPath
-from sluice.icmp import ErrorKind, error_for
+from sluice.icmp import IcmpErrorKind, error_for
 from sluice.model import (
     AddressAdded,
     HostFrame,
@@ -35,7 +35,7 @@ from sluice.model import (
 )
 from sluice.p4.packets import PACKET_OUT
 from sluice.p4runtime.client import Metadata
-from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST, Outcome
+from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST, PuntActions
 from sluice.sources.host import HostInterfaces
 from sluice.wire import packet as wire
 from sources.test_host import ISIS, FakeAddresses, FakeDevices, FakeTaps, interface
@@ -130,7 +130,7 @@ class BothWays:
         """Returns the frames delivered to the host for a punted packet; a packet-out as well would
         fail the test."""
         self.taps.given.clear()
-        outcome = Outcome()
+        outcome = PuntActions()
         self.controller.punts.handle(packet, 0.0, outcome)
         assert not (outcome.to_host and outcome.packet_outs)
         self.host.deliver(outcome.to_host)
@@ -210,7 +210,9 @@ def error(source: str, kind: int) -> bytes:
 
 def made_error() -> bytes:
     frame = of_host(1, packets.ipv6("2001:db8:1::9", "2001:db8:1::1", udp(9, 9)))
-    answer = error_for(frame, ErrorKind.NO_ROUTE, parse_address("2001:db8:1::1"), 0, frozenset())
+    answer = error_for(
+        frame, IcmpErrorKind.NO_ROUTE, parse_address("2001:db8:1::1"), 0, frozenset()
+    )
     assert isinstance(answer, bytes)
     return answer
 

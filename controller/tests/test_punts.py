@@ -16,7 +16,7 @@ from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
-from sluice.punts import Outcome, PuntHandler, Tunnel
+from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -97,7 +97,7 @@ class Desk:
             RateLimiter(rate, 10, rate, 10),
             self.ready.append,
             first_packets=NoPolicy(),
-            tunnels={7: Tunnel(1400, 100)},
+            tunnels={7: TunnelMtu(1400, 100)},
             audit_drop=lambda reason, packet, now: self.audited.append(reason),
             delivering=lambda packet: None,
         )
@@ -105,8 +105,8 @@ class Desk:
     def apply(self, *events: object) -> None:
         self.fib.apply(events, 0.0)  # type: ignore[arg-type]
 
-    def handle(self, packet: PuntedPacket, now: float = 0.0) -> Outcome:
-        outcome = Outcome()
+    def handle(self, packet: PuntedPacket, now: float = 0.0) -> PuntActions:
+        outcome = PuntActions()
         self.handler.handle(packet, now, outcome)
         return outcome
 
@@ -116,7 +116,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def sent(outcome: Outcome) -> tuple[bytes, dict[str, int]]:
+def sent(outcome: PuntActions) -> tuple[bytes, dict[str, int]]:
     """The only packet-out: its frame, and its metadata by name."""
     ((frame, metadata),) = outcome.packet_outs
     return frame, dict(zip(PACKET_OUT, metadata, strict=True))
@@ -294,9 +294,9 @@ class TestNeighbors:
         outcomes = [desk.handle(packet) for packet in packets]
         assert [outcome.resolve for outcome in outcomes] == [[self.HOST], [], []]
         desk.apply(neighbor(1, "10.0.1.77", 5))
-        desk.handler.neighbor_changed(self.HOST, NeighborState.REACHABLE, 0.1, Outcome())
+        desk.handler.neighbor_changed(self.HOST, NeighborState.REACHABLE, 0.1, PuntActions())
         assert desk.ready == [self.HOST]
-        outcome = Outcome()
+        outcome = PuntActions()
         desk.handler.release(self.HOST, outcome)
         assert [frame for frame, _ in outcome.packet_outs] == [p.frame for p in packets[:2]]
         named = dict(zip(PACKET_OUT, outcome.packet_outs[0][1], strict=True))
@@ -320,14 +320,14 @@ class TestNeighbors:
     def test_failure_is_told_to_every_sender(self, desk: Desk) -> None:
         desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
         desk.apply(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
-        outcome = Outcome()
+        outcome = PuntActions()
         desk.handler.neighbor_changed(self.HOST, NeighborState.FAILED, 3.0, outcome)
         frame, _ = sent(outcome)
         assert tuple(ip_payload(frame)[20:22]) == (3, 1)
 
     def test_so_is_silence(self, desk: Desk) -> None:
         desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
-        early, late = Outcome(), Outcome()
+        early, late = PuntActions(), PuntActions()
         desk.handler.expire(2.9, early)
         desk.handler.expire(3.0, late)
         assert not early.packet_outs
@@ -347,7 +347,7 @@ class TestNeighbors:
         desk.handle(off_link)
         path = Path(1, parse_address("10.9.9.9"))
         desk.apply(neighbor(1, "10.9.9.9", 5))
-        outcome = Outcome()
+        outcome = PuntActions()
         desk.handler.neighbor_changed(path, NeighborState.REACHABLE, 0.1, outcome)
         assert len(outcome.packet_outs) == 1
         assert len(desk.held) == 0

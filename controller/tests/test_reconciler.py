@@ -28,7 +28,7 @@ from sluice.entities import (
     RouteTargetKind,
 )
 from sluice.model import Event, NexthopKind, NexthopSpec, parse_address
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.readback import BATCH, SLICE
 from sluice.reconciler import Reconciler
@@ -112,13 +112,17 @@ def test_everything_goes_in_and_out_in_order() -> None:
         bench.feed(*many(3 * BATCH, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
         await bench.settle()
         bench.check()
-        inserts = [kind for operation, kind, _ in bench.switch.log if operation is Operation.INSERT]
+        inserts = [
+            kind for operation, kind, _ in bench.switch.log if operation is UpdateType.INSERT
+        ]
         assert inserts == sorted(inserts)
         bench.switch.log.clear()
         bench.feed(*(no_route(f"20.{n >> 8}.{n & 255}.0/24") for n in range(3 * BATCH)))
         await bench.settle()
         bench.check()
-        deletes = [kind for operation, kind, _ in bench.switch.log if operation is Operation.DELETE]
+        deletes = [
+            kind for operation, kind, _ in bench.switch.log if operation is UpdateType.DELETE
+        ]
         assert deletes == sorted(deletes, reverse=True)
 
     asyncio.run(story())
@@ -137,7 +141,7 @@ def test_a_change_is_a_modify() -> None:
         operations = [
             operation for operation, kind, _ in bench.switch.log if kind is EntityKind.ROUTE
         ]
-        assert operations == [Operation.MODIFY]
+        assert operations == [UpdateType.MODIFY]
 
     asyncio.run(story())
 
@@ -365,7 +369,7 @@ def test_links_overtake_a_long_run_of_routes() -> None:
         bench.feed(neighbor(1, "10.0.1.9", 5))
         await bench.settle()
         bench.check()
-        modified = bench.switch.log.index((Operation.MODIFY, EntityKind.NEXTHOP, 4))
+        modified = bench.switch.log.index((UpdateType.MODIFY, EntityKind.NEXTHOP, 4))
         assert modified < 6 * BATCH
 
     asyncio.run(story())
@@ -419,7 +423,7 @@ def test_settings_are_written_at_every_connection() -> None:
             bench.switch.log.clear()
             await bench.connect()
             await bench.settle()
-            assert (Operation.MODIFY, EntityKind.PUNT_METER, 6) in bench.switch.log
+            assert (UpdateType.MODIFY, EntityKind.PUNT_METER, 6) in bench.switch.log
         assert bench.switch.violations == []
 
     asyncio.run(story())

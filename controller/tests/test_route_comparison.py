@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from scenes import SPECS
 from sluice.entities import EntityKey, EntityKind, RouteSlot
-from sluice.left_routes import LeftRoutes
+from sluice.left_routes import UnreplayedRoutes
 from sluice.model import (
     FpmSessionOpened,
     Prefix,
@@ -83,7 +83,7 @@ class Bench:
 
     def compare_with(self, dump: Dump) -> None:
         self.dump = dump
-        left = LeftRoutes(self.switch, self.fib)
+        left = UnreplayedRoutes(self.switch, self.fib)
         self.comparison = RouteComparison(self.fib, self.gate, dump, left)
 
     def tell(self, event: RouteEvent) -> None:

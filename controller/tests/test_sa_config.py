@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.sa_config import BundleOfSas, Taken, parse_associations, to_document
+from sluice.sa_config import BundleOfSas, ValuesInUse, parse_associations, to_document
 from sluice.sa_model import Fragmentation, SecurityAssociation
 from sluice.yamlreader import ConfigError
 
@@ -27,7 +27,7 @@ def read(directory: Path, rest: str, direction: str = "outbound") -> SecurityAss
         f"security_associations: [{{name: a, bundle: branch, direction: {direction}, spi: 0x1001,"
         f" algorithm: aes-128-gcm, key_file: key, {rest}}}]"
     )
-    (sa,) = parse_associations(text, "sas.yaml", directory, BUNDLES, Taken.by())
+    (sa,) = parse_associations(text, "sas.yaml", directory, BUNDLES, ValuesInUse.by())
     return sa
 
 
@@ -42,7 +42,7 @@ def test_after_encryption_is_written_as_it_was_read(tmp_path: Path, ends: str) -
     sa = read(tmp_path, f"{ends}, fragmentation: after")
     assert sa.fragmentation is Fragmentation.AFTER
     text = json.dumps({"security_associations": [to_document(sa, "branch")]})
-    (again,) = parse_associations(text, "again", tmp_path, BUNDLES, Taken.by())
+    (again,) = parse_associations(text, "again", tmp_path, BUNDLES, ValuesInUse.by())
     assert again == sa
 
 

@@ -19,13 +19,13 @@ from sluice import service
 from sluice.api.server import BadRequestError
 from sluice.config import Config, load_config
 from sluice.entities import EntityKind, PuntLimit
-from sluice.host_sources import Start
+from sluice.host_sources import StartResources
 from sluice.inputs import Sources
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import NOT_FOUND
 from sluice.reload import ReloadReport
-from sluice.service import Parts, ReloadError, Service
+from sluice.service import ReloadError, Service, SharedState
 from sluice.service_manager import ServiceManager
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
@@ -71,12 +71,12 @@ class Daemon:
         self.manager = Manager()
         read = load_config(path)
         read.state_dir.mkdir()
-        start = Start(read.state_dir)
+        start = StartResources(read.state_dir)
         monkeypatch.setattr(service, "open_sources", self._open)
         monkeypatch.setattr(service, "connect", self._connect)
         monkeypatch.setattr(service, "probe", lambda *_: None)
         monkeypatch.setattr(service, "remove_taps", lambda taps, _: self.removed.extend(taps))
-        parts = Parts(
+        parts = SharedState(
             load_pipeline(PIPELINE), start, Stalls(), self.manager, ReloadReport(0.0), 0.0
         )
         self.service = Service(parts, path, read, read)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sluice.scheduler import Inlet, Scheduler
-from sluice.stalls import GARBAGE, LEAST, LOOP, Longest, Stalls, measured_loop
+from sluice.stalls import GARBAGE, LEAST, LOOP, LongestStalls, Stalls, measured_loop
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def play(story: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, Longest]:
+def play(story: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, LongestStalls]:
     clock = Clock()
     stalls = Stalls(clock)
     with asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner:

@@ -28,15 +28,15 @@ from sluice.inputs import EngineInput
 from sluice.model import Address
 from sluice.policy.config import bundles_of_sas
 from sluice.reconciler import Reconciler
-from sluice.sa_config import BundleOfSas, Taken
+from sluice.sa_config import BundleOfSas, ValuesInUse
 from sluice.sa_keys import KeyFiles, fingerprint
 from sluice.sa_model import (
-    Age,
     EngineRefusalError,
     EngineUnreachableError,
     Fragmentation,
     HeldSa,
     KeyUnavailableError,
+    LifetimeState,
     Origin,
     SaSettings,
     SecurityAssociation,
@@ -498,7 +498,7 @@ class Associations:
         has given its key or inbound SPI to another SA.
         """
         said = {one.name: self._store.document(one) for one in self._configured}
-        taken = Taken.by(self._configured)
+        taken = ValuesInUse.by(self._configured)
         found = []
         for one in stored:
             if one.instead_of != said.get(one.sa.name):
@@ -554,9 +554,9 @@ class Associations:
 
     # -- commands
 
-    def taken(self) -> Taken:
+    def taken(self) -> ValuesInUse:
         """Returns the names, keys and SPIs in use, which new SAs must not have."""
-        return Taken.by(tuple(self._wanted()))
+        return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Adds SAs of a command. Returns their reports once they are in force or wait for an
@@ -737,7 +737,7 @@ def _name(sa: SecurityAssociation) -> str:
 
 
 def _is_soft(one: SaReport) -> bool:
-    return one.held is not None and one.held.age is Age.SOFT and not one.sa.is_retiring
+    return one.held is not None and one.held.age is LifetimeState.SOFT and not one.sa.is_retiring
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:

@@ -38,7 +38,7 @@ from sluice._native import RouteRun
 from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
-from sluice.config import Config, Limits
+from sluice.config import Config, ControllerLimits
 from sluice.connection import SwitchConnection
 from sluice.daemons import Daemon, RoutingDaemons
 from sluice.entities import (
@@ -72,7 +72,7 @@ from sluice.model import (
     NeighborChanged,
     PuntedPacket,
 )
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.numbers import InterfaceNumbers
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
@@ -86,12 +86,12 @@ from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.path_mtu_errors import PathMtuErrors
 from sluice.policy import entities as policy_entities
 from sluice.policy.enforcement import Policy
-from sluice.policy.first_packets import EspSource, FirstPackets
+from sluice.policy.first_packets import EspSender, FirstPackets
 from sluice.policy.flow_tables import FlowTables
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
-from sluice.progress import Pace
-from sluice.punts import Outcome, PuntHandler, Tunnel
+from sluice.progress import EventRate
+from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.reconciler import Reconciler
 from sluice.reload import ReloadReport
 from sluice.resolution import Resolution
@@ -174,7 +174,7 @@ class Controller:
             {vrf.table: vrf.id for vrf in config.vrfs},
             config.next_hop_vrfs(),
             codec.group_size,
-            {vrf.table: vrf.place for vrf in config.vrfs if vrf.place != HOME},
+            {vrf.table: vrf.place for vrf in config.vrfs if vrf.place != OWN_NAMESPACE},
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
@@ -215,7 +215,7 @@ class Controller:
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
-            bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
+            bundle.id: TunnelMtu(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
             if bundle.outbound is not None
         }
@@ -247,7 +247,7 @@ class Controller:
             measured=self.stalls.measured,
             stand_ins=sources.fast_path,
         )
-        self.pace = Pace()
+        self.pace = EventRate()
         """Rate of the routing daemon's events."""
         self.ready = False
         self._adopted = self._table_adopted = False
@@ -429,20 +429,20 @@ class Controller:
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
                 if isinstance(value, Encrypt):
-                    self._tunnels[key.bundle] = Tunnel(value.path_mtu, value.overhead)
+                    self._tunnels[key.bundle] = TunnelMtu(value.path_mtu, value.overhead)
         if self.policy.started:
             self._submit(changes)
 
-    def _is_esp_source(self, spd: str, source: EspSource) -> bool:
+    def _is_esp_source(self, spd: str, source: EspSender) -> bool:
         """Whether an SA of an SPD sends ESP from this address with this SPI."""
         by_hand = (
-            EspSource(bundle.outbound.local, bundle.outbound.spi)
+            EspSender(bundle.outbound.local, bundle.outbound.spi)
             for bundle in self.config.policy.bundles
             if bundle.spd == spd and bundle.outbound is not None and bundle.outbound.spi is not None
         )
         bundles = self.policy.bundles_of(spd)
         told = (
-            EspSource(sa.settings.local, sa.settings.spi)
+            EspSender(sa.settings.local, sa.settings.spi)
             for sa in self.associations.table.wanted
             if sa.settings.bundle in bundles and sa.settings.local is not None
         )
@@ -525,8 +525,10 @@ class Controller:
                 self.daemons.link_changed(event)
         self.sources.host.publish()
         self._submit(self._apply(events, now))
-        self._submit(self.engines.apply(one for one in events if namespace_of(one.ifindex) == HOME))
-        outcome = Outcome()
+        self._submit(
+            self.engines.apply(one for one in events if namespace_of(one.ifindex) == OWN_NAMESPACE)
+        )
+        outcome = PuntActions()
         for event in events:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
@@ -544,7 +546,7 @@ class Controller:
             self.associations.links_changed()
         return bool(events)
 
-    def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: Outcome) -> None:
+    def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: PuntActions) -> None:
         l3_if = self.fib.interfaces.l3_if_of(event.ifindex)
         if l3_if is None:
             return
@@ -554,7 +556,7 @@ class Controller:
         self.punts.neighbor_changed(path, event.state, now, outcome)
 
     def _drain_punts(self) -> bool:
-        now, outcome = self._clock(), Outcome()
+        now, outcome = self._clock(), PuntActions()
         packets = self.sources.punts.take(PUNT_SLICE)
         for packet in packets:
             self.punts.handle(packet, now, outcome)
@@ -641,7 +643,7 @@ class Controller:
             self.reconciler.release(ROUTE_KINDS)
 
     def _drain_timers(self) -> bool:
-        now, outcome = self._clock(), Outcome()
+        now, outcome = self._clock(), PuntActions()
         self.punts.expire(now, outcome)
         self._submit(self.fib.set_silent(outcome.unanswered))
         self.resolution.unanswered(outcome.unanswered, now)
@@ -690,7 +692,7 @@ class Controller:
         self.counters["packets out"] += taken
         self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
 
-    def _execute(self, outcome: Outcome) -> None:
+    def _execute(self, outcome: PuntActions) -> None:
         if outcome.to_host:
             self.sources.host.deliver(outcome.to_host)
         self.policy.flows.flush()
@@ -706,12 +708,12 @@ class Controller:
             )
 
     def _release(self, path: Path) -> None:
-        outcome = Outcome()
+        outcome = PuntActions()
         self.punts.release(path, outcome)
         self._execute(outcome)
 
 
-def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:
+def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
     """Returns rate and burst of all ICMP errors, then rate and burst of those to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sluice.inputs import RouteFeed
-from sluice.left_routes import LeftRoutes, SwitchRoutes
+from sluice.left_routes import SwitchRoutes, UnreplayedRoutes
 from sluice.model import LinkChanged
 from sluice.namespaces import namespace_of
 from sluice.route_comparison import RouteComparison
@@ -31,7 +31,7 @@ class Daemon:
 
     def __init__(self, feed: RouteFeed, fib: Fib, switch: SwitchRoutes) -> None:
         self.feed = feed
-        left = LeftRoutes(switch, fib, feed.namespace)
+        left = UnreplayedRoutes(switch, fib, feed.namespace)
         self.comparison = RouteComparison(fib, feed.gate, feed.dump, left, feed.namespace)
         self.has_spoken = False
         """Whether the daemon has had a session."""

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from sluice.associations import Associations
 from sluice.config import Config
 from sluice.inputs import XfrmInput
-from sluice.kernel_mirror import REPORTING, KernelMirror, Place
+from sluice.kernel_mirror import REPORTING, BundleDefaults, KernelMirror
 from sluice.model import Address, PuntedPacket
 from sluice.policy import entities as policy_entities
-from sluice.policy.enforcement import Mirrored, Policy
+from sluice.policy.enforcement import MirroredSpd, Policy
 from sluice.scheduler import Inlet
 
 
@@ -37,7 +37,7 @@ class KernelMirrors:
             spd: KernelMirror(
                 spd,
                 kernel,
-                Place(policy_entities.vrf_of(config, spd), engines, path_mtus[spd]),
+                BundleDefaults(policy_entities.vrf_of(config, spd), engines, path_mtus[spd]),
                 own,
                 clock,
             )
@@ -50,7 +50,7 @@ class KernelMirrors:
         return bool(self._mirrors)
 
     @property
-    def mirrored(self) -> dict[str, Mirrored]:
+    def mirrored(self) -> dict[str, MirroredSpd]:
         """The rules and bundles of each SPD at start."""
         return {spd: one.mirrored for spd, one in self._mirrors.items()}
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from sluice.entities import EntityKey, EntityKind, RouteSlot
 from sluice.model import RouteKey
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 
 
@@ -33,10 +33,10 @@ class SwitchRoutes(Protocol):
         """Deletes the orphans for which `stays` is false, one block at each step."""
 
 
-class LeftRoutes:
+class UnreplayedRoutes:
     """The left-over routes of one network namespace's routing daemon."""
 
-    def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = HOME) -> None:
+    def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = OWN_NAMESPACE) -> None:
         self._switch = switch
         self._fib = fib
         self._namespace = namespace

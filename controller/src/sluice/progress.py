@@ -49,7 +49,7 @@ def phase_of(facts: PhaseInputs) -> Phase:
     return Phase.SETTLED if facts.daemon or facts.settled else Phase.NO_ROUTES
 
 
-class Pace:
+class EventRate:
     """Rate of events per second, over the last `WINDOW` seconds."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from sluice.entities import RETIRED, EntityKey, EntityKind, EntityValue
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
 from sluice.state.takeover import ClosingPlan
 
@@ -76,7 +76,9 @@ async def close(session: Writer, codec: Codec, closed: ClosingPlan, installed: I
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
         updates = [
-            codec.update(Operation.DELETE if value is None else Operation.MODIFY, kind, key, value)
+            codec.update(
+                UpdateType.DELETE if value is None else UpdateType.MODIFY, kind, key, value
+            )
             for kind, key, value in batch
         ]
         statuses = await session.write(updates) or [OK_STATUS] * len(batch)

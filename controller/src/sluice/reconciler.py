@@ -55,7 +55,7 @@ from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
 from sluice.orphans import Orphans
 from sluice.p4.codec import Codec
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import (
     ALREADY_EXISTS,
     NOT_FOUND,
@@ -102,7 +102,7 @@ _EntityEntry = tuple[EntityKey, EntityValue | None]
 
 class _Batch(NamedTuple):
     kind: EntityKind
-    operations: list[Operation]
+    operations: list[UpdateType]
     entries: list[_EntityEntry]
     updates: list[bytes]
 
@@ -483,7 +483,7 @@ class Reconciler:
         updates = []
         for kind, key, value in entries:
             present = key in self.installed.by_kind[kind]
-            operation = Operation.MODIFY if present else Operation.INSERT
+            operation = UpdateType.MODIFY if present else UpdateType.INSERT
             updates.append(self._codec.update(operation, kind, key, value))
         self.counters["commits"] += 1
         statuses = await session.write(updates, atomic=atomic) or [OK_STATUS] * len(entries)
@@ -568,25 +568,25 @@ class Reconciler:
     async def _cycle(self, session: Writer) -> None:
         for kind in EntityKind:
             if kind is EntityKind.OWN_SOURCE and self._near and not self._blocked:
-                await self._write_all(session, EntityKind.ROUTE, Operation.INSERT, self._near)
+                await self._write_all(session, EntityKind.ROUTE, UpdateType.INSERT, self._near)
             if kind is EntityKind.ROUTE and (self._unread or self._blocked):
                 continue
-            if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
+            if not await self._write_all(session, kind, UpdateType.INSERT, self._upserts[kind]):
                 return  # an update of a smaller kind has arrived, and goes first
         for kind in reversed(EntityKind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
             await self._take_orphans(kind)
-            await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
+            await self._write_all(session, kind, UpdateType.DELETE, self._deletes[kind])
 
     async def _write_all(
-        self, session: Writer, kind: EntityKind, operation: Operation, queue: Queue
+        self, session: Writer, kind: EntityKind, operation: UpdateType, queue: Queue
     ) -> bool:
         """Writes a kind's queue, at most `BATCHES_PER_TURN` batches.
 
         Returns False if it stopped for a more urgent kind.
         """
-        deleting = operation is Operation.DELETE
+        deleting = operation is UpdateType.DELETE
         if not queue:
             return True
         may_wait = not deleting and queue is not self._near
@@ -675,7 +675,7 @@ class Reconciler:
                 self.failures.record(kind, key, WAITING, absent)
                 continue
             modify = present is not None or kind in MODIFY_ONLY
-            operation = Operation.MODIFY if modify else Operation.INSERT
+            operation = UpdateType.MODIFY if modify else UpdateType.INSERT
             batch.operations.append(operation)
             batch.entries.append((key, value))
             batch.updates.append(update(operation, kind, key, value))
@@ -704,9 +704,9 @@ class Reconciler:
             elif isinstance(key, int) and self.installed.uses((kind, key)):
                 self._keep_for_now(kind, key)
             else:
-                batch.operations.append(Operation.DELETE)
+                batch.operations.append(UpdateType.DELETE)
                 batch.entries.append((key, None))
-                batch.updates.append(self._codec.update(Operation.DELETE, kind, key, None))
+                batch.updates.append(self._codec.update(UpdateType.DELETE, kind, key, None))
         return batch
 
     def _keep_for_now(self, kind: EntityKind, key: int) -> None:
@@ -756,7 +756,7 @@ class Reconciler:
             batch.landed(True)
             self.on_progress()
             return
-        operations = list(map(Operation, batch.operations()))
+        operations = list(map(UpdateType, batch.operations()))
         each = _Batch(EntityKind.ROUTE, operations, cast("list[_EntityEntry]", batch.entries()), [])
         batch.landed(False)
         self._acknowledged(self._sort_out(each, statuses) if statuses else each)
@@ -783,15 +783,15 @@ class Reconciler:
         done = _Batch(batch.kind, [], [], [])
         for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):
             key = entry[0]
-            gone = operation is Operation.DELETE and status.code == NOT_FOUND
+            gone = operation is UpdateType.DELETE and status.code == NOT_FOUND
             if status.code == 0 or gone:
                 done.operations.append(operation)
                 done.entries.append(entry)
                 continue
             self.counters["updates refused"] += 1
-            if operation is Operation.INSERT and status.code == ALREADY_EXISTS:
+            if operation is UpdateType.INSERT and status.code == ALREADY_EXISTS:
                 self.installed.put(batch.kind, [(key, UNKNOWN)])
-            elif operation is Operation.MODIFY and status.code == NOT_FOUND:
+            elif operation is UpdateType.MODIFY and status.code == NOT_FOUND:
                 self.installed.remove(batch.kind, [key])
             self.failures.record(batch.kind, key, status.code, status[1])
         return done

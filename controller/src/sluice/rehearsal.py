@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sluice.model import Address
 from sluice.p4.packets import PacketSchema
-from sluice.p4runtime.session import Session, Step
+from sluice.p4runtime.session import Session, TraceStep
 from sluice.policy.model import PORT_PROTOCOLS
 from sluice.wire.packet import (
     ICMP,
@@ -132,7 +132,7 @@ async def way_of(
     return None if steps is None else way_in(steps)
 
 
-def way_in(steps: list[Step]) -> TracedPath:
+def way_in(steps: list[TraceStep]) -> TracedPath:
     """Extracts the path from the steps that the switch reports."""
     matched, group, nexthop = False, None, None
     for step in steps:
@@ -148,6 +148,6 @@ def way_in(steps: list[Step]) -> TracedPath:
     return TracedPath(matched, group, nexthop or None)
 
 
-def _number(step: Step, name: str) -> int | None:
+def _number(step: TraceStep, name: str) -> int | None:
     text = step.details.get(name)
     return None if text is None else int(text, 0)

@@ -19,7 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from sluice.config import AuditConfig, Config, InterfaceConfig, Limits, PuntRate, VrfConfig
+from sluice.config import (
+    AuditConfig,
+    Config,
+    ControllerLimits,
+    InterfaceConfig,
+    PuntRate,
+    VrfConfig,
+)
 from sluice.connection_config import FpmConfig, IkeConfig, SwitchConfig, TlsConfig
 from sluice.policy.config import (
     BundleConfig,
@@ -38,7 +45,7 @@ FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
 """Names in the file of fields that are called otherwise in `Config`."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
 SECTIONS = (
-    *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, Limits, PuntRate, SwitchConfig),
+    *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, ControllerLimits, PuntRate, SwitchConfig),
     *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
 )
 LISTED = (*SECTIONS, SecurityAssociation)

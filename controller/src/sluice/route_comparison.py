@@ -2,9 +2,9 @@
 """The routing daemon's routes against the kernel's, once its replay is over, a slice at a time.
 
 The gate says when, and which of the kernel's routes stand for those that the replay left out; the
-dump brings the kernel's routes; `StaleSweep` compares, and `LeftRoutes` what the switch was found
-to hold at the start. A session that opens or ends after the kernel was asked makes its answer too
-old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
+dump brings the kernel's routes; `StaleSweep` compares, and `UnreplayedRoutes` what the switch was
+found to hold at the start. A session that opens or ends after the kernel was asked makes its answer
+too old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
 none is left unnamed in the switch and none can have been left out, as after most starts of the
 controller, the kernel is not asked: its million routes take seconds to read. Depends on inputs,
 left_routes and state.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sluice._native import RouteRun
 from sluice.inputs import ReplayGate, RouteDump
-from sluice.left_routes import LeftRoutes
+from sluice.left_routes import UnreplayedRoutes
 from sluice.model import (
     FpmSessionClosed,
     FpmSessionOpened,
@@ -26,7 +26,7 @@ from sluice.model import (
     RouteEvent,
     RouteKey,
 )
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 from sluice.state.route_runs import RoutesEvent, events_of
 from sluice.state.stale_sweep import StaleSweep
@@ -36,7 +36,7 @@ DATAGRAMS = 4
 _END = object()
 
 
-class Step(NamedTuple):
+class ComparisonStep(NamedTuple):
     """Result of one slice."""
 
     more: bool
@@ -57,8 +57,8 @@ class RouteComparison:
         fib: Fib,
         gate: ReplayGate,
         dump: RouteDump,
-        left: LeftRoutes,
-        namespace: int = HOME,
+        left: UnreplayedRoutes,
+        namespace: int = OWN_NAMESPACE,
     ) -> None:
         self._fib = fib
         self._left = left
@@ -140,37 +140,37 @@ class RouteComparison:
         self._sweep = StaleSweep(self._fib, kernel, self._namespace)
         self._left_sweep = self._left.sweep(kernel)
 
-    def step(self, now: float) -> Step:
+    def step(self, now: float) -> ComparisonStep:
         """Does the next slice."""
         if self._search is not None:
             if next(self._search, _END) is not _END:
-                return Step(more=True)
+                return ComparisonStep(more=True)
             self._search = None
-            return Step(more=self._ask_kernel())
+            return ComparisonStep(more=self._ask_kernel())
         if self._sweep is None:
             kernel = self._dump.poll(DATAGRAMS) if self._dump.running else None
             if kernel is not None:
                 self._begin_sweep(kernel)
-            return Step(more=kernel is not None)
+            return ComparisonStep(more=kernel is not None)
         routes = () if self._void else self._sweep.next_kernel_routes()
         if routes:
             left_out = self._gate.left_out(routes, self._is_told)
-            return Step(more=True, events=left_out, routes=len(left_out))
+            return ComparisonStep(more=True, events=left_out, routes=len(left_out))
         gone = None if self._void else self._sweep.next()
         if gone is not None:
-            return Step(more=True, events=(gone,), routes=len(gone.keys))
+            return ComparisonStep(more=True, events=(gone,), routes=len(gone.keys))
         if not self._void and next(self._left_sweep, _END) is not _END:
-            return Step(more=True)
+            return ComparisonStep(more=True)
         if self._sweep.free():
-            return Step(more=True)
+            return ComparisonStep(more=True)
         stale, self._sweep, self._left_sweep = self._sweep.still_in_kernel, None, iter(())
         if self._void:
             if not self._outdated:
                 self._gate.unread(now)
-            return Step(more=False)
+            return ComparisonStep(more=False)
         self.kept = self._left.found
         self._gate.settled(stale + self.kept, now)
-        return Step(more=False, settled=True)
+        return ComparisonStep(more=False, settled=True)
 
     @property
     def _void(self) -> bool:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemon: stands by, runs one configuration after the other, and serves the API.
 
-A `Life` is one configuration in force. It first waits to become the switch's primary; until then it
-changes nothing on this host. Then it opens the sources and runs a controller. It ends with the
-daemon, for a reload, or when another controller becomes primary (the next life stands by again).
+A `ControllerRun` is one configuration in force. It first waits to become the switch's primary;
+until then it changes nothing on this host. Then it opens the sources and runs a controller. It ends
+with the daemon, for a reload, or when another controller becomes primary (the next life stands by
+again).
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
 settings take the steps of a restart: a new session becomes primary, the old controller ends, and
@@ -32,10 +33,17 @@ from sluice.api.standby import standby_status
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
 from sluice.fast_path import FastPath
-from sluice.garbage import Garbage
-from sluice.host_sources import Start, names_in, open_sources, probe, remove_taps, sentence
+from sluice.garbage import GarbageCollection
+from sluice.host_sources import (
+    StartResources,
+    error_text,
+    names_in,
+    open_sources,
+    probe,
+    remove_taps,
+)
 from sluice.metrics import standby_lines
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema, SchemaError
@@ -70,11 +78,11 @@ class ReloadError(Exception):
     """A refused reload, with the reason."""
 
 
-class Parts(NamedTuple):
+class SharedState(NamedTuple):
     """State that all lives of a daemon share."""
 
     pipeline: Pipeline
-    start: Start
+    start: StartResources
     stalls: Stalls
     manager: ServiceManager
     reloads: ReloadReport
@@ -82,7 +90,7 @@ class Parts(NamedTuple):
     """Seconds of the event loop's clock."""
 
 
-class Life:
+class ControllerRun:
     """One configuration in force, from standby to its end.
 
     - `config`: the isolation of its VRFs is decided.
@@ -92,7 +100,7 @@ class Life:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: SharedState,
         config: Config,
         *,
         takes_over: ElectionId | None = None,
@@ -113,7 +121,7 @@ class Life:
             remembers=bool(config.policy.spds),
             withholds_ike=any(spd.is_mirrored for spd in config.policy.spds),
             handover=self._handover,
-            names=names_in(config, HOME),
+            names=names_in(config, OWN_NAMESPACE),
         )
         self.primacy = Primacy(
             config.switch,
@@ -198,7 +206,7 @@ class Life:
                         primacy=self.primacy,
                     )
                     controller.reloads, controller.started_at = parts.reloads, parts.started_at
-                    garbage = Garbage()
+                    garbage = GarbageCollection()
                     controller.on_routes = garbage.made
                     garbage.start()
                     opened.callback(garbage.stop)
@@ -241,14 +249,20 @@ class Service:
     """
 
     def __init__(
-        self, parts: Parts, path: Path, read: Config, decided: Config, *, forgets: bool = False
+        self,
+        parts: SharedState,
+        path: Path,
+        read: Config,
+        decided: Config,
+        *,
+        forgets: bool = False,
     ) -> None:
         self._parts = parts
         self._path = path
         self._read = read
-        self._life = Life(parts, decided, forgets=forgets)
+        self._life = ControllerRun(parts, decided, forgets=forgets)
         self._running: asyncio.Task[None] | None = None
-        self._next: Life | None = None
+        self._next: ControllerRun | None = None
         self._lock = asyncio.Lock()
         self._reloading: set[asyncio.Task[None]] = set()
 
@@ -277,13 +291,13 @@ class Service:
             ended.result()
         except DisplacedError as error:
             log.warning("standby: %s; the host's interfaces are let go", error)
-            self._life = Life(self._parts, old.config)
+            self._life = ControllerRun(self._parts, old.config)
         except FAILURES as error:
             if old.before is None or old.begun.done():
                 raise
-            log.error("the new configuration cannot begin, the old one does: %s", sentence(error))
-            old.begun.set_exception(ReloadError(sentence(error)))
-            self._life = Life(self._parts, old.before)
+            log.error("the new configuration cannot begin, the old one does: %s", error_text(error))
+            old.begun.set_exception(ReloadError(error_text(error)))
+            self._life = ControllerRun(self._parts, old.before)
         else:
             raise RuntimeError("a controller ended by itself")
 
@@ -311,7 +325,7 @@ class Service:
             try:
                 changed = await self._reload()
             except (ReloadError, P4RuntimeError, *FAILURES) as error:
-                reloads.refused = sentence(error)
+                reloads.refused = error_text(error)
                 log.error(
                     "%s is not reloaded, what was in force stays: %s", self._path, reloads.refused
                 )
@@ -334,7 +348,7 @@ class Service:
         decided = decided_like(new, life.config)
         if life.controller is None:
             if found.all:
-                self._replace(Life(self._parts, decided))
+                self._replace(ControllerRun(self._parts, decided))
         elif not found.walked:
             life.config = decided
             life.controller.set_limits(decided)
@@ -347,12 +361,12 @@ class Service:
         self._read = new
         return list(found.all)
 
-    def _replace(self, following: Life) -> None:
+    def _replace(self, following: ControllerRun) -> None:
         self._next = following
         if self._running is not None:
             self._running.cancel()
 
-    async def _prepare(self, controller: Controller, new: Config) -> Life:
+    async def _prepare(self, controller: Controller, new: Config) -> ControllerRun:
         """Returns a life that is primary and ready to begin. Raises the errors that prevent it."""
         session = controller.connection.primary
         if session is None:
@@ -362,7 +376,7 @@ class Service:
         rules_at_start(new, record)
         controller.policy.check_capacity(new)
         probe(old, new, self._parts.start.places.namespaces)
-        following = Life(self._parts, new, takes_over=session.election_id)
+        following = ControllerRun(self._parts, new, takes_over=session.election_id)
         yielding = self._life.primacy
         yielding.is_yielding = True
         try:
@@ -393,7 +407,7 @@ class Service:
         return text
 
     async def turn(self) -> None:
-        """See `Life.turn`."""
+        """See `ControllerRun.turn`."""
         await self._life.turn()
 
 

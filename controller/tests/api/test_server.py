@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from sluice.api.client import RequestError, ask
-from sluice.api.limits import REQUEST_BYTES, Limits
+from sluice.api.limits import REQUEST_BYTES, ServerLimits
 from sluice.api.rows import Rows
 from sluice.api.server import ApiServer, BadRequestError, Handler
-from sluice.audit_log import ASKED_BY
+from sluice.audit_log import REQUESTED_BY
 
 
 async def echo(request: dict[str, Any]) -> Any:
@@ -34,7 +34,7 @@ async def echo(request: dict[str, Any]) -> Any:
 def with_server(
     path: Path,
     story: Callable[[], Awaitable[None]],
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     handler: Handler = echo,
 ) -> None:
     async def run() -> None:
@@ -94,7 +94,7 @@ def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
         answer = await answer_to(path, b"x" * (3 << 20))
         assert answer["error"] == f"a request is at most {2 << 20} bytes"
 
-    with_server(path, story, Limits(request_bytes=2 << 20))
+    with_server(path, story, ServerLimits(request_bytes=2 << 20))
 
 
 def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
         with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
 
-    with_server(path, story, Limits(request_bytes=2_000_000))
+    with_server(path, story, ServerLimits(request_bytes=2_000_000))
 
 
 @pytest.mark.parametrize("deep", [b"[", b'{"a":'])
@@ -131,7 +131,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
         return await asyncio.create_task(asked_by())
 
     async def asked_by() -> Any:
-        asker = ASKED_BY.get()
+        asker = REQUESTED_BY.get()
         return None if asker is None else asker._asdict()
 
     async def run() -> None:
@@ -140,7 +140,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
                 "uid": os.getuid(),
                 "pid": os.getpid(),
             }
-        assert ASKED_BY.get() is None
+        assert REQUESTED_BY.get() is None
 
     asyncio.run(run())
 
@@ -163,7 +163,7 @@ def test_connections_are_bounded_and_a_freed_place_is_given_again(tmp_path: Path
         await asyncio.wait_for(served(), 10)
         open_ones[1][1].close()
 
-    with_server(path, story, Limits(connections=2))
+    with_server(path, story, ServerLimits(connections=2))
 
 
 def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*asked)
         assert sorted(under_way) == [0, 1, 2, 3]
 
-    with_server(path, story, Limits(answered_at_once=2), wait)
+    with_server(path, story, ServerLimits(answered_at_once=2), wait)
 
 
 def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
     """While one stalls, small ones are answered. After its timeout, the next large one is."""
     path = tmp_path / "r1.sock"
     large = {"what": "x" * 100_000}
-    limits = Limits(small_bytes=1000, large_at_once=1, patience=0.2)
+    limits = ServerLimits(small_bytes=1000, large_at_once=1, patience=0.2)
 
     async def story() -> None:
         reader, writer = await asyncio.open_unix_connection(path)
@@ -228,7 +228,7 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
         stalled.close()
 
-    with_server(path, story, Limits(answered_at_once=1, patience=0.2))
+    with_server(path, story, ServerLimits(answered_at_once=1, patience=0.2))
 
 
 def rows_of(
@@ -324,7 +324,7 @@ def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
         assert len(ran) * 10_000 < 2_000_000  # the size of both sides' buffers
         stalled.close()
 
-    limits = Limits(answered_at_once=1, patience=0.2)
+    limits = ServerLimits(answered_at_once=1, patience=0.2)
     with_server(path, story, limits, rows_of(itertools.repeat(["x" * 10_000]), ran=ran))
 
 

@@ -32,7 +32,7 @@ from sluice.entities import (
 )
 from sluice.model import Event
 from sluice.p4runtime.election import LARGEST, ElectionId, question
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
 
 COUNT = 3000
@@ -83,17 +83,17 @@ def test_written_and_read_back(target: Target) -> None:
 def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            wrong: list[tuple[Operation, EntityKind, EntityKey, EntityValue | None]] = [
-                (Operation.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
-                (Operation.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
+            wrong: list[tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]] = [
+                (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+                (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
                 (
-                    Operation.INSERT,
+                    UpdateType.INSERT,
                     EntityKind.NEXTHOP,
                     60000,
                     Nexthop(1, b"\x0a\0\1\x63", None, True),
                 ),
                 (
-                    Operation.INSERT,
+                    UpdateType.INSERT,
                     EntityKind.ROUTE,
                     slot("99.0.0.0/8"),
                     RouteTarget(RouteTargetKind.NEXTHOP, 60000),
@@ -168,11 +168,13 @@ def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_pa
 def test_refused_updates_come_back_one_by_one(target: Target) -> None:
     async def story() -> None:
         async with connected(target) as router:
-            good = CODEC.update(Operation.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE)
-            other = CODEC.update(
-                Operation.INSERT, EntityKind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE
+            good = CODEC.update(
+                UpdateType.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE
             )
-            absent = CODEC.update(Operation.DELETE, EntityKind.ROUTE, slot("32.0.0.0/8"), None)
+            other = CODEC.update(
+                UpdateType.INSERT, EntityKind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE
+            )
+            absent = CODEC.update(UpdateType.DELETE, EntityKind.ROUTE, slot("32.0.0.0/8"), None)
             codes = [s.code for s in await router.session.write([good, good, absent, other])]
             assert codes[0] == codes[3] == 0
             assert codes[1] != 0

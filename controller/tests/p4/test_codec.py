@@ -53,7 +53,7 @@ from sluice.entities import (
 from sluice.model import Prefix
 from sluice.p4.codec import Codec
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
-from sluice.p4runtime.messages import Operation, update, varint
+from sluice.p4runtime.messages import UpdateType, update, varint
 
 CODEC = load_codec()
 MAC = bytes.fromhex("020000000101")
@@ -81,7 +81,7 @@ def test_a_route_is_encoded_as_protobuf_would(
     vrf: int, prefix: Prefix, target: RouteTarget
 ) -> None:
     slot = RouteSlot(vrf, prefix)
-    data = CODEC.update(Operation.INSERT, EntityKind.ROUTE, slot, target)
+    data = CODEC.update(UpdateType.INSERT, EntityKind.ROUTE, slot, target)
     request = p4r.WriteRequest.FromString(data)
     assert request.SerializeToString(deterministic=True) == data
     assert CODEC.decode(request.updates[0].entity) == (EntityKind.ROUTE, slot, target)
@@ -90,7 +90,7 @@ def test_a_route_is_encoded_as_protobuf_would(
 @given(prefix=prefixes)
 def test_deleting_a_route_names_its_key_only(prefix: Prefix) -> None:
     (deleted,) = updates_of(
-        CODEC.update(Operation.DELETE, EntityKind.ROUTE, RouteSlot(1, prefix), None)
+        CODEC.update(UpdateType.DELETE, EntityKind.ROUTE, RouteSlot(1, prefix), None)
     )
     assert deleted.type == p4r.Update.DELETE
     assert not deleted.entity.table_entry.HasField("action")
@@ -136,9 +136,9 @@ def test_deleting_a_route_names_its_key_only(prefix: Prefix) -> None:
     ],
 )
 def test_entities_survive(kind: EntityKind, key: EntityKey, value: EntityValue) -> None:
-    (insert,) = updates_of(CODEC.update(Operation.INSERT, kind, key, value))
+    (insert,) = updates_of(CODEC.update(UpdateType.INSERT, kind, key, value))
     assert CODEC.decode(insert.entity) == (kind, key, value)
-    (delete,) = updates_of(CODEC.update(Operation.DELETE, kind, key, None))
+    (delete,) = updates_of(CODEC.update(UpdateType.DELETE, kind, key, None))
     decoded = CODEC.decode(delete.entity)
     assert decoded is not None
     assert decoded[:2] == (kind, key)
@@ -147,7 +147,7 @@ def test_entities_survive(kind: EntityKind, key: EntityKey, value: EntityValue) 
 def test_a_group_of_another_size_is_not_understood() -> None:
     """Its size cannot be changed, so the controller must not adopt and modify it."""
     value = NexthopGroup(((1, 1), (2, 3)))
-    (insert,) = updates_of(CODEC.update(Operation.INSERT, EntityKind.GROUP, 4, value))
+    (insert,) = updates_of(CODEC.update(UpdateType.INSERT, EntityKind.GROUP, 4, value))
     insert.entity.action_profile_group.max_size = 64
     assert CODEC.decode(insert.entity) == (EntityKind.GROUP, 4, UNKNOWN)
 
@@ -165,19 +165,19 @@ def test_a_group_is_as_large_as_p4info_lets_it_be(size: int, most: int, expected
     codec = Codec(Schema(p4info))
     assert codec.group_size == expected
     value = NexthopGroup(((1, 1), (2, 3)))
-    (insert,) = updates_of(codec.update(Operation.INSERT, EntityKind.GROUP, 4, value))
+    (insert,) = updates_of(codec.update(UpdateType.INSERT, EntityKind.GROUP, 4, value))
     assert insert.entity.action_profile_group.max_size == expected
     assert codec.decode(insert.entity) == (EntityKind.GROUP, 4, value)
 
 
 def test_settings_are_written_and_not_read() -> None:
     (meter,) = updates_of(
-        CODEC.update(Operation.MODIFY, EntityKind.PUNT_METER, "LOCAL", PuntLimit(1000, 200))
+        CODEC.update(UpdateType.MODIFY, EntityKind.PUNT_METER, "LOCAL", PuntLimit(1000, 200))
     )
     assert meter.entity.meter_entry.index.index == 6
     assert meter.entity.meter_entry.config.cir == meter.entity.meter_entry.config.pir == 1000
     (seed,) = updates_of(
-        CODEC.update(Operation.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(77))
+        CODEC.update(UpdateType.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(77))
     )
     assert seed.entity.table_entry.is_default_action
     assert seed.entity.table_entry.action.action.params[0].value == b"\x4d"
@@ -188,7 +188,7 @@ def test_settings_are_written_and_not_read() -> None:
 def test_what_the_controller_never_writes_is_unknown() -> None:
     (route,) = updates_of(
         CODEC.update(
-            Operation.INSERT,
+            UpdateType.INSERT,
             EntityKind.ROUTE,
             RouteSlot(0, Prefix.parse("10.0.0.0/8")),
             UNREACHABLE,
@@ -205,7 +205,7 @@ def test_messages_are_protobuf(number: int, entity_bytes: bytes) -> None:
     reference = p4r.WriteRequest(device_id=number).SerializeToString()
     assert reference == (b"\x08" + varint(number) if number else b"")
     meta = p4r.Entity(table_entry=p4r.TableEntry(metadata=entity_bytes))
-    data = update(Operation.MODIFY, meta.SerializeToString())
+    data = update(UpdateType.MODIFY, meta.SerializeToString())
     assert updates_of(data) == [p4r.Update(type=p4r.Update.MODIFY, entity=meta)]
 
 

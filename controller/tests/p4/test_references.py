@@ -37,7 +37,7 @@ from sluice.entities import (
 )
 from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 
 CODEC = load_codec()
 P4INFO = load_pipeline(PIPELINE).p4info
@@ -106,7 +106,7 @@ def number(key: EntityKey) -> int:
 def test_the_controller_refers_to_what_the_program_declares(
     kind: EntityKind, key: EntityKey, value: EntityValue
 ) -> None:
-    encoded = p4r.WriteRequest.FromString(CODEC.update(Operation.INSERT, kind, key, value))
+    encoded = p4r.WriteRequest.FromString(CODEC.update(UpdateType.INSERT, kind, key, value))
     entity = encoded.updates[0].entity
     member = entity.action_profile_member if kind is EntityKind.GROUP_MEMBER else None
     action = member.action if member else entity.table_entry.action.action

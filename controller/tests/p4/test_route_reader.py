@@ -27,7 +27,7 @@ from sluice.entities import (
 )
 from sluice.model import Prefix
 from sluice.p4.route_reader import STEP, DecodedEntity, RouteReader
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.state.route_order import new_table
 from wire.strategies import damaged
 
@@ -38,7 +38,7 @@ DEFAULT = RouteSlot(0, Prefix(bytes(4), 0))
 
 
 def entity(kind: EntityKind, key: EntityKey, value: EntityValue) -> p4r.Entity:
-    update = CODEC.update(Operation.INSERT, kind, key, value)
+    update = CODEC.update(UpdateType.INSERT, kind, key, value)
     return p4r.WriteRequest.FromString(update).updates[0].entity
 
 

@@ -14,7 +14,7 @@ from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.client import Metadata
 from sluice.p4runtime.election import LARGEST
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Session
 
 CODEC = load_codec()
@@ -27,7 +27,7 @@ def session_of(client: FakeClient) -> tuple[Session, list[tuple[bytes, Metadata]
 
 def route(text: str) -> bytes:
     return CODEC.update(
-        Operation.INSERT, EntityKind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE
+        UpdateType.INSERT, EntityKind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE
     )
 
 

@@ -16,7 +16,7 @@ from fake_switch import FakeSwitch
 from meddling import audit_of, repaired
 from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
 from scenes import gateway, neighbor, route, slot
-from sluice.auditor import SLICE, Audited, _Round
+from sluice.auditor import SLICE, AuditedSwitch, _Round
 from sluice.entities import (
     BLACKHOLE,
     HASH_SEED_KEY,
@@ -35,7 +35,7 @@ from sluice.entities import (
 )
 from sluice.entity_text import text_of
 from sluice.p4.flows import FlowSlot
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.policy.model import Action
 from sluice.reconciler import Reconciler
 from sluice.state.flow_cache import FlowVerdict
@@ -45,7 +45,7 @@ QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n
 
 def write(
     switch: FakeSwitch,
-    operation: Operation,
+    operation: UpdateType,
     kind: EntityKind,
     key: EntityKey,
     value: EntityValue | None = None,
@@ -110,22 +110,22 @@ def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
 @pytest.mark.parametrize(
     ("operation", "kind", "key", "value"),
     [
-        (Operation.MODIFY, EntityKind.OUTBOUND_BINDING, 1, NO_POLICY),
-        (Operation.MODIFY, EntityKind.INBOUND_BINDING, 2, ListBinding(1)),
-        (Operation.DELETE, EntityKind.INBOUND_BINDING, 1, None),
-        (Operation.INSERT, EntityKind.OUTBOUND_BINDING, 77, NO_POLICY),
-        (Operation.MODIFY, EntityKind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
-        (Operation.INSERT, EntityKind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
-        (Operation.INSERT, EntityKind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
-        (Operation.MODIFY, EntityKind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
-        (Operation.DELETE, EntityKind.ROUTE, slot("20.0.0.0/8"), None),
-        (Operation.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
-        (Operation.INSERT, EntityKind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
+        (UpdateType.MODIFY, EntityKind.OUTBOUND_BINDING, 1, NO_POLICY),
+        (UpdateType.MODIFY, EntityKind.INBOUND_BINDING, 2, ListBinding(1)),
+        (UpdateType.DELETE, EntityKind.INBOUND_BINDING, 1, None),
+        (UpdateType.INSERT, EntityKind.OUTBOUND_BINDING, 77, NO_POLICY),
+        (UpdateType.MODIFY, EntityKind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
+        (UpdateType.INSERT, EntityKind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
+        (UpdateType.INSERT, EntityKind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
+        (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
+        (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.0.0/8"), None),
+        (UpdateType.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
+        (UpdateType.INSERT, EntityKind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
     ],
-    ids=lambda value: value.name.lower() if isinstance(value, EntityKind | Operation) else "",
+    ids=lambda value: value.name.lower() if isinstance(value, EntityKind | UpdateType) else "",
 )
 def test_an_entity_that_somebody_else_wrote(
-    quick: Play, operation: Operation, kind: EntityKind, key: EntityKey, value: EntityValue | None
+    quick: Play, operation: UpdateType, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> None:
     async def story(world: PolicyWorld) -> None:
         await settled(world)
@@ -202,7 +202,7 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         now = world.state("corp", OUTBOUND).version
         write(
             world.switch,
-            Operation.MODIFY,
+            UpdateType.MODIFY,
             EntityKind.OUTBOUND_LIST,
             state.list_id,
             ListState(now.epoch - 1, now.generation),
@@ -212,7 +212,7 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         await world.until(lambda: world.state("corp", OUTBOUND).version.epoch > now.epoch)
         version = world.state("corp", OUTBOUND).version
         assert world.switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
-        write(world.switch, Operation.INSERT, EntityKind.INBOUND_LIST, 500, ListState(1, 1))
+        write(world.switch, UpdateType.INSERT, EntityKind.INBOUND_LIST, 500, ListState(1, 1))
         await world.until(lambda: 500 not in world.switch.of(EntityKind.INBOUND_LIST))
 
     quick(story)
@@ -253,7 +253,7 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     auditor = audit_of(reconciler, tmp_path)
     held = reconciler.installed.by_kind[EntityKind.HASH_SEED]
     others, ours = HashSeed(0), HashSeed(7)
-    update = CODEC.update(Operation.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, others)
+    update = CODEC.update(UpdateType.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, others)
     entity = p4r.WriteRequest.FromString(update).updates[0].entity
     if written == "before":
         held[HASH_SEED_KEY] = ours
@@ -267,7 +267,7 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     async def story() -> None:
         audited = _Round(auditor.reports["policy"])
         for request in auditor._codecs.settings.read_requests():
-            await auditor._audit_settings(cast(Audited, Session()), request, audited)
+            await auditor._audit_settings(cast(AuditedSwitch, Session()), request, audited)
 
     asyncio.run(story())
     assert sum(repaired(auditor).values()) == (written == "before")

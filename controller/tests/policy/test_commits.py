@@ -14,9 +14,9 @@ from fake_switch import FakeSwitch
 from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, tcp
 from scenes import gateway, route, slot
 from sluice.api.server import BadRequestError
-from sluice.audit_log import ASKED_BY, Asker
+from sluice.audit_log import REQUESTED_BY, Requester
 from sluice.entities import EntityKind
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
 
@@ -38,7 +38,7 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
         world.miss(tcp(80), generation=before.generation)
         await world.counted("dropped: policy discards outbound")
         await world.until(world.switch.live)
-        assert [operation for operation, _ in world.switch.flow_log][-1] is Operation.MODIFY
+        assert [operation for operation, _ in world.switch.flow_log][-1] is UpdateType.MODIFY
 
     play(story)
 
@@ -48,7 +48,7 @@ def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path)
         await world.began()
         on_disk: list[str] = []
 
-        def look(operation: Operation, kind: EntityKind, key: object) -> int:
+        def look(operation: UpdateType, kind: EntityKind, key: object) -> int:
             if kind in (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST):
                 on_disk.append((tmp_path / "spd.json").read_text())
             return 0
@@ -307,12 +307,12 @@ def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
         )
         assert len(start["lists"]) == 4
         before = world.state("corp", OUTBOUND).digest
-        token = ASKED_BY.set(Asker(1000, 4711))
+        token = REQUESTED_BY.set(Requester(1000, 4711))
         await world.commit(COMMIT)
         await world.commit(COMMIT)  # changes nothing, and is no event
         for action in ("off", "on", "clear"):
             await world.ask(f"flow-cache {action}", spd="corp")
-        ASKED_BY.reset(token)
+        REQUESTED_BY.reset(token)
         with pytest.raises(BadRequestError):
             await world.commit("spd: corp\noutbound: [{name: a}]\n")
         commit, *caches = events()[1:]

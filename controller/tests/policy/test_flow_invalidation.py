@@ -17,7 +17,7 @@ from sluice.api.server import BadRequestError
 from sluice.entities import EntityKind
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowSlot
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.policy import flow_invalidation
 from sluice.policy.entities import LIST_KINDS
@@ -96,7 +96,7 @@ def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
         before = await with_flows(world)
         seen: list[set[int]] = []
 
-        def look(_: Operation, kind: EntityKind, __: object) -> int:
+        def look(_: UpdateType, kind: EntityKind, __: object) -> int:
             if kind is EntityKind.OUTBOUND_LIST:
                 seen.append(live_ports(world))
             return 0
@@ -146,8 +146,8 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
         before = await with_flows(world)
         sent = len(world.client.sent)
 
-        def meanwhile(operation: Operation, slot: FlowSlot) -> int:
-            if operation is Operation.DELETE:
+        def meanwhile(operation: UpdateType, slot: FlowSlot) -> int:
+            if operation is UpdateType.DELETE:
                 world.miss(tcp(slot.key.destination_port))
             return 0
 
@@ -171,7 +171,7 @@ def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -
     async def story(world: PolicyWorld) -> None:
         before = await with_flows(world)
         world.switch.refuse_flow = lambda operation, _: (
-            REFUSED if operation is Operation.DELETE else 0
+            REFUSED if operation is UpdateType.DELETE else 0
         )
         change = rules(discarded={8003})
         if refused == "before":
@@ -236,7 +236,7 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
     async def first(world: PolicyWorld) -> None:
         await with_flows(world)
 
-        def hang_up(_: Operation, kind: EntityKind, __: object) -> int:
+        def hang_up(_: UpdateType, kind: EntityKind, __: object) -> int:
             if kind is EntityKind.OUTBOUND_LIST:
                 raise P4RuntimeError(14, "the fake switch hung up")
             return 0
@@ -290,7 +290,7 @@ def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
         before = await at_the_last_epoch(world)
         refusals = iter([REFUSED])
         world.switch.refuse_flow = lambda operation, _: (
-            next(refusals, 0) if operation is Operation.DELETE else 0
+            next(refusals, 0) if operation is UpdateType.DELETE else 0
         )
         with pytest.raises(BadRequestError, match=r"flows of list .* are not deleted"):
             await world.ask("flow-cache clear", spd="corp")
@@ -393,7 +393,7 @@ class Witness:
 def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
     chance = random.Random(seed)
 
-    def unreliable() -> Callable[[Operation, FlowSlot], int]:
+    def unreliable() -> Callable[[UpdateType, FlowSlot], int]:
         return lambda *_: REFUSED if chance.random() < 0.03 else 0
 
     async def story(world: PolicyWorld) -> None:

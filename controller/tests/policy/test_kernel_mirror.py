@@ -26,26 +26,26 @@ from policy_world import (
 from sluice import associations, ike_order, kernel_mirror
 from sluice.api.server import BadRequestError
 from sluice.entities import BundleInVrf, EntityKind, InboundSpi
-from sluice.kernel_mirror import KernelMirror, Place
+from sluice.kernel_mirror import BundleDefaults, KernelMirror
 from sluice.model import Prefix, parse_address
 from sluice.policy.start import PolicyError
-from sluice.sa_model import Age, HeldSa
+from sluice.sa_model import HeldSa, LifetimeState
 from sluice.state.bundle_numbers import FIRST
 from sluice.state.sa_table import SaReport, SaState
 from sluice.wire.packet import UDP
 from sluice.xfrm_model import (
-    Algorithm,
     Defaults,
+    KernelAlgorithm,
+    KernelLimits,
+    KernelMode,
     KernelPolicy,
     KernelSelector,
     KernelState,
-    Key,
-    Limits,
-    Mode,
     PolicyAction,
     PolicyDirection,
     PolicyKey,
     PortMatch,
+    SecretKey,
     StateKey,
     Template,
     Usage,
@@ -126,7 +126,7 @@ class FakeKernel:
 def protect(direction: PolicyDirection = OUT, number: int = 1, reqid: int = 7) -> KernelPolicy:
     ends = (HERE, THERE) if direction is OUT else (THERE, HERE)
     selector = SITES if direction is OUT else BACK
-    template = Template(*ends, 50, 0, reqid, Mode.TUNNEL, False)
+    template = Template(*ends, 50, 0, reqid, KernelMode.TUNNEL, False)
     key = PolicyKey(number << 3 | direction)
     return KernelPolicy(key, direction, 10, PolicyAction.ALLOW, selector, (template,))
 
@@ -297,7 +297,9 @@ def test_a_dead_host_of_a_trap_delays_no_other(
 ) -> None:
     """Each pair of hosts needs an SA of its own, so each causes acquires of its own."""
     anyone = (
-        protect().templates[0]._replace(source=bytes(4), destination=bytes(4), mode=Mode.TRANSPORT)
+        protect()
+        .templates[0]
+        ._replace(source=bytes(4), destination=bytes(4), mode=KernelMode.TRANSPORT)
     )
     kernel.policies = {PolicyKey(9): protect()._replace(templates=(anyone,))}
 
@@ -360,14 +362,14 @@ OUTBOUND_STATE = KernelState(
     StateKey(THERE, 0x1000, 50),
     HERE,
     7,
-    Mode.TUNNEL,
+    KernelMode.TUNNEL,
     0,
     KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0),
-    Limits(),
-    Limits(),
+    KernelLimits(),
+    KernelLimits(),
     Usage(added=100),
     0,
-    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(20)), 128),
+    aead=KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(20)), 128),
 )
 
 
@@ -421,7 +423,7 @@ def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
 ) -> None:
     kernel.policies = {PolicyKey(9): naming(0x1000)}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
-    aead = Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128)
+    aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20))), 128)
     next_state = OUTBOUND_STATE._replace(key=StateKey(THERE, 0x1001, 50), aead=aead)
 
     async def story(world: KernelWorld) -> None:
@@ -461,19 +463,21 @@ def test_bundles_have_the_path_mtu_of_the_spd(
 def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeKernel) -> None:
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
-    one = KernelMirror("corp", kernel, Place(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0)
+    one = KernelMirror(
+        "corp", kernel, BundleDefaults(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0
+    )
     known = SimpleNamespace(numbers=SimpleNamespace(by_name={BUNDLE: 40000}))
     one.look_at_states(known)  # type: ignore[arg-type]
     (mirrored,) = one.states
     sa = mirrored.association
 
-    def held(packets: int, age: Age) -> list[SaReport]:
+    def held(packets: int, age: LifetimeState) -> list[SaReport]:
         seen = HeldSa(sa.settings, 1, age, packets, packets, packets * 100)
         return [SaReport(sa, SaState.IN_USE, 1, seen)]
 
     for packets, age in (
-        *((0, Age.FRESH), (3, Age.FRESH), (3, Age.FRESH)),
-        *((9, Age.SOFT), (9, Age.SOFT), (9, Age.HARD)),
+        *((0, LifetimeState.FRESH), (3, LifetimeState.FRESH), (3, LifetimeState.FRESH)),
+        *((9, LifetimeState.SOFT), (9, LifetimeState.SOFT), (9, LifetimeState.HARD)),
     ):
         one.report(held(packets, age))
     assert kernel.told == [
@@ -614,7 +618,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
 
 def next_outbound(spi: int) -> KernelState:
     """An outbound state with a key of its own."""
-    aead = Algorithm("rfc4106(gcm(aes))", Key(spi.to_bytes(4, "big") * 5), 128)
+    aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(spi.to_bytes(4, "big") * 5), 128)
     return OUTBOUND_STATE._replace(key=StateKey(THERE, spi, 50), aead=aead)
 
 

@@ -31,7 +31,7 @@ from sluice.entities import (
     ReassemblyEngine,
 )
 from sluice.model import parse_address
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 from sluice.policy.start import PolicyError
 
@@ -163,7 +163,7 @@ def test_interfaces_that_change_places_are_never_without_their_policy(
     lists: dict[int, str] = {}
     leaks: list[str] = []
 
-    def look(operation: Operation, kind: EntityKind, key: object) -> int:
+    def look(operation: UpdateType, kind: EntityKind, key: object) -> int:
         for l3_if, egress in switch.of(EntityKind.EGRESS_INTERFACE).items():
             assert isinstance(egress, Egress)
             check(EntityKind.OUTBOUND_BINDING, egress.port, l3_if)
@@ -233,7 +233,7 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
     turned = CONFIG.replace(branch, branch.replace("id: 7", "id: 8") + lab)
     leaks: list[str] = []
 
-    def look(operation: Operation, kind: EntityKind, key: object) -> int:
+    def look(operation: UpdateType, kind: EntityKind, key: object) -> int:
         old = [flow for flow in switch.live().values() if flow.bundle == 7]
         if old and switch.of(EntityKind.OUTBOUND_SA).get(BRANCH) == Encrypt(1, 101, 1400, 73):
             leaks.append(f"{operation} {kind} {key}: an old flow goes to the new peer")

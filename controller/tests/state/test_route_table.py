@@ -21,7 +21,7 @@ from sluice.entities import (
     RouteTargetKind,
 )
 from sluice.model import Prefix
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.state.route_order import new_table
 
 CODEC = load_codec()
@@ -116,7 +116,7 @@ def test_keys_of_other_kinds_are_in_no_column() -> None:
 def test_updates_are_those_of_the_encoder(slot: RouteSlot, target: RouteTarget) -> None:
     table = new_table()
     table.desired[slot] = target
-    for operation in (Operation.INSERT, Operation.MODIFY):
+    for operation in (UpdateType.INSERT, UpdateType.MODIFY):
         table.upserts[slot] = None
         batch = table.next_upserts(10, lambda _: "", CODEC)
         assert batch.updates() == [CODEC.update(operation, EntityKind.ROUTE, slot, target)]
@@ -127,7 +127,7 @@ def test_updates_are_those_of_the_encoder(slot: RouteSlot, target: RouteTarget) 
     del table.desired[slot]
     table.deletes[slot] = None
     batch = table.next_deletes(10, CODEC)
-    assert batch.updates() == [CODEC.update(Operation.DELETE, EntityKind.ROUTE, slot, None)]
+    assert batch.updates() == [CODEC.update(UpdateType.DELETE, EntityKind.ROUTE, slot, None)]
     batch.landed(True)
     assert slot not in table.installed
 

@@ -20,11 +20,11 @@ from sluice.entities import (
 )
 from sluice.policy.model import Direction
 from sluice.sa_model import (
-    Age,
     Fragmentation,
     HeldSa,
     KeyMaterial,
     Lifetime,
+    LifetimeState,
     Origin,
     SaSettings,
     SecurityAssociation,
@@ -38,9 +38,9 @@ from sluice.state.sa_table import (
     Clocks,
     Command,
     Delete,
+    KeyUse,
     SaState,
     SaTable,
-    Use,
 )
 
 BRANCH, IN_VRF = 5, BundleInVrf(0, 5)
@@ -69,7 +69,7 @@ class World:
     """Engines and a switch that do what the table says, when they are asked to."""
 
     def __init__(self, *engines: int) -> None:
-        self.uses: dict[str, Use] = {}
+        self.uses: dict[str, KeyUse] = {}
         self.bundle = BundleSpec("branch", BRANCH, 0, engines or (1,), 1500)
         self.clocks = Clocks(0.0)
         self.table = SaTable([self.bundle], engines or (1,), self.uses, clocks=lambda: self.clocks)
@@ -102,8 +102,8 @@ class World:
             settings = command.sa.settings
             self.number += command.sa.is_outbound
             number = self.number if command.sa.is_outbound else settings.spi
-            self.uses[settings.fingerprint] = Use(
-                engine, self.uses.get(settings.fingerprint, Use(engine, self.clocks)).since
+            self.uses[settings.fingerprint] = KeyUse(
+                engine, self.uses.get(settings.fingerprint, KeyUse(engine, self.clocks)).since
             )
             held = HeldSa(settings, number)
             self.held[engine][held.key] = held
@@ -319,9 +319,9 @@ def test_a_hard_limit_ends_it_for_good() -> None:
     world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
-    world.grew(1, 0x100, age=Age.SOFT)
+    world.grew(1, 0x100, age=LifetimeState.SOFT)
     assert world.table.review_lifetimes() == ([], [], [])
-    world.grew(1, 0x100, age=Age.HARD)
+    world.grew(1, 0x100, age=LifetimeState.HARD)
     assert world.table.review_lifetimes() == ([OUT], [], [])
     world.uses["of 256"] = world.uses["of 256"]._replace(is_expired=True)
     assert world.outbound() is None

@@ -13,7 +13,7 @@ from itertools import islice
 from sluice.controller import Controller
 from sluice.entity_text import text_of
 from sluice.model import is_link_local
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.progress import Phase
 
 SHOWN = 3
@@ -79,7 +79,7 @@ def _daemons(controller: Controller) -> Iterator[str]:
     for feed in controller.sources.feeds:
         if feed.namespace not in sessions:
             names = [vrf.name for vrf in controller.config.vrfs if vrf.place == feed.namespace]
-            of_vrf = "" if feed.namespace == HOME else f" in VRF {names[0]}"
+            of_vrf = "" if feed.namespace == OWN_NAMESPACE else f" in VRF {names[0]}"
             yield f"no routing daemon is connected to {listen} (FPM){of_vrf}"
         elif feed.routes.problem is not None:
             yield feed.routes.problem

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NamedTuple
 
-from sluice.api.rows import Rows, Turn, sliced
+from sluice.api.rows import Rows, WaitForTurn, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
 from sluice.entities import EntityKind, EntityValue, RouteSlot, RouteTarget, RouteTargetKind
@@ -49,7 +49,7 @@ class _Filter(NamedTuple):
 class RouteView:
     """Answers `show routes`."""
 
-    def __init__(self, controller: Controller, turn: Turn) -> None:
+    def __init__(self, controller: Controller, turn: WaitForTurn) -> None:
         self._controller = controller
         self._turn = turn
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
-from sluice.api.cleared import Cleared
+from sluice.api.cleared import ClearedCounters
 from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
 from sluice.api.route_lookup import RouteLookup
@@ -30,7 +30,7 @@ from sluice.controller import Controller
 from sluice.entities import Attachment, EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.metrics import lines
 from sluice.model import format_address, format_mac
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.progress import Phase, PhaseInputs, phase_of
@@ -49,7 +49,7 @@ class Views:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._turn = controller.views.next
-        self._cleared = Cleared()
+        self._cleared = ClearedCounters()
         self.policy = PolicyViews(controller, self._read)
         self._sas = SaRequests(controller)
         self._paths = RouteView(controller, self._turn)
@@ -153,7 +153,7 @@ class Views:
                     "name": vrf.name,
                     "table": vrf.table,
                     "device": devices.get(vrf.id),
-                    "namespace": vrf.namespace if vrf.place != HOME else None,
+                    "namespace": vrf.namespace if vrf.place != OWN_NAMESPACE else None,
                     "fpm": controller.fib.sessions.get(vrf.place),
                 }
                 for vrf in controller.config.vrfs

@@ -13,7 +13,7 @@ from sluice.p4.route_reader import RouteReader
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 
 
 class Codec:
@@ -45,7 +45,7 @@ class Codec:
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:
         """Returns the entity to read to learn the value of one key."""
-        asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
+        asked = p4r.WriteRequest.FromString(self.update(UpdateType.DELETE, kind, key, None))
         return asked.updates[0].entity
 
     def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:

@@ -31,10 +31,10 @@ from sluice.p4.entries import action_of as _action
 from sluice.p4.entries import entry as _entry
 from sluice.p4.entries import exact as _exact
 from sluice.p4.policy import policy_entity
-from sluice.p4.schema import Table
+from sluice.p4.schema import TableSchema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation, field, update
+from sluice.p4runtime.messages import UpdateType, field, update
 
 _ENTITY_TABLE_ENTRY = 2
 _CACHED_TARGETS = 100_000
@@ -47,20 +47,20 @@ class Encoder:
         self._tables = tables
         self._route_heads: dict[tuple[int, int], bytes] = {}
         self._route_frames: dict[
-            tuple[Operation, int, RouteTarget | None, int, int], tuple[bytes, bytes]
+            tuple[UpdateType, int, RouteTarget | None, int, int], tuple[bytes, bytes]
         ] = {}
         self._lpm_ids = {
             size: bytes([8, table.fields["dst_addr"]]) for size, table in tables.fibs.items()
         }
 
     def update(
-        self, operation: Operation, kind: EntityKind, key: EntityKey, value: EntityValue | None
+        self, operation: UpdateType, kind: EntityKind, key: EntityKey, value: EntityValue | None
     ) -> bytes:
         """Encodes an update as a field of a write request. `value` is ignored for DELETE."""
         if kind is EntityKind.ROUTE and isinstance(key, RouteSlot):
             target = value if isinstance(value, RouteTarget) else None
             return self._route_update(operation, key, target)
-        entity = self._entity(kind, key, value if operation is not Operation.DELETE else None)
+        entity = self._entity(kind, key, value if operation is not UpdateType.DELETE else None)
         return update(operation, entity.SerializeToString())
 
     def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]:
@@ -73,7 +73,7 @@ class Encoder:
         return self._route_tail(target)
 
     def _route_update(
-        self, operation: Operation, slot: RouteSlot, target: RouteTarget | None
+        self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None
     ) -> bytes:
         """Encodes a route. Updates that differ in their prefix only differ in two places; the rest
         is cached by the size of the prefix's value."""
@@ -87,7 +87,7 @@ class Encoder:
         return b"%b%b\x10%c%b" % (kept[0], value, length, kept[1])
 
     def _route_frame(
-        self, operation: Operation, slot: RouteSlot, target: RouteTarget | None, value: bytes
+        self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None, value: bytes
     ) -> tuple[bytes, bytes]:
         """Encodes and caches the parts before the prefix's value and behind its length."""
         vrf, (address, length) = slot
@@ -288,7 +288,7 @@ class Encoder:
         return p4r.Entity(table_entry=entry)
 
 
-def _lpm(table: Table, name: str, prefix: Prefix) -> p4r.FieldMatch:
+def _lpm(table: TableSchema, name: str, prefix: Prefix) -> p4r.FieldMatch:
     value = prefix.address.lstrip(b"\0") or b"\0"
     lpm = p4r.FieldMatch.LPM(value=value, prefix_len=prefix.length)
     return p4r.FieldMatch(field_id=table.fields[name], lpm=lpm)

@@ -29,7 +29,7 @@ from sluice.entities import (
     ReassemblyEngine,
 )
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
-from sluice.p4.schema import Table
+from sluice.p4.schema import TableSchema
 from sluice.p4.tables import BindingTable, EngineTable, PolicyTables, SingleAction
 from sluice.p4messages import p4r
 
@@ -145,7 +145,7 @@ def _esp_source(size: int, vrf: int, bundle: int, address: int) -> EntityKey:
     return EspSource(vrf, bundle, address.to_bytes(size, "big"))
 
 
-def _values(table: Table, found: p4r.TableEntry) -> list[int]:
+def _values(table: TableSchema, found: p4r.TableEntry) -> list[int]:
     """Returns an entry's match field values in the table's order; 0 for an omitted field."""
     fields = read_fields(found)
     return [fields.get(identifier, 0) for identifier in table.fields.values()]

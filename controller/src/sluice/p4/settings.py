@@ -15,7 +15,7 @@ from sluice.p4.entries import read_action
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation, update
+from sluice.p4runtime.messages import UpdateType, update
 
 SwitchSetting = tuple[EntityKind, str, EntityValue]
 
@@ -79,5 +79,5 @@ class SettingsCodec:
                 name = f"clone_session {copy.clone_session_entry.session_id}"
             else:
                 continue
-            found.append((name, update(Operation.DELETE, entity.SerializeToString())))
+            found.append((name, update(UpdateType.DELETE, entity.SerializeToString())))
         return found

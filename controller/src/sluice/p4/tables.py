@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sluice.entities import MAX_GROUP_WEIGHT, EntityKind, PortRole, RouteTargetKind
-from sluice.p4.schema import NO_ACTION, Action, Schema, Table
+from sluice.p4.schema import NO_ACTION, ActionSchema, Schema, TableSchema
 
 _FIB_KEY = ("vrf", "dst_addr")
 _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
@@ -24,24 +24,24 @@ _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
 class SingleAction(NamedTuple):
     """A table for which the controller uses one action."""
 
-    table: Table
-    action: Action
+    table: TableSchema
+    action: ActionSchema
 
 
 class BindingTable(NamedTuple):
     """A table that binds a list by `check`, or binds no list by `none` where that is possible."""
 
-    table: Table
-    check: Action
-    none: Action | None
+    table: TableSchema
+    check: ActionSchema
+    none: ActionSchema | None
 
 
 class EngineTable(NamedTuple):
     """The table of engines: `up` for an engine on a port that is up, else `down`."""
 
-    table: Table
-    up: Action
-    down: Action
+    table: TableSchema
+    up: ActionSchema
+    down: ActionSchema
 
 
 class PolicyTables:

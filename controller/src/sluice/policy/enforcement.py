@@ -76,13 +76,13 @@ ATOMIC_TARGETS = frozenset({"sluice-switch"})
 ADDRESS_RETRY = 1.0
 """Seconds until a failed commit of generated rules is retried."""
 
-Rules = Mapping[Direction, Sequence[Rule]]
+RuleLists = Mapping[Direction, Sequence[Rule]]
 
 
-class Mirrored(NamedTuple):
+class MirroredSpd(NamedTuple):
     """Rules of a mirrored SPD, and the names of the bundles that they may name."""
 
-    rules: Rules
+    rules: RuleLists
     bundles: tuple[str, ...]
 
 
@@ -101,7 +101,7 @@ class Policy:
         codec: FlowCodec,
         own: Callable[[int], Iterable[Address]],
         *,
-        mirrored: Mapping[str, Mirrored] | None = None,
+        mirrored: Mapping[str, MirroredSpd] | None = None,
     ) -> None:
         self._config = config
         self._reconciler = reconciler
@@ -376,7 +376,7 @@ class Policy:
 
     # -- commits
 
-    async def commit(self, changes: Mapping[str, Rules]) -> list[PolicyList]:
+    async def commit(self, changes: Mapping[str, RuleLists]) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
         Returns the changed lists once the switch holds them. Raises PolicyError.
@@ -477,14 +477,14 @@ class Policy:
             except P4RuntimeError as error:
                 log.error("policy %s: drops until it is committed anew: %s", spd, error)
 
-    async def mirror(self, spd: str, mirrored: Mirrored) -> None:
+    async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         """Sets the rules and bundles of a mirrored SPD.
 
         While no switch is connected, they apply from the next session on. Raises PolicyError.
         """
         await self._exclusively(partial(self._mirror, spd, mirrored))
 
-    async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
+    async def _mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
         before = self._mirrored[spd]
         try:

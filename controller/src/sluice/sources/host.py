@@ -45,7 +45,7 @@ from sluice.model import (
     Mac,
     format_mac,
 )
-from sluice.namespaces import HOME, base, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, base, namespace_of
 from sluice.sources.device import Devices
 from sluice.sources.kernel_esp import KernelEsp
 from sluice.sources.shared_stack import (
@@ -126,7 +126,7 @@ class PassingTap(NamedTuple):
     macs: frozenset[Mac]
 
 
-class TapPlace(NamedTuple):
+class TapNamespace(NamedTuple):
     """A network namespace that holds TAPs. `inside` calls a function in the namespace."""
 
     inside: Callable[[Callable[[], Any]], Any]
@@ -156,7 +156,7 @@ class HostInterfaces:
         join: Callable[[str, int], None] = lambda _, __: None,
         tables: Mapping[int, int] | None = None,
         on_change: Callable[[Passing], None] | None = None,
-        places: Mapping[int, TapPlace] | None = None,
+        places: Mapping[int, TapNamespace] | None = None,
     ) -> None:
         """`devices` and `guard` belong to the namespace that the process runs in. `places` has
         those of the other namespaces, by number.
@@ -174,7 +174,10 @@ class HostInterfaces:
         self._on_change = on_change
         self._is_published = False
         self._devices = devices if devices is not None else Devices()
-        self._places = {HOME: TapPlace(lambda act: act(), self._devices, guard), **(places or {})}
+        self._places = {
+            OWN_NAMESPACE: TapNamespace(lambda act: act(), self._devices, guard),
+            **(places or {}),
+        }
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
         # VRFs of TAPs and of macvlan devices on them. For other interfaces the kernel's VRF counts.
@@ -229,7 +232,7 @@ class HostInterfaces:
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
 
-    def _make_inside(self, interface: InterfaceConfig, place: TapPlace) -> int:
+    def _make_inside(self, interface: InterfaceConfig, place: TapNamespace) -> int:
         name, devices, namespace = interface.name, place.devices, interface.vrf.place
         devices.claim(name)
         try:
@@ -245,7 +248,7 @@ class HostInterfaces:
                         f"index {ifindex - base(namespace)} is too large; make {name} anew"
                     )
                 devices.configure_interface(name)
-                if namespace == HOME:
+                if namespace == OWN_NAMESPACE:
                     self._join(name, interface.vrf.id)
             except OSError:
                 self._taps.remove(ifindex)
@@ -402,7 +405,7 @@ class HostInterfaces:
                 del known[ifindex]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
-        if namespace_of(ifindex) != HOME:
+        if namespace_of(ifindex) != OWN_NAMESPACE:
             return
         before = self._device_names.pop(ifindex, None)
         if before is not None and before != name:  # removed or renamed
@@ -441,7 +444,7 @@ class HostInterfaces:
         return taken
 
     def _has_vrf_device(self, tap: int) -> bool:
-        return tap in self._separated and namespace_of(tap) == HOME
+        return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
         """Whether a TAP of a VRF other than the default one is in the default VRF's stack."""

@@ -63,7 +63,7 @@ from sluice.model import (
     StaleRoutesGone,
     mask_address,
 )
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
 from sluice.state.moved_routes import MovedRoutes
@@ -74,7 +74,7 @@ from sluice.state.paths import PathSets
 from sluice.state.rib import Rib, RibEntry, RouteChange
 from sluice.state.ribs import Ribs
 from sluice.state.route_order import RouteOrder, new_table
-from sluice.state.route_runs import Text, events_of
+from sluice.state.route_runs import RouteText, events_of
 from sluice.state.usable_routes import UsableRoutes
 
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
@@ -116,10 +116,10 @@ class Fib:
                 {
                     table: vrf
                     for table, vrf in self._vrf_of_table.items()
-                    if namespaces.get(table, HOME) == namespace
+                    if namespaces.get(table, OWN_NAMESPACE) == namespace
                 },
             )
-            for namespace in (HOME, *namespaces.values())
+            for namespace in (OWN_NAMESPACE, *namespaces.values())
         }
         self.rib = Ribs(self.ribs, namespaces)
         self._rib_of_vrf = {
@@ -275,7 +275,7 @@ class Fib:
             entry.rib.drop_unused(entry, changes)
 
     def _learn_text(
-        self, number: int, text: Text, entries: list[RibEntry], changes: EntityChanges
+        self, number: int, text: RouteText, entries: list[RibEntry], changes: EntityChanges
     ) -> bool:
         """Sets the shared fields of a text's routes, and appends their entry to `entries`. Returns
         False where each route must be applied as an event."""
@@ -352,7 +352,7 @@ class Fib:
 
     def namespace_of(self, table: int) -> int:
         """Returns the network namespace whose routing daemon has this table."""
-        return self._namespaces.get(table, HOME)
+        return self._namespaces.get(table, OWN_NAMESPACE)
 
     def leads_nowhere(self, vrf: int, prefix: Prefix) -> bool:
         """Returns whether the routing daemon's route for a prefix has no way left."""

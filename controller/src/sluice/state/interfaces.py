@@ -43,7 +43,7 @@ from sluice.model import (
     Prefix,
     is_link_local,
 )
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.state.own_addresses import (
     DEFAULT_VRF,
     LOOPBACK6,
@@ -247,7 +247,7 @@ class InterfaceTable:
 
     def _link_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
         namespace = namespace_of(event.ifindex)
-        for device in self._by_device.get(event.name, ()) if namespace == HOME else ():
+        for device in self._by_device.get(event.name, ()) if namespace == OWN_NAMESPACE else ():
             device.device_carrier = event.up and event.carrier
         state = self._by_name.get((namespace, event.name))
         known = self._by_ifindex.get(event.ifindex)
@@ -273,7 +273,7 @@ class InterfaceTable:
     def link_removed(self, event: LinkRemoved, changes: EntityChanges) -> bool:
         """Applies a link's removal; returns whether the mapping of kernel interfaces changed."""
         name = self._names.pop(event.ifindex, "")
-        if namespace_of(event.ifindex) == HOME:
+        if namespace_of(event.ifindex) == OWN_NAMESPACE:
             for device in self._by_device.get(name, ()):
                 device.device_carrier = False
         lower = self._lower_interface(event.ifindex)

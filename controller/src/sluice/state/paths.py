@@ -38,7 +38,7 @@ from sluice.state.nexthops import (
 )
 from sluice.state.weights import scale
 
-Specs: TypeAlias = tuple[NexthopSpec, ...]
+NexthopSpecs: TypeAlias = tuple[NexthopSpec, ...]
 
 _DISCARDS = {
     NexthopKind.BLACKHOLE: BLACKHOLE,
@@ -67,7 +67,7 @@ class PathSet:
 
     __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
-    def __init__(self, specs: Specs) -> None:
+    def __init__(self, specs: NexthopSpecs) -> None:
         self.specs = specs
         self.uses = 0
         self.members: tuple[WeightedPath, ...] = ()
@@ -89,10 +89,10 @@ class PathSets:
         self._neighbors = neighbors
         self._nexthops = nexthops
         self._group_size = group_size
-        self._inexact: dict[Specs, _Inexact] = {}
-        self._sets: dict[Specs, PathSet] = {}
+        self._inexact: dict[NexthopSpecs, _Inexact] = {}
+        self._sets: dict[NexthopSpecs, PathSet] = {}
 
-    def acquire(self, specs: Specs, changes: EntityChanges) -> PathSet:
+    def acquire(self, specs: NexthopSpecs, changes: EntityChanges) -> PathSet:
         """Adds a reference to a path set. Raises OutOfIdsError."""
         paths = self._sets.get(specs)
         if paths is None:

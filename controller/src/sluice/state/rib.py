@@ -34,7 +34,7 @@ from sluice.model import (
     Route,
     RouteKey,
 )
-from sluice.state.paths import PathSet, PathSets, Specs
+from sluice.state.paths import NexthopSpecs, PathSet, PathSets
 from sluice.state.route_order import RouteOrder
 
 WAITING_AT_ONCE = 1024
@@ -63,7 +63,7 @@ class _Object:
         return sum(entry.uses for entry in self.entries)
 
 
-Attributes: TypeAlias = tuple[int, Specs, int | None]
+RouteAttributes: TypeAlias = tuple[int, NexthopSpecs, int | None]
 """The attributes that routes share: protocol, next hops, object number."""
 
 
@@ -78,7 +78,7 @@ class RibEntry:
     def __init__(
         self,
         rib: Rib,
-        attributes: Attributes,
+        attributes: RouteAttributes,
         obj: _Object | None,
         own_paths: PathSet | None,
         session: int,
@@ -126,7 +126,7 @@ class Rib:
         self._paths = paths
         self.table = table
         self._vrfs = vrfs
-        self._entries: dict[Attributes, RibEntry] = {}
+        self._entries: dict[RouteAttributes, RibEntry] = {}
         """Entries of this session."""
         self._objects: dict[int, _Object] = {}
         self._parents: dict[int, set[int]] = {}
@@ -197,7 +197,7 @@ class Rib:
         return (*resolved, _change(RouteChange, (slot, paths)))
 
     def entry_for(
-        self, protocol: int, nexthops: Specs, nexthop_id: int | None, changes: EntityChanges
+        self, protocol: int, nexthops: NexthopSpecs, nexthop_id: int | None, changes: EntityChanges
     ) -> tuple[RibEntry, Sequence[RouteChange]]:
         """Returns this session's entry for routes with these attributes, and the routes that no
         longer wait for its object. The caller must pass an entry that gets no route to
@@ -221,7 +221,7 @@ class Rib:
         self.drop_unused(entry, changes)
         return (_change(RouteChange, (slot, None)),)
 
-    def _new_entry(self, attributes: Attributes, changes: EntityChanges) -> RibEntry:
+    def _new_entry(self, attributes: RouteAttributes, changes: EntityChanges) -> RibEntry:
         protocol, nexthops, nexthop_id = attributes
         if nexthops or nexthop_id is None:
             paths = self._paths.acquire(nexthops, changes)
@@ -341,7 +341,7 @@ class Rib:
             if entry is not None and entry.object is obj:
                 yield RouteChange(slot, entry.paths)
 
-    def _expand(self, obj: _Object) -> Specs:
+    def _expand(self, obj: _Object) -> NexthopSpecs:
         """Returns the object's next hops, a group's with weights; empty while none is known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)

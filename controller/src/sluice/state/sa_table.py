@@ -15,7 +15,7 @@ protect:
 - An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
 - While an engine is unreachable its SAs stay in the switch, which drops their packets: NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
-  (`Use.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
+  (`KeyUse.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
   goes by the wall clock, which may be wrong, so it is never recorded.
 
 Pure; depends on sa_model and entities.
@@ -41,7 +41,7 @@ from sluice.entities import (
     InboundSpi,
     ReassemblyEngine,
 )
-from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAssociation
+from sluice.sa_model import Fragmentation, HeldSa, LifetimeState, SaSettings, SecurityAssociation
 from sluice.state.sa_engines import (
     EngineState,
     EntitiesByKind,
@@ -92,7 +92,7 @@ class Clocks(NamedTuple):
         return self.wall - since.wall if self.wall >= since.wall else None
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """Record of a key: the engine that used it, since when, and whether it is used up."""
 
     engine: int
@@ -114,7 +114,7 @@ class LifetimeReview(NamedTuple):
 
 def _has_ended(held: HeldSa) -> bool:
     """Returns whether an engine reports that an SA can encrypt or decrypt no more."""
-    return held.age is Age.HARD or bool(held.drops.get("sequence_exhausted"))
+    return held.age is LifetimeState.HARD or bool(held.drops.get("sequence_exhausted"))
 
 
 class SaId(NamedTuple):
@@ -185,7 +185,7 @@ class SaTable:
         self,
         bundles: Iterable[BundleSpec],
         engines: Iterable[int],
-        uses: Mapping[str, Use],
+        uses: Mapping[str, KeyUse],
         path_mtu: Callable[[BundleSpec, SaSettings], int] = lambda bundle, _: bundle.path_mtu,
         clocks: Callable[[], Clocks] = lambda: Clocks(0.0),
     ) -> None:
