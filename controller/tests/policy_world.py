@@ -112,7 +112,7 @@ def play(tmp_path: Path) -> Play:
         text = settings.pop("text", None) or CONFIG.format(**(values | settings))
         path.write_text(text)
         config = load_config(path)
-        given = config if numbers is None else numbers.give(config)
+        given = config if numbers is None else numbers.assign(config)
 
         worlds: list[PolicyWorld] = []
 

@@ -140,7 +140,7 @@ class World:
     async def running(self, body: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.create_task(self.sas.run())
         try:
-            await self.sas.first_look()
+            await self.sas.wait_for_engines()
             await body()
         finally:
             task.cancel()
@@ -294,7 +294,7 @@ def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> N
         async def reloaded() -> None:
             await world.until(lambda: world.outbound() is not None)
             new = world.config(0x300, "fifth", "5").policy.security_associations
-            world.sas.configured_anew(new)
+            world.sas.set_configured(new)
             spis = {one.settings.spi for one in world.sas.table.wanted}
             assert spis == {0x100, 0x300}, "side by side"
             await world.until(lambda: world.state(0x300) is SaState.IN_USE)
@@ -326,7 +326,7 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
             f" algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
         )
         sas = parse_associations(
-            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+            text, "file", world.directory, world.sas.bundles, world.sas.values_in_use()
         )
 
         async def added() -> None:
@@ -363,13 +363,13 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
             f" remote: 10.0.0.2, algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
         )
         sas = parse_associations(
-            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+            text, "file", world.directory, world.sas.bundles, world.sas.values_in_use()
         )
 
         async def added() -> None:
             await world.sas.add(sas)
             config = world.config(spi=0x200, key="second", digit="7")
-            world.sas.configured_anew(config.policy.security_associations)
+            world.sas.set_configured(config.policy.security_associations)
             assert "more" not in {one.name for one in world.sas.table.wanted}
 
         await world.running(added)
@@ -425,11 +425,11 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
         async def told() -> None:
             await world.until(lambda: world.outbound() is not None)
             (sa,) = world.sas.table.wanted
-            assert world.sas.path_mtu_told(sa, 1420, sender)
+            assert world.sas.report_path_mtu(sa, 1420, sender)
             assert world.path_mtu() == 1420
-            assert world.sas.path_mtu_told(sa, 68, sender)
+            assert world.sas.report_path_mtu(sa, 68, sender)
             assert world.path_mtu() == MIN_INNER_MTU + sa.settings.overhead
-            assert not world.sas.path_mtu_told(sa, 1500, sender)
+            assert not world.sas.report_path_mtu(sa, 1500, sender)
             found = world.sas.path_mtu_of(sa)
             assert isinstance(found, PathMtu)
             assert found.reported is not None

@@ -27,7 +27,9 @@ class Switch:
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         return False
 
-    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
         return iter(())
 
 
@@ -53,7 +55,7 @@ class Two:
 
     def names_all(self, daemon: Daemon, now: float) -> bool:
         daemon.has_spoken = True
-        self.daemons.named_all(daemon, now)
+        self.daemons.routes_complete(daemon, now)
         return self.daemons.settle(now)
 
     def compare(self, now: float) -> list[Daemon]:
@@ -63,7 +65,7 @@ class Two:
         for daemon in under_way:
             while not daemon.comparison.step(now).settled:
                 pass
-            self.daemons.named_all(daemon, now)
+            self.daemons.routes_complete(daemon, now)
         return under_way
 
 
@@ -102,5 +104,5 @@ def test_one_alone_waits_for_nobody() -> None:
     nothing = cast(Any, None)
     daemons = RoutingDaemons([RouteFeed(0, nothing, nothing, nothing)], Desired().fib, Switch())
     (home,) = daemons._daemons
-    daemons.named_all(home, 5.0)
+    daemons.routes_complete(home, 5.0)
     assert daemons.settle(5.0)

@@ -43,7 +43,7 @@ class Told:
         self.told: list[tuple[str, int, bytes]] = []
         self.counts = True
 
-    def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: bytes) -> bool:
+    def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: bytes) -> bool:
         assert sa.is_outbound
         self.told.append((sa.name, mtu, sender))
         return self.counts

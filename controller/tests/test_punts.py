@@ -69,7 +69,7 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
 class NoPolicy:
     """Nobody asks a list here; `test_first_packets` is about those."""
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         return False
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:

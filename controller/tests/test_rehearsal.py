@@ -10,7 +10,7 @@ from sluice.model import parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import TraceStep
-from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, way_in
+from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, path_in
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,
@@ -108,9 +108,9 @@ def test_the_way_is_read_from_the_steps() -> None:
         table("routing.fib.ipv6_fib", result="miss"),
     )
     other = TraceStep("extern", "hash", {"value": "0x9"})
-    assert way_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
-    assert way_in([hit, nexthop]) == TracedPath(True, None, 31)
-    assert way_in([miss]) == TracedPath(False, None, None)
+    assert path_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
+    assert path_in([hit, nexthop]) == TracedPath(True, None, 31)
+    assert path_in([miss]) == TracedPath(False, None, None)
     dead = TraceStep("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x0"})
-    assert way_in([hit, group, dead]) == TracedPath(True, 7, None)
-    assert way_in([]) == TracedPath(False, None, None)
+    assert path_in([hit, group, dead]) == TracedPath(True, 7, None)
+    assert path_in([]) == TracedPath(False, None, None)

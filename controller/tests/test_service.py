@@ -53,7 +53,7 @@ class Manager(ServiceManager):
         super().__init__(None)
         self.told: list[str] = []
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         self.told += state.splitlines()
 
 

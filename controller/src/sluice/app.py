@@ -44,11 +44,11 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         journal.name_router(read.router)
         prepare(read.state_dir)
         start = StartResources(read.state_dir)
-        decided = start.places.decide(read, start.vrf_devices.prepare)
-        for namespace in start.places.namespaces.values():
+        decided = start.vrf_namespaces.decide(read, start.vrf_devices.prepare)
+        for namespace in start.vrf_namespaces.namespaces.values():
             namespace.give_up_privileges()
         privileges.drop()
-        check(decided, start.places.namespaces)
+        check(decided, start.vrf_namespaces.namespaces)
         stalls = Stalls()
         with asyncio.Runner(loop_factory=partial(measured_loop, stalls)) as runner:
             pipeline = load_pipeline(read.switch.pipeline)
@@ -67,9 +67,9 @@ async def _run(
 ) -> None:
     stalls, manager = parts.stalls, parts.manager
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(parts.start.places.close)
+        stack.callback(parts.start.vrf_namespaces.close)
         stack.callback(stalls.watch_garbage())
-        service = Service(parts, path, read, decided, forgets=configured_policy)
+        service = Service(parts, path, read, decided, discards_commits=configured_policy)
         api = ApiServer(
             read.api_socket, service.answer, turn=service.turn, measured=stalls.measured
         )
@@ -80,7 +80,7 @@ async def _run(
         devices = parts.start.vrf_devices
         watching = asyncio.create_task(stalls.measured("VRF devices", devices.watch()))
         stack.callback(watching.cancel)
-        stack.callback(manager.tell, "STOPPING=1")
+        stack.callback(manager.notify, "STOPPING=1")
         alive = asyncio.create_task(manager.keep_informed())
         stack.callback(alive.cancel)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.ask_to_reload)

@@ -71,7 +71,7 @@ POLL = 1.0
 of a poll."""
 RECONNECT = 0.5
 """Seconds between attempts to reach an engine that does not answer."""
-FIRST_LOOK = 2.0
+ENGINES_TIMEOUT = 2.0
 """Seconds that a start waits for the engines, so that it need not close the SAs they hold."""
 SETTLE = 5.0
 """Seconds that a command waits for its change to take effect."""
@@ -131,10 +131,10 @@ class Associations:
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
-        self._pokes = {engine: asyncio.Event() for engine in engines}
-        self._looked = {engine: asyncio.Event() for engine in engines}
+        self._wakeups = {engine: asyncio.Event() for engine in engines}
+        self._first_status = {engine: asyncio.Event() for engine in engines}
         self._progress = asyncio.Event()
-        self._told: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
+        self._submitted: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
         self._warned: set[str] = set()
         self._refusals: dict[str, str] = {}
         """The last logged reason why an engine refused an SA, by the SA's name."""
@@ -149,18 +149,18 @@ class Associations:
 
     # -- life
 
-    async def first_look(self) -> None:
-        """Waits until each engine reports its SAs or fails to answer; at most `FIRST_LOOK`."""
-        waiting = [asyncio.create_task(one.wait()) for one in self._looked.values()]
+    async def wait_for_engines(self) -> None:
+        """Waits until each engine reports its SAs or fails to answer; at most `ENGINES_TIMEOUT`."""
+        waiting = [asyncio.create_task(one.wait()) for one in self._first_status.values()]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
+            _, late = await asyncio.wait(waiting, timeout=ENGINES_TIMEOUT)
             for task in late:
                 task.cancel()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         tasks = [asyncio.create_task(self._serve(one)) for one in self._engines]
-        tasks.append(asyncio.create_task(self._keep()))
+        tasks.append(asyncio.create_task(self._run_timers()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -173,7 +173,7 @@ class Associations:
                 engine.close()
             self._uses.close()
 
-    async def _keep(self) -> None:
+    async def _run_timers(self) -> None:
         """Handles changes that time alone causes, every `POLL` seconds."""
         while True:
             await asyncio.sleep(POLL)
@@ -230,11 +230,11 @@ class Associations:
         engine = self._engines[number]
         while True:
             try:
-                await self._converse(number, engine)
+                await self._follow_engine(number, engine)
             except EngineUnreachableError as error:
                 lost = number not in self.unreachable
                 try:  # the connection may be all that was lost
-                    await self._look(number, engine)
+                    await self._read_status(number, engine)
                 except EngineUnreachableError as again:
                     self.unreachable[number] = str(again)
                     if lost:
@@ -243,26 +243,26 @@ class Associations:
                         self.table.engine_unreachable(number)
                         self.on_engine(number, False)
                         self._changed()
-                    self._looked[number].set()
+                    self._first_status[number].set()
                     await asyncio.sleep(RECONNECT)
 
-    async def _converse(self, number: int, engine: EngineInput) -> None:
+    async def _follow_engine(self, number: int, engine: EngineInput) -> None:
         while True:
             started = self._clock()
-            await self._look(number, engine)
+            await self._read_status(number, engine)
             pause = max(POLL, 10 * (self._clock() - started))
             deadline = self._clock() + pause
             while (left := deadline - self._clock()) > 0:
-                self._pokes[number].clear()
+                self._wakeups[number].clear()
                 while commands := self.table.commands(number, self._installed(), self._clock()):
-                    await self._obey(number, engine, commands)
+                    await self._execute(number, engine, commands)
                 try:
                     async with asyncio.timeout(left):
-                        await self._pokes[number].wait()
+                        await self._wakeups[number].wait()
                 except TimeoutError:
                     break
 
-    async def _look(self, number: int, engine: EngineInput) -> None:
+    async def _read_status(self, number: int, engine: EngineInput) -> None:
         """Reads the SAs that an engine holds. Wanted SAs without a record are recorded first, since
         the switch may come to use them."""
         held = await engine.status()
@@ -281,7 +281,7 @@ class Associations:
         if self.unreachable.pop(number, None) is not None:
             log.info("engine %d answers again", number)
         self.on_engine(number, True)
-        self._looked[number].set()
+        self._first_status[number].set()
         self._changed()
 
     async def _record(self, number: int, given: Sequence[tuple[SaSettings, int]]) -> None:
@@ -290,9 +290,9 @@ class Associations:
                 (settings.fingerprint, sa if settings.local is not None else 0)
                 for settings, sa in given
             ]
-            await asyncio.to_thread(self._uses.give, number, keys, self._clocks())
+            await asyncio.to_thread(self._uses.record_use, number, keys, self._clocks())
 
-    async def _obey(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
+    async def _execute(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
         """Executes the plan's commands in an engine."""
         taken: list[tuple[SecurityAssociation, int]] = []
         try:
@@ -302,9 +302,11 @@ class Associations:
                 elif (sa := await self._add(engine, command)) is not None:
                     taken.append((command.sa, sa))
         finally:
-            await self._take_in(number, taken)
+            await self._record_added(number, taken)
 
-    async def _take_in(self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]) -> None:
+    async def _record_added(
+        self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]
+    ) -> None:
         """Takes in SAs that an engine has accepted: first on record, then in the plan."""
         try:
             await self._record(number, [(one.settings, sa) for one, sa in taken])
@@ -360,7 +362,7 @@ class Associations:
 
     def entities(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]]:
         """Returns the SA entities desired in the switch now."""
-        return self._told
+        return self._submitted
 
     def _changed(self) -> None:
         """Sends the switch the differences, and wakes the engine tasks."""
@@ -370,16 +372,16 @@ class Associations:
             del reassembly[vrf]
         changes = EntityChanges()
         for kind, entries in desired.items():
-            before = self._told.get(kind, {})
+            before = self._submitted.get(kind, {})
             for key in before.keys() - entries.keys():
                 changes.set(kind, key, None)
             for key, value in entries.items():
                 if before.get(key) != value:
                     changes.set(kind, key, value)
-        self._told = desired
+        self._submitted = desired
         if changes:
             self.on_changed(changes)
-        for poke in self._pokes.values():
+        for poke in self._wakeups.values():
             poke.set()
         self._progress.set()
 
@@ -415,7 +417,7 @@ class Associations:
         peers = {one for one in found if one is not None}
         return self._path_mtus.review(peers, self._clock())
 
-    def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
+    def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
         """Takes the MTU, in bytes, of an outbound SA's path from an authentic ICMP error. Returns
         whether it counts: it lowers the path MTU, or confirms an earlier error."""
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
@@ -430,7 +432,7 @@ class Associations:
 
     # -- what is wanted
 
-    def configured_anew(self, configured: Sequence[SecurityAssociation]) -> None:
+    def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
         """Takes the SAs of a reloaded configuration. An SA whose SPI and key have changed is a
         successor: its predecessor retires. Raises SaStoreError."""
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
@@ -447,21 +449,21 @@ class Associations:
                 StoredSa(replace(sa, is_retiring=False), said),
             ]
         self._store.save(self._stored)
-        self._want()
+        self._update_wanted()
 
-    def kernel_says(
+    def set_kernel_sas(
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
         """Takes all SAs and bundles of the kernel; they replace the earlier ones."""
         known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
-        self._leave({key: sa for key, sa in known.items() if key not in named}, sas)
+        self._keep_until_succeeded({key: sa for key, sa in known.items() if key not in named}, sas)
         self._kernel, self._unsettled = tuple(sas), new
         self.table.bundles = self._specs | {one.id: one for one in bundles}
-        self._want()
+        self._update_wanted()
 
-    def _leave(
+    def _keep_until_succeeded(
         self, gone: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
         """Keeps outbound SAs that the kernel has deleted while engines install their successors: a
@@ -475,18 +477,18 @@ class Associations:
         if leaving:
             self._leaving |= leaving
             loop = asyncio.get_running_loop()
-            loop.call_later(OVERLAP, self._left, tuple(leaving))
+            loop.call_later(OVERLAP, self._remove_leaving, tuple(leaving))
 
-    def _left(self, keys: Iterable[SaId]) -> None:
+    def _remove_leaving(self, keys: Iterable[SaId]) -> None:
         for key in keys:
             self._leaving.pop(key, None)
-        self._want()
+        self._update_wanted()
 
-    async def kernel_settled(self) -> None:
+    async def wait_for_kernel_sas(self) -> None:
         """Waits until the state of the kernel's new SAs is decided, at most `SETTLE` seconds."""
         waiting = dict(self._unsettled)
         if waiting:
-            await self._settled(list(waiting.values()))
+            await self._wait_until_decided(list(waiting.values()))
             for key in waiting:
                 self._unsettled.pop(key, None)
 
@@ -534,7 +536,7 @@ class Associations:
         ]
         return [*found, *commanded, *leaving, *self._kernel]
 
-    def _want(self) -> None:
+    def _update_wanted(self) -> None:
         self.table.set_wanted(self._wanted())
         self._changed()
 
@@ -550,11 +552,11 @@ class Associations:
             if left[one.sa.name] > 1 or one.sa != configured.get(one.sa.name)
         ]
         self._store.save(self._stored)
-        self._want()
+        self._update_wanted()
 
     # -- commands
 
-    def taken(self) -> ValuesInUse:
+    def values_in_use(self) -> ValuesInUse:
         """Returns the names, keys and SPIs in use, which new SAs must not have."""
         return ValuesInUse.by(tuple(self._wanted()))
 
@@ -573,7 +575,7 @@ class Associations:
         """Replaces an SA by a successor of another SPI and key (make-before-break). Raises
         AssociationError and SaStoreError; then the SA stays as it was."""
         async with self._lock:
-            old = self.serving(name)
+            old = self.serving_sa(name)
             new = self._successor(old, spi, key_file)
             said = next((one.instead_of for one in self._stored if one.sa == old), None)
             if old.origin is Origin.CONFIGURATION and said is None:
@@ -582,7 +584,7 @@ class Associations:
             pair = [StoredSa(replace(old, is_retiring=True), said), StoredSa(new, said)]
             return await self._try(others + pair, [new])
 
-    def serving(self, name: str) -> SecurityAssociation:
+    def serving_sa(self, name: str) -> SecurityAssociation:
         """Returns the SA of a name that is not retiring. Raises AssociationError where there is
         none, or where it is the kernel's."""
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
@@ -594,7 +596,7 @@ class Associations:
         return found[0]
 
     def _successor(self, old: SecurityAssociation, spi: int, keys: KeyFiles) -> SecurityAssociation:
-        taken = self.taken()
+        taken = self.values_in_use()
         try:
             of_key = fingerprint(keys)
         except KeyUnavailableError as error:
@@ -645,17 +647,17 @@ class Associations:
         before = self._stored
         self._store.save(stored)
         self._stored = stored
-        self._want()
-        reports = await self._settled(new)
+        self._update_wanted()
+        reports = await self._wait_until_decided(new)
         refused = [one for one in reports if one.state in (SaState.REFUSED, SaState.REKEY_NEEDED)]
         if refused:
             self._store.save(before)
             self._stored = before
-            self._want()
+            self._update_wanted()
             raise AssociationError("; ".join(f"SA {one.sa.name}: {one.why}" for one in refused))
         return reports
 
-    async def _settled(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
+    async def _wait_until_decided(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Returns the reports of SAs once all are decided, or after `SETTLE` seconds."""
         names = {identity(sa) for sa in sas}
         try:
@@ -679,7 +681,7 @@ class Associations:
             return True
         return all(
             installed[kind].get(key) == value
-            for kind, entries in self._told.items()
+            for kind, entries in self._submitted.items()
             for key, value in entries.items()
             if getattr(key, "bundle", None) == report.sa.settings.bundle
             or getattr(key, "spi", None) == report.sa.settings.spi
@@ -687,7 +689,7 @@ class Associations:
 
     # -- what is told
 
-    def answers(self) -> dict[int, bool]:
+    def answering_engines(self) -> dict[int, bool]:
         """Whether each engine answers, by its number."""
         return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
@@ -702,15 +704,15 @@ class Associations:
             yield f"{self.disk_problem}: SAs wait until it can be written"
         found: dict[str, list[str]] = {}
         for one in self.table.reports():
-            if (trouble := self._trouble(one)) is not None:
-                kind, sentence = trouble
+            if (problem := self._problem_of(one)) is not None:
+                kind, sentence = problem
                 found.setdefault(kind, []).append(sentence)
         for kind, sentences in found.items():
             yield from islice(sentences, SHOWN)
             if len(sentences) > SHOWN:
                 yield f"{len(sentences) - SHOWN:,} more SAs: {kind}"
 
-    def _trouble(self, one: SaReport) -> tuple[str, str] | None:
+    def _problem_of(self, one: SaReport) -> tuple[str, str] | None:
         name, state = _name(one.sa), one.state.value
         is_kernels = one.sa.origin is Origin.KERNEL
         if one.state in (SaState.EXPIRED, SaState.REFUSED, SaState.REKEY_NEEDED):

@@ -124,7 +124,7 @@ class InterfaceConfig:
             mac=self.mac,
             mtu=self.mtu,
             device=self.device,
-            namespace=self.vrf.place,
+            namespace=self.vrf.namespace_number,
         )
 
 

@@ -129,7 +129,7 @@ class SwitchConnection:
 
     async def _one_session(self) -> None:
         """Runs one session. Raises P4RuntimeError if it fails before the write phase."""
-        session = await self._primacy.win(self._on_packets)
+        session = await self._primacy.acquire(self._on_packets)
         try:
             self._end_stand_ins()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):

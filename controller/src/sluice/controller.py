@@ -174,7 +174,11 @@ class Controller:
             {vrf.table: vrf.id for vrf in config.vrfs},
             config.next_hop_vrfs(),
             codec.group_size,
-            {vrf.table: vrf.place for vrf in config.vrfs if vrf.place != OWN_NAMESPACE},
+            {
+                vrf.table: vrf.namespace_number
+                for vrf in config.vrfs
+                if vrf.namespace_number != OWN_NAMESPACE
+            },
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
@@ -367,8 +371,8 @@ class Controller:
         self.sources.punts.set_limit(limits.punt_queue)
         self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
         self.audit.set_rate(config.audit.rate)
-        self.policy.configured_anew(config)
-        self.associations.configured_anew(config.policy.security_associations)
+        self.policy.set_configured(config)
+        self.associations.set_configured(config.policy.security_associations)
 
     # -- life
 
@@ -396,7 +400,7 @@ class Controller:
     async def _serve_switch(self) -> None:
         """Serves the switch. Order: the engines' SAs are read first, so that these need not be
         closed in the switch."""
-        await self.associations.first_look()
+        await self.associations.wait_for_engines()
         await self.connection.run()
 
     def _switch_repaired(self, repair: Repair) -> None:
@@ -628,7 +632,7 @@ class Controller:
             self._submit(self._apply(step.events, self._clock()))
             self.on_routes(step.routes)
         if step.settled:
-            self.daemons.named_all(daemon, self._clock())
+            self.daemons.routes_complete(daemon, self._clock())
             self._settle()
         if not step.more:
             self._set_timer()

@@ -83,7 +83,7 @@ class RoutingDaemons:
             if daemon.feed.namespace == namespace:
                 daemon.feed.routes.link_changed(event)
 
-    def named_all(self, daemon: Daemon, now: float) -> None:
+    def routes_complete(self, daemon: Daemon, now: float) -> None:
         """Records that a daemon's routes are complete."""
         daemon.settled = True
         if self._waits_until is None:

@@ -169,7 +169,7 @@ class FastPath:
         at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
         # A stand-in need not remember packets: it lets no ICMP error of the host leave.
-        self._handover.give(
+        self._handover.publish(
             {
                 "switch": self._switch,
                 "has_roles": self._has_roles,

@@ -68,12 +68,12 @@ class StartResources:
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
-        self.places = VrfNamespaces(state_dir)
+        self.vrf_namespaces = VrfNamespaces(state_dir)
 
 
 def names_in(config: Config, namespace: int) -> list[str]:
     """Returns the TAPs that are in a network namespace."""
-    return [each.name for each in config.interfaces if each.vrf.place == namespace]
+    return [each.name for each in config.interfaces if each.vrf.namespace_number == namespace]
 
 
 def open_sources(
@@ -84,7 +84,7 @@ def open_sources(
     stack: contextlib.AsyncExitStack,
 ) -> Sources:
     """Opens all sources; `stack` closes them. Raises OSError with a complete sentence."""
-    namespaces = start.places.namespaces
+    namespaces = start.vrf_namespaces.namespaces
     stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
     # Namespace HOME first: the threads of `native` start there.
     for number, namespace in namespaces.items():
@@ -105,7 +105,7 @@ def open_sources(
         join=start.vrf_devices.join,
         tables={vrf.table: vrf.id for vrf in config.vrfs},
         on_change=fast_path.publish,
-        places={
+        vrf_namespaces={
             number: TapNamespace(one.inside, one.devices, one.guard)
             for number, one in stacks.items()
             if number != OWN_NAMESPACE
@@ -114,7 +114,7 @@ def open_sources(
     stack.callback(host.close)
     queues: dict[str, int] = {}
     for interface in config.interfaces:
-        place = interface.vrf.place
+        place = interface.vrf.namespace_number
         try:
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
@@ -129,11 +129,11 @@ def open_sources(
             keeper.hold({name: queues[name] for name in names_in(config, place)})
         except OSError as error:
             raise with_context("the keeper of the host interfaces", error) from error
-        keeper.watch(_say_keeper_ended)
+        keeper.watch(_log_keeper_end)
     feeds = [
-        _make_feed(config, vrf, stacks[vrf.place], stack)
+        _make_feed(config, vrf, stacks[vrf.namespace_number], stack)
         for vrf in config.vrfs
-        if vrf.id == OWN_NAMESPACE or vrf.place != OWN_NAMESPACE
+        if vrf.id == OWN_NAMESPACE or vrf.namespace_number != OWN_NAMESPACE
     ]
     kernel.start()
     engines = {
@@ -170,7 +170,7 @@ def _open_xfrm(
     for spd in config.policy.spds:
         if not spd.is_mirrored:
             continue
-        place = next(one.vrf.place for one in config.interfaces if one.spd == spd.name)
+        place = next(one.vrf.namespace_number for one in config.interfaces if one.spd == spd.name)
         if owners.setdefault(place, spd.name) != spd.name:
             raise OSError(
                 f"spds: {owners[place]} and {spd.name} would mirror the same kernel's policies;"
@@ -186,7 +186,7 @@ def _open_xfrm(
     return found
 
 
-def _say_keeper_ended() -> None:
+def _log_keeper_end() -> None:
     log.error(
         "the keeper of the host interfaces has ended: when this controller ends, they go, and"
         " FRR's sessions with them"
@@ -221,7 +221,11 @@ def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
     """Opens the route feed of the routing daemon in a VRF's network namespace, or in HOME."""
-    inside, listen, home = host_stack.inside, str(config.fpm.listen), vrf.place == OWN_NAMESPACE
+    inside, listen, home = (
+        host_stack.inside,
+        str(config.fpm.listen),
+        vrf.namespace_number == OWN_NAMESPACE,
+    )
     tables = None if home else {MAIN_TABLE: vrf.table}
     dump: KernelRouteDump = inside(partial(KernelRouteDump, tables))
     stack.callback(dump.close)
@@ -238,12 +242,12 @@ def _make_feed(
         Senders(lambda port: bool(inside(partial(is_port_here, port)))),
         runs=home,
     )
-    routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
-    left_out = frozenset(one.table for one in config.vrfs if one.place == OWN_NAMESPACE) - {
-        MAIN_TABLE
-    }
+    routes = source if home else NamespaceRoutes(source, vrf.namespace_number, vrf.table, vrf.name)
+    left_out = frozenset(
+        one.table for one in config.vrfs if one.namespace_number == OWN_NAMESPACE
+    ) - {MAIN_TABLE}
     gate = ReplayGate(config.fpm.quiet_seconds, tables=left_out if home else frozenset())
-    return RouteFeed(vrf.place, routes, gate, dump)
+    return RouteFeed(vrf.namespace_number, routes, gate, dump)
 
 
 # --- before a start or a reload -------------------------------------------------------------------
@@ -258,7 +262,7 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     for one in config.interfaces:
         devices = Devices()
         try:
-            _inside(one.vrf.place, namespaces, partial(devices.claim, one.name))
+            _inside(one.vrf.namespace_number, namespaces, partial(devices.claim, one.name))
         except OSError as error:
             if error.errno == errno.EBUSY:
                 return
@@ -276,13 +280,13 @@ def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) 
     """
     if old.fpm.listen != new.fpm.listen:
         for vrf in new.vrfs:
-            if vrf.id == OWN_NAMESPACE or vrf.place != OWN_NAMESPACE:
-                _inside(vrf.place, namespaces, partial(_try_to_listen, new.fpm.listen))
-    known = {(one.name, one.vrf.place) for one in old.interfaces}
+            if vrf.id == OWN_NAMESPACE or vrf.namespace_number != OWN_NAMESPACE:
+                _inside(vrf.namespace_number, namespaces, partial(_try_to_listen, new.fpm.listen))
+    known = {(one.name, one.vrf.namespace_number) for one in old.interfaces}
     for one in new.interfaces:
-        if (one.name, one.vrf.place) not in known:
+        if (one.name, one.vrf.namespace_number) not in known:
             try:
-                _inside(one.vrf.place, namespaces, partial(_try_to_make, one.name))
+                _inside(one.vrf.namespace_number, namespaces, partial(_try_to_make, one.name))
             except OSError as error:
                 raise with_context(f"interface {one.name}", error) from error
 

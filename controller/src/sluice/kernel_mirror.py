@@ -74,7 +74,7 @@ class KernelMirror:
         self,
         spd: str,
         kernel: XfrmInput,
-        place: BundleDefaults,
+        defaults: BundleDefaults,
         own: Callable[[int], Iterable[Address]],
         clock: Callable[[], float],
     ) -> None:
@@ -83,7 +83,7 @@ class KernelMirror:
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
         """Called when `states` and `specs` have been updated."""
-        self._place = place
+        self._defaults = defaults
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
@@ -155,8 +155,8 @@ class KernelMirror:
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
             self.rules = rules  # a rekey may change a policy's SPI but no rule
-            self.look_at_states(policy)
-            self._look_at_takeovers()
+            self.mirror_states(policy)
+            self._schedule_takeovers()
             self._done = heard
             self._progress.set()
 
@@ -192,21 +192,21 @@ class KernelMirror:
 
     # -- states
 
-    def look_at_states(self, policy: Policy) -> None:
+    def mirror_states(self, policy: Policy) -> None:
         """Mirrors the kernel's states again, by its current states and this router's addresses."""
         known = policy.numbers.by_name
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
             self.kernel.states.values(),
             self.rules,
-            frozenset(self._own(self._place.vrf)),
-            BundleIds(known, self._place.vrf),
+            frozenset(self._own(self._defaults.vrf)),
+            BundleIds(known, self._defaults.vrf),
             fresh=self._fresh_states(),
         )
         self._request_rekeys()
         present = {identity(one.association) for one in self._states.states}
         self._reported = {key: said for key, said in self._reported.items() if key in present}
-        vrf, engines, path_mtu = self._place
+        vrf, engines, path_mtu = self._defaults
         self.specs = tuple(
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
         )
@@ -227,7 +227,7 @@ class KernelMirror:
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
-    def _look_at_takeovers(self) -> None:
+    def _schedule_takeovers(self) -> None:
         """Schedules another look at the states when the oldest fresh one may take over."""
         fresh = self._fresh_states()
         if fresh:

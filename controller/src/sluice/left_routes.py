@@ -29,8 +29,10 @@ class SwitchRoutes(Protocol):
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         """Whether the switch holds an entity that is not desired but is kept for now."""
 
-    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
-        """Deletes the orphans for which `stays` is false, one block at each step."""
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
+        """Deletes the orphans for which `is_kept` is false, one block at each step."""
 
 
 class UnreplayedRoutes:
@@ -48,7 +50,7 @@ class UnreplayedRoutes:
         """Changes when the left-over routes may have changed; None while they are not known."""
         return self._switch.comparisons
 
-    def is_left(self, key: RouteKey) -> bool:
+    def is_unreplayed(self, key: RouteKey) -> bool:
         """Whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
         return slot is not None and self._switch.is_orphan(EntityKind.ROUTE, slot)
@@ -64,7 +66,7 @@ class UnreplayedRoutes:
     def _walk(self, holds: Callable[[RouteKey], bool]) -> Iterator[None]:
         self.found = 0
 
-        def stays(slot: EntityKey) -> bool:
+        def is_kept(slot: EntityKey) -> bool:
             if not isinstance(slot, RouteSlot):
                 return True
             key = self._fib.key_of(slot)
@@ -75,4 +77,4 @@ class UnreplayedRoutes:
             self.found += 1
             return True
 
-        return self._switch.sift_orphans(EntityKind.ROUTE, stays)
+        return self._switch.delete_orphans_unless(EntityKind.ROUTE, is_kept)

@@ -45,17 +45,17 @@ class Orphans:
 
     def discard(self, key: EntityKey) -> None:
         """Removes a key, if present. A linear search, for kinds with few orphans."""
-        for _ in self.sift(lambda other: other != key):
+        for _ in self.delete_unless(lambda other: other != key):
             pass
 
-    def sift(self, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
-        """Removes the keys for which `stays` is false, one block at each step. `take` may remove
+    def delete_unless(self, is_kept: Callable[[EntityKey], bool]) -> Iterator[None]:
+        """Removes the keys for which `is_kept` is false, one block at each step. `take` may remove
         further keys between two steps."""
         for _ in range(len(self._blocks)):
             if not self._blocks:
                 return
             block = self._blocks.popleft()
-            kept = [key for key in block if stays(key)]
+            kept = [key for key in block if is_kept(key)]
             self._size -= len(block) - len(kept)
             if kept:
                 self._blocks.append(kept)

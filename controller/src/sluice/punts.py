@@ -68,7 +68,7 @@ class TunnelMtu(NamedTuple):
 class PolicySearch(Protocol):
     """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet needs a verdict of a list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
@@ -152,7 +152,7 @@ class PuntHandler:
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT; EXTENSION_HEADERS if too deep to parse."""
-        if not self._first_packets.asks(packet):
+        if not self._first_packets.needs_verdict(packet):
             self.counters["dropped: asks no list"] += 1
             return
         outcome.packet_outs += self._first_packets.answer(packet, now)

@@ -166,20 +166,20 @@ class Reconciler:
     def submit(self, changes: EntityChanges) -> None:
         """Changes desired entities, of kinds that may be written at any time."""
         for block in changes.blocks:
-            self._take_in_or_defer(EntityKind.ROUTE, block)
+            self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
-            self._take_in_or_defer(kind, entries)
+            self._apply_or_defer(kind, entries)
         self._work.set()
 
-    def _take_in_or_defer(
+    def _apply_or_defer(
         self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue | None] | RouteBlock
     ) -> None:
         if kind is self._comparing:
             self._deferred.append(entries)
         else:
-            self._take_in(kind, entries)
+            self._apply_changes(kind, entries)
 
-    def _take_in(
+    def _apply_changes(
         self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue | None] | RouteBlock
     ) -> None:
         if isinstance(entries, RouteBlock):
@@ -216,22 +216,24 @@ class Reconciler:
             return False
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
 
-    def sift_orphans(self, kind: EntityKind, stays: Callable[[EntityKey], bool]) -> Iterator[None]:
-        """Deletes the orphans of an unreleased kind for which `stays` is false, a block per step.
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
+        """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
 
         An entity that is desired by now is no longer an orphan.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
-        def looked_at(key: EntityKey) -> bool:
+        def is_done(key: EntityKey) -> bool:
             if key in desired:
                 return False
-            if not stays(key):
+            if not is_kept(key):
                 deletes[key] = None
                 return False
             return True
 
-        for _ in self._orphans[kind].sift(looked_at):
+        for _ in self._orphans[kind].delete_unless(is_done):
             self._work.set()
             yield
 
@@ -340,7 +342,7 @@ class Reconciler:
             self._table = None
         if self._unread:
             self._unread = False
-            self._take_in_all_deferred()
+            self._apply_all_deferred()
 
     async def read_back(
         self,
@@ -408,17 +410,17 @@ class Reconciler:
         self._comparing = kind
         try:
             await self._find_difference(kind)
-            while self._take_in_deferred():
+            while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._take_in_all_deferred()  # some are left if the session has ended
+            self._apply_all_deferred()  # some are left if the session has ended
 
-    def _take_in_all_deferred(self) -> None:
-        while self._take_in_deferred():
+    def _apply_all_deferred(self) -> None:
+        while self._apply_deferred():
             pass
         self._comparing = None
 
-    def _take_in_deferred(self) -> bool:
+    def _apply_deferred(self) -> bool:
         """Applies some deferred changes, more than can arrive in a turn.
 
         Returns whether more are left.
@@ -427,7 +429,7 @@ class Reconciler:
         while self._deferred and taken < SLICE and self._comparing is not None:
             entries = self._deferred.popleft()
             taken += len(entries)
-            self._take_in(self._comparing, entries)
+            self._apply_changes(self._comparing, entries)
         return bool(self._deferred)
 
     async def _find_difference(self, kind: EntityKind) -> None:
@@ -738,7 +740,7 @@ class Reconciler:
         finally:
             self._set_in_flight(batch, False)
         if statuses:
-            batch = self._sort_out(batch, statuses)
+            batch = self._record_refused(batch, statuses)
         self._acknowledged(batch)
 
     async def _send_routes(self, session: Writer, batch: RouteBatch) -> None:
@@ -759,7 +761,7 @@ class Reconciler:
         operations = list(map(UpdateType, batch.operations()))
         each = _Batch(EntityKind.ROUTE, operations, cast("list[_EntityEntry]", batch.entries()), [])
         batch.landed(False)
-        self._acknowledged(self._sort_out(each, statuses) if statuses else each)
+        self._acknowledged(self._record_refused(each, statuses) if statuses else each)
 
     def _acknowledged(self, batch: _Batch) -> None:
         kind = batch.kind
@@ -778,7 +780,7 @@ class Reconciler:
             self._notify(kind, set_entries)
         self.on_progress()
 
-    def _sort_out(self, batch: _Batch, statuses: list[Status]) -> _Batch:
+    def _record_refused(self, batch: _Batch, statuses: list[Status]) -> _Batch:
         """Records the refused updates of a batch; returns a batch of the applied ones."""
         done = _Batch(batch.kind, [], [], [])
         for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):

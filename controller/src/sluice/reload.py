@@ -57,12 +57,12 @@ class Differences(NamedTuple):
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]
-    walked: tuple[str, ...]
+    by_restart: tuple[str, ...]
 
     @property
     def all(self) -> tuple[str, ...]:
         """All keys that differ, the most disruptive first."""
-        return self.walked + self.settings + self.fixed
+        return self.by_restart + self.settings + self.fixed
 
 
 @dataclass
@@ -84,7 +84,7 @@ def differences(old: Config, new: Config) -> Differences:
     return Differences(fixed, settings, walked)
 
 
-def decided_like(new: Config, running: Config) -> Config:
+def with_isolation_of(new: Config, running: Config) -> Config:
     """Returns `new` with each VRF's isolation taken from the running configuration."""
     known = {vrf.name: vrf for vrf in running.vrfs}
 

@@ -57,11 +57,11 @@ class RouteComparison:
         fib: Fib,
         gate: ReplayGate,
         dump: RouteDump,
-        left: UnreplayedRoutes,
+        unreplayed: UnreplayedRoutes,
         namespace: int = OWN_NAMESPACE,
     ) -> None:
         self._fib = fib
-        self._left = left
+        self._unreplayed = unreplayed
         self._rib = fib.ribs[namespace]
         self._namespace = namespace
         self._gate = gate
@@ -102,7 +102,7 @@ class RouteComparison:
                 self._withdrawn.add(event.key)
         self._gate.note(events[-1], now)
 
-    def _is_told(self, key: RouteKey) -> bool:
+    def _is_named(self, key: RouteKey) -> bool:
         """Whether this session has named a route, or has withdrawn it."""
         return key in self._withdrawn or self._rib.is_current(key)
 
@@ -113,32 +113,32 @@ class RouteComparison:
         due = self.due
         if due is None or due > now:
             return False
-        if unread or self._left.version is None:
+        if unread or self._unreplayed.version is None:
             self._gate.unread(now)
             return False
         self._outdated = False
-        self._version = self._left.version
+        self._version = self._unreplayed.version
         self._withdrawn.clear()
-        self._search = self._left.search()
+        self._search = self._unreplayed.search()
         return True
 
     def _ask_kernel(self) -> bool:
         """Asks the kernel for its routes, unless nothing could follow from them; returns whether
         there is a slice to do without them."""
-        if self._rib.stale or self._gate.takes_left_out or self._left.found:
-            self._dump.start(self._matters)
+        if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
+            self._dump.start(self._is_relevant)
             return False
         self._begin_sweep({})
         return True
 
-    def _matters(self, key: RouteKey) -> bool:
+    def _is_relevant(self, key: RouteKey) -> bool:
         """Whether it makes a difference that the kernel has this route."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
-        return named or self._left.is_left(key)
+        return named or self._unreplayed.is_unreplayed(key)
 
     def _begin_sweep(self, kernel: dict[RouteKey, Route]) -> None:
         self._sweep = StaleSweep(self._fib, kernel, self._namespace)
-        self._left_sweep = self._left.sweep(kernel)
+        self._left_sweep = self._unreplayed.sweep(kernel)
 
     def step(self, now: float) -> ComparisonStep:
         """Does the next slice."""
@@ -152,28 +152,28 @@ class RouteComparison:
             if kernel is not None:
                 self._begin_sweep(kernel)
             return ComparisonStep(more=kernel is not None)
-        routes = () if self._void else self._sweep.next_kernel_routes()
+        routes = () if self._is_obsolete else self._sweep.next_kernel_routes()
         if routes:
-            left_out = self._gate.left_out(routes, self._is_told)
+            left_out = self._gate.left_out(routes, self._is_named)
             return ComparisonStep(more=True, events=left_out, routes=len(left_out))
-        gone = None if self._void else self._sweep.next()
+        gone = None if self._is_obsolete else self._sweep.next()
         if gone is not None:
             return ComparisonStep(more=True, events=(gone,), routes=len(gone.keys))
-        if not self._void and next(self._left_sweep, _END) is not _END:
+        if not self._is_obsolete and next(self._left_sweep, _END) is not _END:
             return ComparisonStep(more=True)
         if self._sweep.free():
             return ComparisonStep(more=True)
         stale, self._sweep, self._left_sweep = self._sweep.still_in_kernel, None, iter(())
-        if self._void:
+        if self._is_obsolete:
             if not self._outdated:
                 self._gate.unread(now)
             return ComparisonStep(more=False)
-        self.kept = self._left.found
+        self.kept = self._unreplayed.found
         self._gate.settled(stale + self.kept, now)
         return ComparisonStep(more=False, settled=True)
 
     @property
-    def _void(self) -> bool:
+    def _is_obsolete(self) -> bool:
         """Whether nothing follows from the kernel's answer: a session opened or ended since it was
         asked, with the daemon or with the switch."""
-        return self._outdated or self._left.version != self._version
+        return self._outdated or self._unreplayed.version != self._version

@@ -70,7 +70,7 @@ class SaUses:
             os.close(self._file)
             self._file = None
 
-    def give(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
+    def record_use(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
         """Records that an engine has keys (fingerprint, the SA's number) since now; on disk on
         return. Raises SaStoreError."""
         self._append(_given(key, number, engine, now) for key, number in keys)

@@ -41,7 +41,7 @@ class ServiceManager:
             return cls(address)
         return cls(address, int(microseconds) / 1e6 / 2)
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         """Sends assignments, one per line. A failure to send is only logged."""
         if self._address is None:
             return
@@ -54,7 +54,7 @@ class ServiceManager:
     async def keep_informed(self) -> None:
         """Sends watchdog signals until cancelled."""
         while self.interval is not None:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(self.interval)
 
 

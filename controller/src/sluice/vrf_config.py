@@ -51,7 +51,7 @@ class VrfConfig:
     isolation: Isolation | None = None
 
     @property
-    def place(self) -> int:
+    def namespace_number(self) -> int:
         """The number of the network namespace of the VRF's interfaces."""
         return self.id if self.isolation is Isolation.NAMESPACE else OWN_NAMESPACE
 

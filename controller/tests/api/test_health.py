@@ -112,11 +112,11 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
 
         # zebra kept the route of a removed link.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
-        await router.until(lambda: router.controller.fib.leads_nowhere(0, NETWORK))
+        await router.until(lambda: router.controller.fib.has_no_path(0, NETWORK))
         (found,) = await problems(router)
         assert found.startswith("interface eth2: the routing daemon's route for its network 10.0.2")
         router.routes.put(route("10.0.2.0/24", connected(2)))
-        await router.until(lambda: not router.controller.fib.leads_nowhere(0, NETWORK))
+        await router.until(lambda: not router.controller.fib.has_no_path(0, NETWORK))
         assert await problems(router) == []
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

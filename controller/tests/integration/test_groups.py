@@ -27,7 +27,7 @@ from sluice.entities import NO_POLICY, EntityChanges, EntityKind
 from sluice.model import NeighborState, format_address, parse_address
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.rehearsal import Flow, way_of
+from sluice.rehearsal import Flow, trace
 
 pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
 
@@ -135,7 +135,7 @@ async def _said(router: Router, source: str, destination: str) -> list[str | Non
     said: list[str | None] = []
     for n in range(ASKED):
         flow = Flow(*ends, UDP, (20000 + n, 7))
-        way = await way_of(router.session, packets, CPU_PORT, 0, flow)
+        way = await trace(router.session, packets, CPU_PORT, 0, flow)
         assert way is not None
         assert way.matched
         path = None if way.nexthop is None else router.fib.nexthops.path_of(way.nexthop)

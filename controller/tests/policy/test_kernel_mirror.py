@@ -467,7 +467,7 @@ def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeK
         "corp", kernel, BundleDefaults(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0
     )
     known = SimpleNamespace(numbers=SimpleNamespace(by_name={BUNDLE: 40000}))
-    one.look_at_states(known)  # type: ignore[arg-type]
+    one.mirror_states(known)  # type: ignore[arg-type]
     (mirrored,) = one.states
     sa = mirrored.association
 

@@ -68,7 +68,7 @@ class World:
             join=lambda name, _: self.joined.append(name),
             tables={254: 0, 100: 1, 200: 2},
             on_change=self.published.append,
-            places={1: self.place("red"), 2: self.place("blue")},
+            vrf_namespaces={1: self.place("red"), 2: self.place("blue")},
         )
         for number, vrf in ((1, VrfConfig("default", 0, 254)), (2, RED), (3, BLUE)):
             self.host.add(interface(number, "port7" if number == 1 else None, vrf=vrf))

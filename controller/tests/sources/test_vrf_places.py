@@ -107,7 +107,7 @@ def test_what_the_configuration_says_is_done_or_the_start_fails(host: Host) -> N
     with pytest.raises(OSError, match="VRF red: isolation device: this kernel has no VRF devices"):
         host.starts("red", isolation=Isolation.DEVICE)
     host.starts("red", isolation=Isolation.SHARED).close()
-    assert host.vrf("red").place == 0
+    assert host.vrf("red").namespace_number == 0
     assert not host.has("red")
 
 

@@ -17,7 +17,7 @@ from sluice.controller import Controller
 from sluice.entities import EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import Address, Prefix, parse_address
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.rehearsal import Flow, FlowError, TracedPath, way_of
+from sluice.rehearsal import Flow, FlowError, TracedPath, trace
 from sluice.state.nexthops import Path
 
 
@@ -33,7 +33,7 @@ class RouteLookup:
         address = _address(request.get("address"))
         vrf, name = self._vrf(request.get("vrf"))
         flow = _flow(request, address)
-        way = None if flow is None else await self._way(vrf, flow)
+        way = None if flow is None else await self._trace(vrf, flow)
         installed = self._controller.reconciler.installed.by_kind
         slots = [RouteSlot(vrf, Prefix.of(address, n)) for n in range(8 * len(address), -1, -1)]
         match = next((slot for slot in slots if slot in installed[EntityKind.ROUTE]), None)
@@ -54,7 +54,7 @@ class RouteLookup:
             ],
         }
 
-    async def _way(self, vrf: int, flow: Flow) -> TracedPath:
+    async def _trace(self, vrf: int, flow: Flow) -> TracedPath:
         """Queries the switch for a flow's path. Raises BadRequestError."""
         controller = self._controller
         session = controller.connection.primary
@@ -62,7 +62,7 @@ class RouteLookup:
             raise BadRequestError("the switch is not connected: it cannot be asked about a flow")
         cpu_port = controller.config.switch.cpu_port
         try:
-            way = await way_of(session, controller.packets, cpu_port, vrf, flow)
+            way = await trace(session, controller.packets, cpu_port, vrf, flow)
         except P4RuntimeError as error:
             raise BadRequestError(f"the switch was asked about the flow: {error}") from None
         if way is None:

@@ -67,7 +67,7 @@ class RouteView:
         else:
             found = (RouteSlot(vrf.id, wanted) for vrf in self._controller.config.vrfs)
             slots = iter(
-                [[slot for slot in found if start is None or _place(slot) > _place(start)]]
+                [[slot for slot in found if start is None or _sort_key(slot) > _sort_key(start)]]
             )
         return Rows(self._slices(slots, limit or None, more, only), more)
 
@@ -199,7 +199,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
     return PROTOCOLS.get(entry.protocol, str(entry.protocol))
 
 
-def _place(slot: RouteSlot) -> tuple[int, int, Prefix]:
+def _sort_key(slot: RouteSlot) -> tuple[int, int, Prefix]:
     """Returns a sort key for the order of `RouteOrder`."""
     return slot.vrf, len(slot.prefix.address), slot.prefix
 

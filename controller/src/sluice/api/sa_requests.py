@@ -64,7 +64,7 @@ class SaRequests:
             name,
             _whole_path(directory),
             self._associations.bundles,
-            self._associations.taken(),
+            self._associations.values_in_use(),
         )
         return [*map(self._row, await self._associations.add(sas))]
 
@@ -77,7 +77,7 @@ class SaRequests:
 
     async def _rekey(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         name, associations = str(request.get("name")), self._associations
-        algorithm = ALGORITHMS[associations.serving(name).settings.algorithm]
+        algorithm = ALGORITHMS[associations.serving_sa(name).settings.algorithm]
         paths: list[Path | None] = []
         sizes = (
             (SaKeys.key_file.name, algorithm.key),

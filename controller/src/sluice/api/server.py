@@ -101,7 +101,7 @@ class ApiServer:
             if task is not None:
                 self._connections.add(task)
                 task.add_done_callback(self._connections.discard)
-            await self._converse(_Lines(reader, self._limits, self._large), writer)
+            await self._answer_requests(_Lines(reader, self._limits, self._large), writer)
         except ConnectionError:
             pass  # the client left
         except TimeoutError:
@@ -110,7 +110,7 @@ class ApiServer:
         finally:
             writer.close()
 
-    async def _converse(self, lines: _Lines, writer: asyncio.StreamWriter) -> None:
+    async def _answer_requests(self, lines: _Lines, writer: asyncio.StreamWriter) -> None:
         while True:
             async with AsyncExitStack() as permits:
                 try:
@@ -142,7 +142,7 @@ class ApiServer:
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}
-        async with aclosing(_guarded(rows, line)) as slices:
+        async with aclosing(_with_failure(rows, line)) as slices:
             async for part in slices:
                 if isinstance(part, dict):
                     end = part
@@ -173,7 +173,9 @@ class ApiServer:
                 await self._send(writer, {"ok": True, "data": data})
 
 
-async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
+async def _with_failure(
+    rows: Rows, line: bytes
+) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
     """Yields the slices. If making one fails, yields the error's answer as the last item."""
     async with aclosing(rows.slices) as slices:
         try:

@@ -68,7 +68,7 @@ def standby_status(
                 "name": vrf.name,
                 "table": vrf.table,
                 "device": None,
-                "namespace": vrf.namespace if vrf.place != OWN_NAMESPACE else None,
+                "namespace": vrf.namespace if vrf.namespace_number != OWN_NAMESPACE else None,
                 "fpm": None,
             }
             for vrf in config.vrfs

@@ -153,8 +153,8 @@ class Views:
                     "name": vrf.name,
                     "table": vrf.table,
                     "device": devices.get(vrf.id),
-                    "namespace": vrf.namespace if vrf.place != OWN_NAMESPACE else None,
-                    "fpm": controller.fib.sessions.get(vrf.place),
+                    "namespace": vrf.namespace if vrf.namespace_number != OWN_NAMESPACE else None,
+                    "fpm": controller.fib.sessions.get(vrf.namespace_number),
                 }
                 for vrf in controller.config.vrfs
             ],
@@ -164,7 +164,7 @@ class Views:
                 for name, longest in controller.stalls.longest().items()
             },
             "problems": list(problems(controller, self._phase())),
-            "remarks": self._remarks(),
+            "remarks": self._notices(),
         }
 
     def _role(self) -> str:
@@ -174,7 +174,7 @@ class Views:
         session = connection.session
         return STANDBY if session is not None and session.is_standby else WAITING
 
-    def _remarks(self) -> dict[str, int]:
+    def _notices(self) -> dict[str, int]:
         """Returns counts of events without effect, and of repairs, by description."""
         fib, devices = self._controller.fib, self._controller.sources.vrf_devices
         repairs = {} if devices is None else dict(devices.repairs)
@@ -223,7 +223,7 @@ class Views:
 
     async def _interfaces(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         schema = self._controller.counter_schema
-        states = self._asked_for(request)
+        states = self._selected(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
         # A target refuses the whole read if one of the entries does not exist.
         admitted = self._controller.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
@@ -241,7 +241,7 @@ class Views:
             for l3_if, state in states.items()
         ]
 
-    def _asked_for(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
+    def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
         """Returns the interfaces of a `name` or a `vrf`, by number; all if neither is given."""
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
@@ -429,7 +429,7 @@ class Views:
             interfaces=await self._interfaces(request),
             policy=await self.policy.counts(),
             sas=await self._sas.show({}),
-            engines=self._controller.associations.answers(),
+            engines=self._controller.associations.answering_engines(),
         )
         for part in sliced(made_of, LINES):
             text += part

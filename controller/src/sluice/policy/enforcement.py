@@ -159,7 +159,7 @@ class Policy:
         """Raises PolicyError if a configuration exceeds the pipeline's table sizes."""
         check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
-    def configured_anew(self, config: Config) -> None:
+    def set_configured(self, config: Config) -> None:
         """Updates the configured SPDs, with their files' rules; the rules in force stay."""
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
@@ -382,7 +382,7 @@ class Policy:
         Returns the changed lists once the switch holds them. Raises PolicyError.
         """
         for spd in changes:
-            if self.known(spd).is_mirrored:
+            if self.checked_spd_name(spd).is_mirrored:
                 raise PolicyError(
                     f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
                     " configuration); change those (swanctl, `ip xfrm policy`)"
@@ -514,7 +514,7 @@ class Policy:
 
         Raises PolicyError.
         """
-        for spd in [*map(self.known, spds)]:
+        for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))
 
     async def _set_cache(self, spd: str, enabled: bool) -> None:
@@ -541,7 +541,7 @@ class Policy:
 
     async def clear_cache(self, spds: Iterable[str]) -> None:
         """Retires all flows of these SPDs. Raises PolicyError."""
-        for spd in [*map(self.known, spds)]:
+        for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._clear, spd.name, "flow cache cleared"))
 
     async def _clear(self, spd: str, change: str) -> None:
@@ -572,10 +572,10 @@ class Policy:
         try:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
-            outlook = self.record.outlook()
+            outlook = self.record.rules_after_restart()
             raise PolicyError(f"the switch did not take it: {error}; {outlook}") from error
         except SpdStoreError as error:
-            outlook = self.record.outlook()
+            outlook = self.record.rules_after_restart()
             raise PolicyError(f"not made, for want of disk: {error}; {outlook}") from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
@@ -598,7 +598,7 @@ class Policy:
         names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
         return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
-    def known(self, spd: str) -> SpdConfig:
+    def checked_spd_name(self, spd: str) -> SpdConfig:
         """Returns the SPD of that name. Raises PolicyError if there is none."""
         if spd not in self.spds:
             names = ", ".join(self.spds) or "none"

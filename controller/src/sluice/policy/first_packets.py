@@ -79,7 +79,7 @@ class FirstPackets:
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet needs a verdict of a list."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 

@@ -378,7 +378,7 @@ class FlowTables:
             self._evictions = 0
             self._pressed.clear()
             for list_id, known in list(self.caches.items()):
-                keys = self._to_look_at(known)
+                keys = self._flows_to_count(known)
                 for start in range(0, len(keys), COUNTED):
                     slots = [
                         FlowSlot(known.direction, list_id, key)
@@ -387,7 +387,7 @@ class FlowTables:
                     self._apply_counts(known, slots, await self._read_counts(session, slots))
                     self.flush()
 
-    def _to_look_at(self, known: ListCache) -> list[FlowKey]:
+    def _flows_to_count(self, known: ListCache) -> list[FlowKey]:
         now = self._clock()
         keys = known.cache.idle_since(now - known.idle_timeout)
         if known.cache.is_nearly_full():

@@ -88,7 +88,7 @@ class VrfNamespaces:
             name = vrf.namespace or vrf.name
             namespace = NetworkNamespace(name, self._directory)
             self.namespaces[vrf.id] = namespace
-            if namespace.is_home():
+            if namespace.is_own():
                 raise OSError(
                     f"VRF {vrf.name}: network namespace {name} is the one that the"
                     " controller runs in; give the VRF another `namespace`"

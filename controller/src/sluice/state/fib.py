@@ -354,7 +354,7 @@ class Fib:
         """Returns the network namespace whose routing daemon has this table."""
         return self._namespaces.get(table, OWN_NAMESPACE)
 
-    def leads_nowhere(self, vrf: int, prefix: Prefix) -> bool:
+    def has_no_path(self, vrf: int, prefix: Prefix) -> bool:
         """Returns whether the routing daemon's route for a prefix has no way left."""
         paths = self.usable.paths_of(RouteSlot(vrf, prefix))
         return paths is not None and not paths.members

@@ -116,7 +116,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     problems: list[str] = []
     policies = list(policies)
     problems += _ambiguous(policies)
-    for policy in sorted(policies, key=_place):
+    for policy in sorted(policies, key=_sort_key):
         try:
             rule, bundle = _rule(policy)
             if bundle is not None:
@@ -138,7 +138,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     return MirroredRules(listed, bundles, outbound, inbound, tuple(problems))
 
 
-def _place(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
+def _sort_key(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
     """Returns the sort key of a policy's place in the order."""
     return policy.priority, _strictness(policy), policy.key
 

@@ -424,9 +424,9 @@ class SaTable:
 
     def _serving(self, bundle: BundleSpec, sas: Iterable[_Tracked]) -> _Tracked | None:
         able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]
-        return max(able, key=lambda one: self._rank(bundle, one), default=None)
+        return max(able, key=lambda one: self._preference(bundle, one), default=None)
 
-    def _rank(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, bool, int, int]:
+    def _preference(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, bool, int, int]:
         place = bundle.engines.index(one.engine) if one.engine in bundle.engines else 0
         successor = self._successor(one.sa) if one.sa.is_retiring else None
         is_last = successor is None or successor.held is None
