@@ -28,7 +28,7 @@ from scenes import address, gateway, ifindex, link, neighbor
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
 from sluice.config import load_config
-from sluice.garbage import GarbageCollection
+from sluice.garbage_collection import GarbageCollection
 from sluice.model import (
     MAIN_TABLE,
     FpmSessionClosed,

@@ -10,7 +10,7 @@ import pytest
 
 from fake_switch import PIPELINE
 from scenes import SPECS, address, gateway, link, mac, neighbor, route
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema

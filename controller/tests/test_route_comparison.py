@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from scenes import SPECS
 from sluice.entities import EntityKey, EntityKind, RouteSlot
-from sluice.left_routes import UnreplayedRoutes
 from sluice.model import (
     FpmSessionOpened,
     Prefix,
@@ -22,6 +21,7 @@ from sluice.route_comparison import RouteComparison
 from sluice.sources.replay import ReplayGate
 from sluice.state.fib import Fib
 from sluice.state.stale_sweep import KERNEL_ROUTES_PER_SLICE
+from sluice.unreplayed_routes import UnreplayedRoutes
 
 MAIN, TABLE = 254, 100
 STATIC = 196

@@ -13,7 +13,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 from sluice_topo.description import Kind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import fib_legs, wait_for_legs
+from sluice_topo.routing_demo import fib_legs, wait_for_legs
 
 from .faults import silent
 

@@ -11,7 +11,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import Stopwatch, wait_until
 from sluice_topo.description import Kind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import has_legs
+from sluice_topo.routing_demo import has_legs
 from sluice_topo.traffic import PathWitness, UdpFlows
 
 from .faults import silent

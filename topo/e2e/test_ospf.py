@@ -10,7 +10,7 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import Kind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 
 ROUTER_IDS = {"r1": "10.255.0.1", "r2": "10.255.0.2", "t1": "10.255.1.1", "t2": "10.255.1.2"}
 INTERFACE = """interface {name}

@@ -175,14 +175,14 @@ class Campaign:
 
     def listen(self) -> None:
         """Judges all frames that the captures hold by now."""
-        for name, ear in self._arena.links.items():
-            for frame in ear.heard():
+        for name, listener in self._arena.links.items():
+            for frame in listener.heard():
                 self.judge.saw(name, frame)
-        for ear in self._arena.hosts:
-            for frame in ear.heard():
+        for listener in self._arena.hosts:
+            for frame in listener.heard():
                 self.judge.delivered(frame)
-        for ear in self._arena.sockets:
-            for data in ear.heard():
+        for listener in self._arena.sockets:
+            for data in listener.heard():
                 self.judge.heard(data)
 
     def replay(self, finding: Finding) -> bool:

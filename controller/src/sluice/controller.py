@@ -55,7 +55,7 @@ from sluice.entities import (
     NexthopGroup,
     PuntLimit,
 )
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
 from sluice.ike_order import IkeOrder

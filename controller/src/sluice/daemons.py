@@ -2,7 +2,7 @@
 """The routing daemons: one in namespace HOME, and one for each VRF with its own network namespace.
 
 Each daemon has its own session, replay and comparison with its kernel's routes. Depends on inputs,
-left_routes, scheduler and route_comparison.
+unreplayed_routes, scheduler and route_comparison.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sluice.inputs import RouteFeed
-from sluice.left_routes import SwitchRoutes, UnreplayedRoutes
 from sluice.model import LinkChanged
 from sluice.namespaces import namespace_of
 from sluice.route_comparison import RouteComparison
 from sluice.scheduler import Inlet, Scheduler
 from sluice.state.fib import Fib
+from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 
 WAITED_FOR = 30.0
 """Seconds to wait for the other daemons after the first one's routes are complete. Then the kernel

@@ -43,7 +43,7 @@ from sluice.sources.replay import ReplayGate
 from sluice.sources.several_kernels import SeveralKernels
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.sources.vrf_devices import VrfDevices
-from sluice.sources.vrf_places import VrfNamespaces
+from sluice.sources.vrf_namespaces import VrfNamespaces
 from sluice.sources.xfrm import XfrmMonitor
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from secrets import randbits
 from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import PacketSchema, PuntReason

@@ -7,7 +7,7 @@ found to hold at the start. A session that opens or ends after the kernel was as
 too old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
 none is left unnamed in the switch and none can have been left out, as after most starts of the
 controller, the kernel is not asked: its million routes take seconds to read. Depends on inputs,
-left_routes and state.
+unreplayed_routes and state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from sluice._native import RouteRun
 from sluice.inputs import ReplayGate, RouteDump
-from sluice.left_routes import UnreplayedRoutes
 from sluice.model import (
     FpmSessionClosed,
     FpmSessionOpened,
@@ -30,6 +29,7 @@ from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 from sluice.state.route_runs import RoutesEvent, events_of
 from sluice.state.stale_sweep import StaleSweep
+from sluice.unreplayed_routes import UnreplayedRoutes
 
 DATAGRAMS = 4
 """Of the kernel's dump, 32 KiB each, that are read in one go."""

@@ -33,7 +33,7 @@ from sluice.api.standby import standby_status
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
 from sluice.fast_path import FastPath
-from sluice.garbage import GarbageCollection
+from sluice.garbage_collection import GarbageCollection
 from sluice.host_sources import (
     StartResources,
     error_text,

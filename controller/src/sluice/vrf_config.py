@@ -39,7 +39,7 @@ class VrfConfig:
     - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
     - `device` and `namespace` are the names of its VRF device and of its network namespace, if the
       isolation uses one; None for the default VRF.
-    - `isolation` is None until it is decided (`sources.vrf_places`), and for the default VRF.
+    - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
     """
 
     name: str

@@ -91,7 +91,7 @@ def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -
     async def story(world: World) -> None:
         put(world, [slot(n) for n in range(FULL)])
         gc.collect()
-        gc.freeze()  # as the daemon does with a full table, see sluice.garbage
+        gc.freeze()  # as the daemon does with a full table, see sluice.garbage_collection
         controller = world.controller
         api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
         task = asyncio.create_task(controller.scheduler.run())

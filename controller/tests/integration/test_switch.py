@@ -17,7 +17,6 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
-from meddling import audit_of, copies, meddled, repaired, until
 from real_switch import CODEC, address_in, connected, play
 from scenes import gateway, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
@@ -34,6 +33,7 @@ from sluice.model import Event
 from sluice.p4runtime.election import LARGEST, ElectionId, question
 from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
+from tampering import audit_of, copies, meddled, repaired, until
 
 COUNT = 3000
 

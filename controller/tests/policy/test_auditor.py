@@ -13,7 +13,6 @@ import pytest
 from finsy.proto import p4r
 
 from fake_switch import FakeSwitch
-from meddling import audit_of, repaired
 from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
 from scenes import gateway, neighbor, route, slot
 from sluice.auditor import SLICE, AuditedSwitch, _Round
@@ -39,6 +38,7 @@ from sluice.p4runtime.messages import UpdateType
 from sluice.policy.model import Action
 from sluice.reconciler import Reconciler
 from sluice.state.flow_cache import FlowVerdict
+from tampering import audit_of, repaired
 
 QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n"
 

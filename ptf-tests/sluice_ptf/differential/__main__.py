@@ -25,10 +25,10 @@ from typing import Any
 
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.differential import golden, policies
-from sluice_ptf.differential.asked import Asked
 from sluice_ptf.differential.canonical import canonical
 from sluice_ptf.differential.case import Case, State, Subject
 from sluice_ptf.differential.packets import Generator
+from sluice_ptf.differential.policy_packets import Asked
 from sluice_ptf.differential.states import changed, random_state
 from sluice_ptf.probe import Probe
 from sluice_ptf.runtime import RuntimeClient

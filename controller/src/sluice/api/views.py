@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
-from sluice.api.cleared import ClearedCounters
+from sluice.api.cleared_counters import ClearedCounters
 from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
 from sluice.api.route_lookup import RouteLookup

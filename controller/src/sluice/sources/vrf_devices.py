@@ -3,7 +3,7 @@
 
 Each VRF besides the default one gets a device with its routing table
 (Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
-identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_places` selects another
+identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_namespaces` selects another
 means to keep the VRFs apart.
 
 Before a TAP joins, these leaks between VRFs are closed:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.garbage import OLD, ROUTES, GarbageCollection
+from sluice.garbage_collection import OLD, ROUTES, GarbageCollection
 from sluice.model import Prefix
 
 

@@ -21,7 +21,7 @@ import pytest
 from sluice import privileges
 from sluice.config import Config, Isolation, VrfConfig, load_config
 from sluice.sources.namespace import NetworkNamespace
-from sluice.sources.vrf_places import FILE_NAME, VrfNamespaces
+from sluice.sources.vrf_namespaces import FILE_NAME, VrfNamespaces
 
 CONFIG = """
 router: r1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.api.cleared import ClearedCounters
+from sluice.api.cleared_counters import ClearedCounters
 
 
 def counters(drops: dict[str, Any] | None, packets: int) -> dict[str, Any]:
