@@ -341,7 +341,7 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
 
         async def deleted() -> None:
             assert [one.name for one in await world.sas.delete("more")] == ["more"]
-            with pytest.raises(AssociationError, match="no SA 'more'"):
+            with pytest.raises(AssociationError, match="no SA 'more'; there is: out"):
                 await world.sas.delete("more")
 
         await world.running(deleted)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from errno import ENOSPC
+from errno import EACCES, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,21 @@ def test_an_integrity_key_is_a_second_file(tmp_path: Path) -> None:
     )
     keys = files.read()
     assert (len(keys.key), len(keys.integrity_key)) == (32, 64)
+
+
+def test_a_file_of_another_user_names_the_owner_that_it_must_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = key_file(tmp_path, "0f" * 20)
+    os.chown(path, 12345, 12345)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    says = r"Permission denied: belongs to user 12345, .* runs as user 0; chown it to user 0, chmod"
+    with pytest.raises(KeyUnavailableError, match=says):
+        KeyFiles(GCM, path, None).read()
 
 
 @pytest.mark.parametrize(

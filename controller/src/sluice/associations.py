@@ -197,7 +197,11 @@ class Associations:
     async def _end_expired(self) -> None:
         used_up, outlived, restored = self.table.review_lifetimes()
         for sa in used_up + outlived:
-            log.warning("SA %s has expired: what only it protects is dropped", _name(sa))
+            log.warning(
+                "SA %s has expired (%s): what only it protects is dropped",
+                _name(sa),
+                self.table.why_expired(sa),
+            )
         for sa in restored:
             log.warning("SA %s has not expired: the clock was set", _name(sa))
         self.counters["SAs expired"] += len(used_up) + len(outlived)
@@ -589,11 +593,19 @@ class Associations:
         none, or where it is the kernel's."""
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:
-            known = ", ".join(sorted({one.name for one in self._wanted()})) or "none"
-            raise AssociationError(f"there is no SA {name!r}; there is: {known}")
+            raise AssociationError(self._no_such_sa(name))
         if found[0].origin is Origin.KERNEL:
             raise AssociationError(f"SA {name!r} is the kernel's: rekey it there")
         return found[0]
+
+    def _no_such_sa(self, name: str, spi: int | None = None) -> str:
+        """Returns the text of an error about an unknown SA, with those that exist."""
+        wanted = self._wanted()
+        spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
+        if spis and spi is not None:
+            return f"SA {name!r} has no SPI {spi:#x}; it has: {', '.join(spis)}"
+        names = ", ".join(sorted({one.name for one in wanted})) or "none"
+        return f"there is no SA {name!r}; there is: {names}"
 
     def _successor(self, old: SecurityAssociation, spi: int, keys: KeyFiles) -> SecurityAssociation:
         taken = self.values_in_use()
@@ -626,9 +638,7 @@ class Associations:
                 if one.name == name and spi in (None, one.settings.spi)
             ]
             if not found:
-                raise AssociationError(
-                    f"there is no SA {name!r}" + ("" if spi is None else f" of SPI {spi:#x}")
-                )
+                raise AssociationError(self._no_such_sa(name, spi))
             for one in found:
                 if one.origin is Origin.KERNEL:
                     raise AssociationError(f"SA {name!r} is the kernel's: delete it there")

@@ -88,12 +88,24 @@ _PORT = scalars.integer(1, 65535)
 _COUNT = scalars.integer(1, LARGEST)
 
 
+def _whole_seconds(value: object) -> int:
+    try:
+        return _COUNT(value)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not a whole number of seconds from 1; 8 hours are written as 28800"
+        ) from None
+
+
+_SECONDS = scalars.Scalar(_whole_seconds, _COUNT.values)
+
+
 class LifetimeKeys(ConfigSection, title="security_associations.soft"):
     """Lifetime limits of an SA."""
 
     bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
     packets = optional(_COUNT, "Packets that it protects.", "no limit")
-    seconds = optional(_COUNT, "Seconds since it was first given to an engine.", "no limit")
+    seconds = optional(_SECONDS, "Seconds since it was first given to an engine.", "no limit")
 
 
 class EncapsulationKeys(ConfigSection, title="security_associations.encapsulation"):
@@ -268,7 +280,7 @@ def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> 
         problems += 1
     place = settings.vrf, settings.spi
     if not sa.is_outbound and place in taken.spis:
-        value.problem(f"the inbound SPI {settings.spi} belongs to {taken.spis[place]!r} already")
+        value.problem(f"the inbound SPI {settings.spi:#x} belongs to {taken.spis[place]!r} already")
         problems += 1
     if settings.fingerprint in taken.keys:
         value.problem(
@@ -293,16 +305,20 @@ def _read(
     bundle = None if bundle_name is None else bundles[bundle_name]
     engines = () if bundle is None else bundle.engines
     engine = section.optional(SaKeys.engine, None, scalars.one_of(engines)) if bundle else None
+    section.ignore(SaKeys.engine)
     direction = section.required(SaKeys.direction)
     spi = section.required(SaKeys.spi)
     mode = section.defaulted(SaKeys.mode)
     algorithm = section.required(SaKeys.algorithm)
     keys = None if algorithm is None else _read_keys(section, directory, algorithm)
+    section.ignore(*KEY_FILES)
     esn = section.defaulted(SaKeys.esn)
     own = _read_outbound(section, mode) if direction is Direction.OUTBOUND else {}
     fragmentation = _read_fragmentation(section, own)
     if direction is Direction.INBOUND:
         own = _read_inbound(section, esn=esn)
+    if direction is None:
+        section.ignore(*OUTBOUND_KEYS, *INBOUND_KEYS)
     others: tuple[ConfigKey, ...] = () if direction is None else INBOUND_KEYS
     for key in OUTBOUND_KEYS if direction is Direction.INBOUND else others:
         if section.value(key) is not None:

@@ -51,6 +51,23 @@ def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
     )
 
 
+def _check_decimal(written: str, value: object) -> None:
+    """Raises ValueError for a number with a leading 0 or with colons.
+
+    YAML 1.1 reads 0400 as octal and 1:30 in base 60, which is hardly ever meant.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    if ":" in written:
+        raise ValueError(
+            f"YAML takes {written} for the number {value}; write {value}, or put it in quotes"
+        )
+    digits = written.lstrip("+-")
+    if digits.isdigit() and digits[0] == "0" and len(digits) > 1:
+        meant = f"{value} or {written.lstrip('0') or '0'}"
+        raise ValueError(f"YAML takes {written} for the number {value}; write {meant}")
+
+
 class YamlReader:
     """Holds one document and the problems found in it so far."""
 
@@ -131,7 +148,9 @@ class YamlValue:
             self.problem("a single value is expected here")
             return None
         try:
-            return converter(self._reader.constructor.construct_object(self._node))
+            value = self._reader.constructor.construct_object(self._node)
+            _check_decimal(str(self._node.value), value)
+            return converter(value)
         except (ValueError, yaml.YAMLError) as error:
             self.problem(str(error))
             return None
@@ -268,6 +287,10 @@ class YamlMapping:
         """Returns the converted list under `key`, without invalid elements."""
         found = (value.convert(key.convert) for value in self.sequence(key))
         return tuple(one for one in found if one is not None)
+
+    def ignore(self, *keys: ConfigKey) -> None:
+        """Marks keys as read, where a problem with another key leaves open whether they belong."""
+        self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
         """Returns all pairs and marks them as read, for mappings whose keys are names."""

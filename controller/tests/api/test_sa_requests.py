@@ -167,10 +167,13 @@ def test_a_rekey_is_answered_with_the_successor(
     ("request_", "said"),
     [
         ({"name": "x", "spi": 0x101, "key_file": "/k"}, "there is no SA 'x'; there is: out"),
-        ({"name": "out", "spi": 0x101}, "aes-128-gcm wants key_file"),
+        (
+            {"name": "out", "spi": 0x101},
+            "aes-128-gcm needs the successor's key: give --key-file FILE",
+        ),
         (
             {"name": "out", "spi": 0x101, "key_file": "/k", "integrity_key_file": "/i"},
-            "aes-128-gcm has no integrity_key_file",
+            "aes-128-gcm has no such key: leave out --integrity-key-file",
         ),
         ({"name": "out", "spi": 0x101, "key_file": "k"}, "'k': a path in a request begins with /"),
         ({"name": "out", "spi": 255, "key_file": "/k"}, "255 is not an SPI"),

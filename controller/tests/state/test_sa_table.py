@@ -314,6 +314,39 @@ def test_without_another_key_a_bundle_does_not_move() -> None:
     assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
 
 
+@pytest.mark.parametrize(
+    ("hard", "told", "why"),
+    [
+        ({"bytes": 5000}, {"bytes": 5000}, "its hard limit of 5,000 bytes is reached"),
+        ({"packets": 9}, {"packets": 9}, "its hard limit of 9 packets is reached"),
+        ({"packets": 9}, {"drops": {"sequence_exhausted": 1}}, "all its sequence numbers are used"),
+        ({"seconds": 60}, {}, "its hard limit of 60 seconds is reached"),
+        (
+            {"bytes": 5000, "packets": 9},
+            {"packets": 8},
+            "a hard limit is reached (5,000 bytes, 9 packets), or all its sequence numbers are"
+            " used",
+        ),
+    ],
+)
+def test_an_expired_sa_names_the_limit_that_it_has_reached(
+    hard: dict[str, int], told: dict[str, Any], why: str
+) -> None:
+    world = World()
+    limited = replace(OUT, settings=OUT.settings._replace(hard=Lifetime(**hard)))
+    world.table.set_wanted([limited])
+    world.up(1)
+    world.settle()
+    world.grew(1, 0x100, **told)
+    use = world.uses["of 256"]
+    if "seconds" in hard:
+        world.clocks = Clocks(100.0)
+    else:
+        world.uses["of 256"] = use._replace(is_expired=True)
+    (report,) = world.table.reports()
+    assert (report.state, report.why) == (SaState.EXPIRED, why)
+
+
 def test_a_hard_limit_ends_it_for_good() -> None:
     world = World()
     world.table.set_wanted([OUT, IN])

@@ -485,7 +485,7 @@ def _read_bundles(
         for sa in bundle.inbound:
             if (bundle.vrf, sa.spi) in spis:
                 owner = spis[bundle.vrf, sa.spi]
-                value.problem(f"SPI {sa.spi} of VRF {bundle.vrf} belongs to {owner!r} already")
+                value.problem(f"SPI {sa.spi:#x} of VRF {bundle.vrf} belongs to {owner!r} already")
             spis[bundle.vrf, sa.spi] = bundle.name
         names.add(bundle.name)
         numbers.add(bundle.id)

@@ -301,6 +301,28 @@ class SaTable:
         """Returns whether an SA has reached a hard limit."""
         return self._is_used_up(sa) or self._has_outlived(sa)
 
+    def why_expired(self, sa: SecurityAssociation) -> str:
+        """Returns which hard limit an expired SA has reached, as far as that is known."""
+        hard, tracked = sa.settings.hard, self._tracked.get(identity(sa))
+        held = None if tracked is None else tracked.held
+        if held is not None and held.drops.get("sequence_exhausted"):
+            return "all its sequence numbers are used"
+        if held is not None and hard.bytes is not None and held.bytes >= hard.bytes:
+            return f"its hard limit of {hard.bytes:,} bytes is reached"
+        if held is not None and hard.packets is not None and held.packets >= hard.packets:
+            return f"its hard limit of {hard.packets:,} packets is reached"
+        if self._has_outlived(sa):
+            limit = f"its hard limit of {hard.seconds:,} seconds"
+            use = self._uses[sa.settings.fingerprint]
+            known = self._clocks().age(use.since) is not None
+            return f"{limit} is reached" if known else f"its age is not known, and it has {limit}"
+        limits = [f"{value:,} {name}" for name, value in hard._asdict().items() if value]
+        if not limits:
+            return "all its sequence numbers are used"
+        return (
+            f"a hard limit is reached ({', '.join(limits)}), or all its sequence numbers are used"
+        )
+
     def review_lifetimes(self) -> LifetimeReview:
         """Returns the SAs that have expired since the last review, or no longer count as such."""
         used_up = [
@@ -515,7 +537,7 @@ class SaTable:
     ) -> tuple[SaState, str | None]:
         """`in_use` keeps what is in use at each engine, once it is needed."""
         if self.is_expired(one.sa):
-            return SaState.EXPIRED, "a hard limit is reached, or all sequence numbers are used"
+            return SaState.EXPIRED, self.why_expired(one.sa)
         if one.held is not None:
             if one.sa.is_retiring:
                 return SaState.RETIRING, None
