@@ -332,7 +332,7 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
         async def added() -> None:
             (report,) = await world.sas.add(sas)
             assert report.state is SaState.IN_USE
-            with pytest.raises(AssociationError, match="stands in the configuration"):
+            with pytest.raises(AssociationError, match="is in the configuration"):
                 await world.sas.delete("out")
 
         await world.running(added)

@@ -70,7 +70,7 @@ def test_ports_that_go_and_come(
         await router.until(lambda: watch.state_of(9) == "absent")
         assert await engine(router) == ENGINE_DOWN
         assert "engine 1: the switch has no port 9" in await problems(router)
-        assert "no longer so: interface eth3: the switch has no port 3" in caplog.text
+        assert "solved: interface eth3: the switch has no port 3" in caplog.text
 
         router.client.links = dict(ALL)
         await router.until(lambda: watch.state_of(9) == "up")
@@ -106,7 +106,7 @@ def test_a_switch_that_does_not_answer_is_named(
         router.client.answers_ports = True
         await router.until(lambda: not watch.problems)
         assert caplog.text.count("has not answered") == 2
-        assert "no longer so: the switch at" in caplog.text
+        assert "solved: the switch at" in caplog.text
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         router.close()

@@ -198,7 +198,7 @@ class Associations:
         used_up, outlived, restored = self.table.review_lifetimes()
         for sa in used_up + outlived:
             log.warning(
-                "SA %s has expired (%s): what only it protects is dropped",
+                "SA %s has expired (%s): traffic that only it protects is dropped",
                 _name(sa),
                 self.table.why_expired(sa),
             )
@@ -595,7 +595,7 @@ class Associations:
         if not found:
             raise AssociationError(self._no_such_sa(name))
         if found[0].origin is Origin.KERNEL:
-            raise AssociationError(f"SA {name!r} is the kernel's: rekey it there")
+            raise AssociationError(f"SA {name!r} is of the kernel's IKE daemon: rekey it there")
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
@@ -619,10 +619,10 @@ class Associations:
                 " takes a new key"
             )
         if of_key in self._uses.uses:
-            raise AssociationError("this key has served before: a rekey takes a new key")
+            raise AssociationError("this key has been used before: a rekey needs a new key")
         place = (old.settings.vrf, spi)
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
-            raise AssociationError(f"SPI {spi:#x} is taken: a rekey takes a new SPI")
+            raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
             raise AssociationError(f"SPI {spi:#x} is an earlier one of {old.name!r}: take another")
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
@@ -641,10 +641,12 @@ class Associations:
                 raise AssociationError(self._no_such_sa(name, spi))
             for one in found:
                 if one.origin is Origin.KERNEL:
-                    raise AssociationError(f"SA {name!r} is the kernel's: delete it there")
+                    raise AssociationError(
+                        f"SA {name!r} is of the kernel's IKE daemon: delete it there"
+                    )
                 if one.origin is Origin.CONFIGURATION and not one.is_retiring:
                     raise AssociationError(
-                        f"SA {name!r} stands in the configuration: take it out there, and reload"
+                        f"SA {name!r} is in the configuration: remove it there, and reload"
                     )
             self._forget(found)
             return found

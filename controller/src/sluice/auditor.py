@@ -312,7 +312,7 @@ class Auditor:
                 try:
                     await self._policy.repair(look)
                 except PolicyError as error:
-                    log.error("audit: %s is not put right: %s", kind.name.lower(), error)
+                    log.error("audit: %s cannot be repaired: %s", kind.name.lower(), error)
             else:
                 await look()
 

@@ -133,7 +133,7 @@ class SwitchConnection:
         try:
             self._end_stand_ins()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
-                log.info("gave the switch at %s its pipeline", self._config.address)
+                log.info("loaded the pipeline into the switch at %s", self._config.address)
             await self._reconciler.read_back(session, partial(self._close, session))
             self._let_pass(session)
             await self._on_read()
@@ -176,7 +176,7 @@ class SwitchConnection:
             self._let_pass(session)
         else:
             log.info(
-                "closed until the new configuration stands: %s",
+                "packets of these are dropped until the new configuration is written: %s",
                 ", ".join(
                     f"{kind.name.lower()} ({text_of(key)})"
                     for kind, key in closed.withdrawn[:SHOWN]

@@ -188,8 +188,8 @@ def _open_xfrm(
 
 def _log_keeper_end() -> None:
     log.error(
-        "the keeper of the host interfaces has ended: when this controller ends, they go, and"
-        " FRR's sessions with them"
+        "the process that keeps the host interfaces has ended: when this controller ends, the"
+        " interfaces are removed, and FRR's sessions end"
     )
 
 

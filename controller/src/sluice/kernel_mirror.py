@@ -188,7 +188,9 @@ class KernelMirror:
         try:
             await policy.mirror(self.spd, CLOSED)
         except PolicyError as error:
-            log.error("policy %s: cannot be closed: %s", self.spd, error)
+            log.error(
+                "policy %s: the switch cannot be made to drop its packets: %s", self.spd, error
+            )
 
     # -- states
 

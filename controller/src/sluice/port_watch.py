@@ -133,4 +133,4 @@ def _log_changes(before: Iterable[str], now: Iterable[str]) -> None:
             log.warning("%s", problem)
     for problem in before:
         if problem not in now:
-            log.info("no longer so: %s", problem)
+            log.info("solved: %s", problem)

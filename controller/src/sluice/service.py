@@ -163,7 +163,7 @@ class ControllerRun:
                 if self.primacy.is_standby and not stood_by:
                     stood_by = True
                     said = f"another controller is primary at {self.config.switch.address}"
-                    log.info("standby: %s; nothing of this host is changed", said)
+                    log.info("standby: %s; this controller changes nothing on this host", said)
                     self._shared.manager.notify(f"READY=1\nSTATUS=standby: {said}")
                 await asyncio.wait({turn}, timeout=TAKING_OVER_INTERVAL)
             turn.result()
@@ -290,16 +290,19 @@ class Service:
         try:
             ended.result()
         except DisplacedError as error:
-            log.warning("standby: %s; the host's interfaces are let go", error)
+            log.warning("standby: %s; the host's interfaces are released", error)
             self._life = ControllerRun(self._shared, old.config)
         except FAILURES as error:
             if old.before is None or old.started.done():
                 raise
-            log.error("the new configuration cannot begin, the old one does: %s", error_text(error))
+            log.error(
+                "the new configuration cannot start, the old one is back in force: %s",
+                error_text(error),
+            )
             old.started.set_exception(ReloadError(error_text(error)))
             self._life = ControllerRun(self._shared, old.before)
         else:
-            raise RuntimeError("a controller ended by itself")
+            raise RuntimeError("the controller ended unexpectedly")
 
     # -- reload
 
@@ -327,7 +330,9 @@ class Service:
             except (ReloadError, P4RuntimeError, *FAILURES) as error:
                 reloads.refused = error_text(error)
                 log.error(
-                    "%s is not reloaded, what was in force stays: %s", self._path, reloads.refused
+                    "%s is not reloaded, the configuration in force stays: %s",
+                    self._path,
+                    reloads.refused,
                 )
                 raise ReloadError(reloads.refused) from error
             finally:

@@ -125,7 +125,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> Non
         (FLOW | {"ports": [1]}, "two whole numbers"),
         (FLOW | {"ports": None}, "has ports"),
         (FLOW | {"source": "2001:db8::1"}, "same IP version"),
-        (FLOW, "cannot say which way"),
+        (FLOW, "cannot trace a flow"),
     ],
 )
 def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(

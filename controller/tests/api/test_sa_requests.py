@@ -119,7 +119,7 @@ def test_added_sas_are_answered_and_deleted_by_name(
         assert set(await shown(world)) == {("out", 0x100)}
         with pytest.raises(BadRequestError, match="there is no SA 'in'"):
             await world.ask("sa del", name="in")
-        with pytest.raises(BadRequestError, match="stands in the configuration"):
+        with pytest.raises(BadRequestError, match="is in the configuration"):
             await world.ask("sa del", name="out")
 
     play_sas(story)
@@ -131,7 +131,7 @@ def test_a_rekey_takes_a_new_key_and_a_new_spi(
     async def story(world: PolicyWorld) -> None:
         for spi, key, said in (
             (0x101, "first", "has this key"),
-            (0x100, "second", "SPI 0x100 is taken"),
+            (0x100, "second", "SPI 0x100 is in use"),
         ):
             with pytest.raises(BadRequestError, match=said):
                 await world.ask("sa rekey", name="out", spi=spi, key_file=str(tmp_path / key))

@@ -62,7 +62,7 @@ def test_off_that_the_switch_refused_is_off_neither_now_nor_later(play: Play) ->
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.ask("flow-cache off", spd="corp")
 
     async def later(world: PolicyWorld) -> None:

@@ -92,7 +92,7 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
             next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
         both = COMMIT.replace("name: all-in, action: bypass", "name: all-in, action: discard")
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.commit(both)
         for direction, kind in (
             (INBOUND, EntityKind.INBOUND_LIST),
@@ -136,9 +136,9 @@ def test_a_restart_goes_on_with_what_was_committed(
         assert changes["lists"] == {"inbound": [], "outbound": []}
 
     play(commit, switch)
-    assert "says otherwise" not in caplog.text
+    assert "committed last are in force" not in caplog.text
     play(restart, switch)
-    assert "the configuration says otherwise (outbound)" in caplog.text
+    assert "the configuration differs (outbound)" in caplog.text
 
 
 def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.commit(COMMIT)
 
     async def later(world: PolicyWorld) -> None:
@@ -230,7 +230,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", sync)
             world.switch.refuse = refuse
-            with pytest.raises(BadRequestError, match=r"did not take it.*a restart makes it"):
+            with pytest.raises(BadRequestError, match=r"refused it.*a restart makes it"):
                 await world.commit(COMMIT)
             assert "a restart makes it" in caplog.text
             assert rules_in(path) == ["web"]

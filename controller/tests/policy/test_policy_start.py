@@ -117,10 +117,10 @@ def test_without_its_record_a_restart_retires_everything(
         await world.until(lambda: not switch.flows)
 
     play(first, switch)
-    assert "was not there" not in caplog.text
+    assert "is missing: earlier" not in caplog.text
     (tmp_path / "spd.json").unlink()
     play(second, switch)
-    assert f"{tmp_path / 'spd.json'} was not there" in caplog.text
+    assert f"{tmp_path / 'spd.json'} is missing" in caplog.text
 
 
 def test_a_damaged_record_ends_the_start(play: Play, tmp_path: Path) -> None:

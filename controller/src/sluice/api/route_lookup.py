@@ -64,9 +64,9 @@ class RouteLookup:
         try:
             way = await trace(session, controller.packets, cpu_port, vrf, flow)
         except P4RuntimeError as error:
-            raise BadRequestError(f"the switch was asked about the flow: {error}") from None
+            raise BadRequestError(f"the switch cannot trace the flow: {error}") from None
         if way is None:
-            raise BadRequestError("this switch cannot say which way a flow takes")
+            raise BadRequestError("this switch cannot trace a flow")
         return way
 
     def _vrf(self, wanted: Any) -> tuple[int, str]:

@@ -193,8 +193,8 @@ class Policy:
         """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
         if self.spds and not self._had_lists and installed[EntityKind.INBOUND_LIST]:
             log.warning(
-                "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
-                " before is not in force any more, the configured rules are",
+                "policy: the switch holds lists of SPDs, but %s is missing: earlier commits are"
+                " lost, and the configured rules are in force",
                 self.record.path,
             )
         self._had_lists = True
@@ -475,7 +475,9 @@ class Policy:
             try:
                 await self._writer.apply(session, lost)
             except P4RuntimeError as error:
-                log.error("policy %s: drops until it is committed anew: %s", spd, error)
+                log.error(
+                    "policy %s: drops all packets until it is committed again: %s", spd, error
+                )
 
     async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         """Sets the rules and bundles of a mirrored SPD.
@@ -573,10 +575,12 @@ class Policy:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
             outlook = self.record.rules_after_restart()
-            raise PolicyError(f"the switch did not take it: {error}; {outlook}") from error
+            raise PolicyError(f"the switch refused it: {error}; {outlook}") from error
         except SpdStoreError as error:
             outlook = self.record.rules_after_restart()
-            raise PolicyError(f"not made, for want of disk: {error}; {outlook}") from error
+            raise PolicyError(
+                f"not done, as the disk cannot be written: {error}; {outlook}"
+            ) from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
 

@@ -77,7 +77,7 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
     ]
     if lists:
         log.warning(
-            "policy %s: in force is what was committed last; %s says otherwise (%s): see"
+            "policy %s: the rules committed last are in force; %s differs (%s): see"
             " `sluice spd diff --configured %s`, then `sluice spd commit --configured %s`",
             spd.name,
             spd.file or "the configuration",

@@ -163,7 +163,7 @@ class VrfDevices:
         self.missing = tuple(missing)
         for what in found:
             self.repairs[f"repaired: {what}"] += 1
-            log.warning("VRFs: %s; closed again", what)
+            log.warning("VRFs: %s; repaired", what)
 
     async def watch(self) -> None:
         """Rechecks every `RECHECK_SECONDS` until cancelled."""
@@ -267,7 +267,7 @@ class VrfDevices:
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
         if local is None:
-            log.warning("the local table had no routing rule; it has one again")
+            log.warning("the kernel's local table had no routing rule; it is restored")
             rules = [local := RoutingRule(0, LOCAL_TABLE)]
             self._add(RTM_NEWRULE, _rule(family, local), "local rule")
         at = rules.index(local)

@@ -73,8 +73,8 @@ class VrfNamespaces:
         if names:
             log.warning(
                 "this kernel has no VRF devices, and network namespaces need CAP_SYS_ADMIN at the"
-                " start: VRFs %s share the host's stack with the default VRF, which gets and sends"
-                " only what answers in place there",
+                " start: VRFs %s share the host's stack with the default VRF, and of UDP the host"
+                " receives and sends only routing protocols and IKE there",
                 names,
             )
         return Isolation.SHARED
