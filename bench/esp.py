@@ -16,19 +16,19 @@ import sys
 from bench import command, crypto_perf, libipsec
 from bench.bars import judge
 from bench.structures import as_cases, measured
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
 
 SIZES = (64, 256, 576, 1350)
 DPDK, LIBIPSEC = "dpdk-crypto-perf", "libipsec"
 
 
-def case_of(cases: list[Case], size: int) -> Case:
+def case_of(cases: list[BenchCase], size: int) -> BenchCase:
     """The case that other programs are compared with: encryption by one SA."""
     return next(case for case in cases if case.workload == f"{size} bytes, 1 SA, encrypt")
 
 
-def beside_dpdk(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+def beside_dpdk(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add DPDK's figures."""
     try:
         for _ in range(rounds):
@@ -40,7 +40,7 @@ def beside_dpdk(cases: list[Case], rounds: int, missing: dict[str, str]) -> None
         missing[DPDK] = str(why)
 
 
-def beside_libipsec(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+def beside_libipsec(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add strongSwan's figures."""
     try:
         with Lab() as lab:

@@ -23,7 +23,7 @@ from bench import bulk, command, p4_cpu
 from bench.frames import udp, write_pcap
 from bench.p4_cpu import EPOCH, GENERATION, LIST_ID, MEMORY_OUT, Content, Ctl, Switch
 from sluice_ptf.schema import Schema
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 
 ETHERNET = 14
@@ -126,7 +126,7 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         traffic = captures(folder, tables)
         with protecting(lab, namespace, folder, tables) as (switch, ctl):
             for workload, capture in traffic.items():
-                case = Case(workload, peers={BYPASS: []})
+                case = BenchCase(workload, peers={BYPASS: []})
                 for _ in range(arguments.rounds):
                     guard_by(switch, PROTECTED)
                     before = encrypted(ctl)
@@ -148,7 +148,7 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
     print(write_results("esp-router", unit, cases, more={"input": about}))
 
 
-def show(case: Case) -> None:
+def show(case: BenchCase) -> None:
     """Say what came of a workload."""
     found = case.as_dict()
     print(

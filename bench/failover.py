@@ -44,7 +44,7 @@ from bench.edge_router import (
 )
 from bench.probe_packets import UNDER_WAY, Probe, frames
 from bench.routing_table import table
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.wait import wait_until
 
@@ -239,7 +239,9 @@ def main(words: Iterable[str] | None = None) -> int:
             milliseconds = [one * 1000 for one in seconds]
             p99 = percentile(milliseconds, 0.99)
             few = [one * 1000 for one in outages[settings[0]][what]]
-            cases.append(Case(name, milliseconds, {"few-routes": few}, {"p99": p99, "kind": what}))
+            cases.append(
+                BenchCase(name, milliseconds, {"few-routes": few}, {"p99": p99, "kind": what})
+            )
             limits.append(
                 {
                     "workload": name,

@@ -45,7 +45,7 @@ from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
@@ -389,9 +389,9 @@ def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
 
 def measure_workload(
     name: str, capture: Path, ours: Switch, peer: Switch | None, ctl: Ctl, arguments: Any
-) -> tuple[Case, Case]:
+) -> tuple[BenchCase, BenchCase]:
     """In memory against BMv2, and over veth against BMv2, in turn."""
-    memory, veth = Case(name), Case(f"{name}, over veth")
+    memory, veth = BenchCase(name), BenchCase(f"{name}, over veth")
     if peer is not None:
         memory.peers[PEER], veth.peers[PEER] = [], []
     with contextlib.ExitStack() as stack:
@@ -414,7 +414,7 @@ def measure_workload(
     return memory, veth
 
 
-def show(name: str, rate: float, memory: Case, veth: Case, peer: Switch | None) -> None:
+def show(name: str, rate: float, memory: BenchCase, veth: BenchCase, peer: Switch | None) -> None:
     """Note how the peer was measured, and say what came of it."""
     if peer is not None:
         how = {"bmv2_rate": rate, "bmv2_system_share": system_share(peer.target.pid)}

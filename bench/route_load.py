@@ -46,7 +46,7 @@ from bench.edge_router import (
 from bench.null_fpm import NullFpm
 from bench.probe_packets import Probe, frames
 from bench.routing_table import Table, table
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
@@ -112,7 +112,7 @@ class Bench:
     null: NullFpm
     work: Work
     own: int  # routes without the speaker's
-    cases: list[Case] = field(default_factory=list)
+    cases: list[BenchCase] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Bench:
         count = len(self.work.table)
         named = f"{len(self.work.table.ipv4):,} IPv4 and {len(self.work.table.ipv6):,} IPv6 routes"
         cases = {
-            kind: Case(f"{named}, {kind}", peers={NULL: []}, details={"kind": kind})
+            kind: BenchCase(f"{named}, {kind}", peers={NULL: []}, details={"kind": kind})
             for kind in ("load", "withdrawal")
         }
         work = {"load": self.work.load, "withdrawal": self.work.withdrawal}
@@ -262,7 +262,7 @@ class Bench:
             self.limit(kind, f"switch restarted with a full table: {kind}", values, "s")
 
 
-def tell_cpu(case: Case, reader: str, cpu: dict[str, float], count: int) -> None:
+def tell_cpu(case: BenchCase, reader: str, cpu: dict[str, float], count: int) -> None:
     """Microseconds of each program's CPU a route, into the details."""
     shown = {name: round(seconds / count * 1e6, 2) for name, seconds in cpu.items()}
     case.details.setdefault("cpu_us_a_route", {}).setdefault(reader, []).append(shown)

@@ -22,7 +22,7 @@ from typing import Any
 from bench import command
 from bench.bars import judge
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 
 NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary", "multipath")
 BY_DEFAULT = 7  # rounds
@@ -69,10 +69,10 @@ def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
     return report
 
 
-def as_cases(report: dict[str, Any]) -> list[Case]:
+def as_cases(report: dict[str, Any]) -> list[BenchCase]:
     """The report's cases for the writer."""
     return [
-        Case(
+        BenchCase(
             case["workload"],
             ours=case["ours"],
             peers=case["peers"],

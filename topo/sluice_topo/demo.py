@@ -87,7 +87,7 @@ def perform(target: str, stay: bool) -> int:
         finally:
             lab.supervisor.stop()
             for node in mininet.hosts:
-                kill_inside(node.place().path, but=node.pid)
+                kill_inside(node.place().path, except_pid=node.pid)
             mininet.stop()
     print(f"\n{watch.seconds():.0f} s from start to end")
     print("demo passed")
