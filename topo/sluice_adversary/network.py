@@ -17,12 +17,12 @@ import yaml
 from sluice_testkit.namespaces import Lab, veth
 from sluice_testkit.sluice_esp import SwitchEsp
 from sluice_testkit.wait import wait_until
-from sluice_topo.description import Kind, Router
+from sluice_topo.description import Router, RouterKind
 from sluice_topo.routers import P4Router
 
 from . import plan
 from .listeners import Listener, bound, on_link, raw
-from .peer import NEEDS_A_DOUBLE, Peer, Watched, router_sas
+from .peer import NEEDS_A_DOUBLE, EspPeer, Watched, router_sas
 from .policy import Policy
 from .wire import ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP
 
@@ -119,7 +119,7 @@ class Arena:
             port = f"port{link.number}"
             self._place.run("ip", "link", "set", "dev", port, "address", link.port_mac)
         self.router = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             self._place,
             lab.directory,
             lab.supervisor,
@@ -127,8 +127,8 @@ class Arena:
             config=configuration(),
             frr_config=FRR,
         )
-        self.peer: Peer | None = None
-        self.links: dict[str, Listener | Peer | Watched] = {}
+        self.peer: EspPeer | None = None
+        self.links: dict[str, Listener | EspPeer | Watched] = {}
         self.hosts: list[Listener] = []
         self.sockets: list[Listener] = []
         self._bounds_before: Mapping[str, int] = {}
@@ -138,7 +138,7 @@ class Arena:
             self._engine = SwitchEsp(
                 "r-esp", router.target, plan.ENGINE_PORT, router.controller, lab.directory
             )
-            self.peer = Peer()
+            self.peer = EspPeer()
         else:
             self._add_witness()
 

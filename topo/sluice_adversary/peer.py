@@ -143,7 +143,7 @@ def _aad(header: bytes) -> bytes:
     return header[:4] + bytes(4) + header[4:]
 
 
-class Peer:
+class EspPeer:
     """The far end of all bundles, in the place of a capture at the engine's port.
 
     `watched` makes the sockets on the links: they receive all but the router's ESP.
@@ -292,7 +292,7 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 class Watched:
     """A link's socket that passes the router's encrypted packets to the peer."""
 
-    def __init__(self, link: plan.Link, listener: Listener, peer: Peer):
+    def __init__(self, link: plan.Link, listener: Listener, peer: EspPeer):
         self._link, self._ear, self._peer = link, listener, peer
 
     def heard(self) -> Iterator[bytes]:
