@@ -14,7 +14,7 @@ import argparse
 import sys
 
 from bench import command, crypto_perf, libipsec
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.structures import as_cases, measured
 from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
@@ -36,7 +36,7 @@ def beside_dpdk(cases: list[BenchCase], rounds: int, missing: dict[str, str]) ->
                 case = case_of(cases, size)
                 case.peers.setdefault(DPDK, []).append(rate)
                 case.details["dpdk_driver"] = driver
-    except crypto_perf.Missing as why:
+    except crypto_perf.ToolMissing as why:
         missing[DPDK] = str(why)
 
 
@@ -45,7 +45,7 @@ def beside_libipsec(cases: list[BenchCase], rounds: int, missing: dict[str, str]
     try:
         with Lab() as lab:
             found = libipsec.rates(lab, SIZES, rounds)
-    except libipsec.Missing as why:
+    except libipsec.ToolMissing as why:
         missing[LIBIPSEC] = str(why)
         return
     for size, rates in found.items():
@@ -65,7 +65,7 @@ def main() -> int:
     if not arguments.quick:
         beside_dpdk(cases, arguments.rounds, missing)
         beside_libipsec(cases, arguments.rounds, missing)
-    verdicts = judge("esp", [case.as_dict() for case in cases])
+    verdicts = compare_with_bars("esp", [case.as_dict() for case in cases])
     if not arguments.quick:
         more = {
             "bars": [verdict.as_dict() for verdict in verdicts],

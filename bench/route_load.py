@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bgp, command
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.changes import Changes, SwitchReader
 from bench.edge_router import (
     FPM_PORT,
@@ -68,7 +68,7 @@ CHANGES_A_SECOND = 10_000.0
 
 
 @dataclass
-class Work:
+class CpuWork:
     """The table, encoded."""
 
     table: Table
@@ -76,7 +76,7 @@ class Work:
     withdrawal: bytes
 
     @classmethod
-    def of(cls, found: Table) -> Work:
+    def of(cls, found: Table) -> CpuWork:
         """All of it by the gateways of port 1's network."""
         return cls(
             found,
@@ -110,7 +110,7 @@ class Bench:
     router: EdgeRouter
     speaker: bgp.Speaker
     null: NullFpm
-    work: Work
+    work: CpuWork
     own: int  # routes without the speaker's
     cases: list[BenchCase] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
@@ -270,7 +270,7 @@ def tell_cpu(case: BenchCase, reader: str, cpu: dict[str, float], count: int) ->
 
 def measure(arguments: Any, lab: Lab) -> None:
     """Measure everything, write the results, tell how the bars stand."""
-    work = Work.of(table(arguments.ipv4, arguments.ipv6))
+    work = CpuWork.of(table(arguments.ipv4, arguments.ipv6))
     print(f"table: {work.table.source}; {len(work.load) / 1e6:.1f} MB of updates", flush=True)
     rounds = 1 if arguments.look else arguments.rounds
     router = EdgeRouter(lab, 3)
@@ -293,7 +293,9 @@ def measure(arguments: Any, lab: Lab) -> None:
         bench.in_switch(bench.own)
         bench.throughput(rounds)
         bench.notes["stalls"] = router.status()["loop"]
-    verdicts = judge("route-load", [*(case.as_dict() for case in bench.cases), *bench.limits])
+    verdicts = compare_with_bars(
+        "route-load", [*(case.as_dict() for case in bench.cases), *bench.limits]
+    )
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "limits": bench.limits,

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import command
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from sluice_testkit import where
 from sluice_testkit.bench import BenchCase, write_results
 
@@ -106,7 +106,7 @@ def main() -> int:
     arguments = command.parsed(parser)
     report = measured(arguments.name, arguments.rounds, arguments.quick)
     cases, memory = as_cases(report), memory_cases(report)
-    verdicts = judge(arguments.name, [*(case.as_dict() for case in cases), *memory])
+    verdicts = compare_with_bars(arguments.name, [*(case.as_dict() for case in cases), *memory])
     if not arguments.quick:
         more = {
             "bars": [verdict.as_dict() for verdict in verdicts],

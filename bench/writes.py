@@ -35,7 +35,7 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from bench import bulk, command, p4_cpu
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.cpu import thread_seconds
 from bench.frames import Flow
 from sluice_ptf.cabling import plug
@@ -355,7 +355,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         "details": {"kind": "memory"},
     }
     every_case = [*cases, forwarding]
-    verdicts = judge("writes", [*(case.as_dict() for case in every_case), memory])
+    verdicts = compare_with_bars("writes", [*(case.as_dict() for case in every_case), memory])
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "memory": [memory],
