@@ -78,10 +78,10 @@ def copies() -> list[bytes]:
     ]
 
 
-Wrong = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
+Tampered = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
 
 
-def meddled(reconciler: Reconciler) -> list[Wrong]:
+def tampered(reconciler: Reconciler) -> list[Tampered]:
     """One of each way of being wrong."""
     held = reconciler.installed.by_kind
     group, value = next(iter(held[EntityKind.GROUP].items()))

@@ -205,7 +205,7 @@ class World:
             self.kernel.put(link(n), address(n, f"10.0.{n}.1/24"))
 
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
@@ -214,12 +214,12 @@ def play(tmp_path: Path) -> Callable[..., None]:
     path.write_text(CONFIG)
     config = load_config(path)
 
-    def run(story: Story, switch: FakeSwitch | None = None) -> None:
+    def run(scenario: Scenario, switch: FakeSwitch | None = None) -> None:
         async def scene() -> None:
             world = World(config, switch or FakeSwitch(CODEC))
             task = asyncio.create_task(world.controller.run())
             try:
-                await asyncio.wait_for(story(world), 20)
+                await asyncio.wait_for(scenario(world), 20)
             finally:
                 if task.done():
                     task.result()
@@ -236,7 +236,7 @@ def metadata(values: tuple[int, ...]) -> dict[str, int]:
 
 
 def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await asyncio.wait_for(world.ready.wait(), 5)
         assert len(world.switch.of(EntityKind.L3_INTERFACE)) == 3
@@ -247,11 +247,11 @@ def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) 
         assert world.client.pushed
         assert world.switch.violations == []
 
-    play(story)
+    play(scenario)
 
 
 def test_a_route_walks(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(FpmSessionOpened("zebra"), route("20.0.0.0/8", gateway("10.0.1.9", 1)))
         await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
@@ -266,13 +266,13 @@ def test_a_route_walks(play: Callable[..., None]) -> None:
         world.routes.put(no_route("20.0.0.0/8"))
         await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(EntityKind.ROUTE))
 
-    play(story)
+    play(scenario)
 
 
 def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
     play: Callable[..., None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.kernel.synced = False
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
@@ -284,13 +284,13 @@ def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.9"))]
 
-    play(story)
+    play(scenario)
 
 
 def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
     play: Callable[..., None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
@@ -305,11 +305,11 @@ def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
         assert isinstance(nexthop, Nexthop)
         assert nexthop.mac is not None
 
-    play(story)
+    play(scenario)
 
 
 def test_nobody_answers(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
@@ -321,7 +321,7 @@ def test_nobody_answers(play: Callable[..., None]) -> None:
         world.kernel.put(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
         await world.until(lambda: len(world.client.sent) == 2)
 
-    play(story)
+    play(scenario)
 
 
 async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
@@ -339,7 +339,7 @@ def group_sizes(world: World) -> list[int]:
 def test_a_silent_leg_leaves_its_group_until_it_answers(
     play: Callable[..., None], failure: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(
             route("20.0.0.0/8", gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)),
@@ -365,11 +365,11 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
         world.kernel.put(neighbor(2, "10.0.2.9", 5))
         await world.until(lambda: group_sizes(world) == [2])
 
-    play(story)
+    play(scenario)
 
 
 def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "LOCAL")
@@ -383,11 +383,11 @@ def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
         assert (first["kind"], first["egress_l3_if"]) == (1, 2)
         assert (second["kind"], second["egress_l3_if"], second["origin"]) == (2, 1, 1)
 
-    play(story)
+    play(scenario)
 
 
 def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         world.client.packet_out_room = 0
@@ -395,7 +395,7 @@ def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
         name = "packets out dropped: queue full or no switch"
         await world.until(lambda: world.controller.counters[name] == 1)
 
-    play(story)
+    play(scenario)
 
 
 def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
@@ -406,7 +406,7 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
     caplog.set_level(logging.INFO)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.arbitration = [(False, 5, "", LARGEST)]
         world.links()
         await world.until(lambda: len(world.clients) > 5)
@@ -419,11 +419,11 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
         assert connection.last_error is None
         assert len([line for line in caplog.messages if "connected again" in line]) == 1
 
-    play(story)
+    play(scenario)
 
 
 def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
         await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
@@ -436,7 +436,7 @@ def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -
         await world.synced()
         assert world.switch.violations == []
 
-    play(story)
+    play(scenario)
 
 
 def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
@@ -485,7 +485,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
     monkeypatch.setattr("sluice.controller.ROUTES_BEHIND", 300)
     monkeypatch.setattr("sluice.controller.ROUTES_CAUGHT_UP", 100)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         most = 0
@@ -500,7 +500,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
         assert most <= 300 + 256
         assert len(world.switch.of(EntityKind.ROUTE)) == 3003
 
-    play(story)
+    play(scenario)
 
 
 async def quiet_passes(controller: Controller) -> None:
@@ -613,7 +613,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
 ) -> None:
     monkeypatch.setattr(World, "quiet", 0.3)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
@@ -628,7 +628,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         ]
         assert len(routes) == 1000 + 3
 
-    play(story)
+    play(scenario)
 
 
 def daemon_of(controller: Controller) -> Daemon:
@@ -642,7 +642,7 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
     """The dumped kernel routes are older than the routes of the new session."""
     monkeypatch.setattr(World, "quiet", 0.3)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
@@ -659,7 +659,7 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
         assert due is not None
         assert due > asyncio.get_running_loop().time() + 50
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -667,7 +667,7 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
     ["status", "interfaces", "routes", "nexthops", "neighbors", "punts", "counters", "metrics"],
 )
 def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
         world.routes.put(route("169.254.7.0/24", gateway("10.0.1.9", 1)))
@@ -699,4 +699,4 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
         else:
             assert shown
 
-    play(story)
+    play(scenario)

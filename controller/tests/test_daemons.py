@@ -39,7 +39,7 @@ class Dump:
     running = False
 
 
-class Two:
+class TwoDaemons:
     """Two daemons: the default VRF's and that of VRF red."""
 
     def __init__(self) -> None:
@@ -70,34 +70,34 @@ class Two:
 
 
 @pytest.fixture
-def two() -> Two:
-    return Two()
+def daemons() -> TwoDaemons:
+    return TwoDaemons()
 
 
-def test_all_are_waited_for(two: Two) -> None:
-    assert not two.daemons.settle(0.0)
-    assert not two.names_all(two.home, 1.0)
-    assert not two.daemons.settled
-    assert two.names_all(two.red, 2.0)
-    assert not two.daemons.settle(3.0)  # only once
+def test_all_are_waited_for(daemons: TwoDaemons) -> None:
+    assert not daemons.daemons.settle(0.0)
+    assert not daemons.names_all(daemons.home, 1.0)
+    assert not daemons.daemons.settled
+    assert daemons.names_all(daemons.red, 2.0)
+    assert not daemons.daemons.settle(3.0)  # only once
 
 
-def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(two: Two) -> None:
-    assert not two.names_all(two.red, 1.0)
-    assert two.compare(0.9 + WAITED_FOR) == []
-    assert not two.daemons.settle(0.9 + WAITED_FOR)
-    assert two.daemons.next_due(0.9 + WAITED_FOR) == 1.0 + WAITED_FOR
-    assert two.compare(1.0 + WAITED_FOR) == [two.home]
-    assert two.daemons.settle(1.0 + WAITED_FOR)
-    assert two.compare(2.0 + WAITED_FOR) == []
+def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(daemons: TwoDaemons) -> None:
+    assert not daemons.names_all(daemons.red, 1.0)
+    assert daemons.compare(0.9 + WAITED_FOR) == []
+    assert not daemons.daemons.settle(0.9 + WAITED_FOR)
+    assert daemons.daemons.next_due(0.9 + WAITED_FOR) == 1.0 + WAITED_FOR
+    assert daemons.compare(1.0 + WAITED_FOR) == [daemons.home]
+    assert daemons.daemons.settle(1.0 + WAITED_FOR)
+    assert daemons.compare(2.0 + WAITED_FOR) == []
 
 
-def test_one_that_has_come_is_waited_for_as_long_as_it_takes(two: Two) -> None:
-    two.red.has_spoken = True
-    assert not two.names_all(two.home, 1.0)
-    assert two.compare(10 * WAITED_FOR) == []
-    assert not two.daemons.settle(10 * WAITED_FOR)
-    assert two.names_all(two.red, 11 * WAITED_FOR)
+def test_one_that_has_come_is_waited_for_as_long_as_it_takes(daemons: TwoDaemons) -> None:
+    daemons.red.has_spoken = True
+    assert not daemons.names_all(daemons.home, 1.0)
+    assert daemons.compare(10 * WAITED_FOR) == []
+    assert not daemons.daemons.settle(10 * WAITED_FOR)
+    assert daemons.names_all(daemons.red, 11 * WAITED_FOR)
 
 
 def test_one_alone_waits_for_nobody() -> None:

@@ -42,7 +42,7 @@ MONITORING = Path(__file__).parents[2] / "monitoring"
 UNPACKED = Path(__file__).parents[2] / "build/promtool"
 METRIC = re.compile(r"\b(?:sluice|process)_[a-z0-9_]+")
 REASONS = re.compile(r'reason=~?"([^"]*)"')
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 RULE = {"name": "web", "hits": 3, "searched": 1}
 POLICY = {
     "spd": "corp",
@@ -106,15 +106,15 @@ def load_config_of(text: str) -> Config:
         return load_config(file.name)
 
 
-def test_promtool_takes_them(play: Callable[[Story], None]) -> None:  # noqa: F811
-    async def story(world: World) -> None:
+def test_promtool_takes_them(play: Callable[[Scenario], None]) -> None:  # noqa: F811
+    async def scenario(world: World) -> None:
         text = await text_of(world)
         promtool("check", "metrics", stdin=text)
         assert 'sluice_role{router="r1",role="primary"} 1\n' in text
         assert 'sluice_role{router="r1",role="standby"} 0\n' in text
         assert re.search(r"^process_cpu_seconds_total\{.*\} [0-9.]+$", text, re.MULTILINE)
 
-    play(story)
+    play(scenario)
 
 
 def test_a_standby_has_those_of_its_process() -> None:

@@ -47,7 +47,7 @@ def test_ports_that_go_and_come(
     monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
     caplog.set_level("INFO", "sluice.port_watch")
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         watch = router.controller.port_watch
         running = asyncio.create_task(router.controller.run())
@@ -80,7 +80,7 @@ def test_ports_that_go_and_come(
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_a_switch_that_does_not_answer_is_named(
@@ -92,7 +92,7 @@ def test_a_switch_that_does_not_answer_is_named(
     monkeypatch.setattr("sluice.port_watch.PATIENCE", 0.5)
     caplog.set_level("INFO", "sluice.port_watch")
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         watch = router.controller.port_watch
         running = asyncio.create_task(router.controller.run())
@@ -111,12 +111,12 @@ def test_a_switch_that_does_not_answer_is_named(
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 @pytest.mark.parametrize("cpu_port", [None, 64])
 def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         running = asyncio.create_task(router.controller.run())
         await router.until(lambda: router.clients)
@@ -130,7 +130,7 @@ def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> N
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_a_target_that_does_not_tell_has_all_ports(
@@ -138,7 +138,7 @@ def test_a_target_that_does_not_tell_has_all_ports(
 ) -> None:
     monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         running = asyncio.create_task(router.controller.run())
         router.links()
@@ -152,4 +152,4 @@ def test_a_target_that_does_not_tell_has_all_ports(
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))

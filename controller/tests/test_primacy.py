@@ -21,7 +21,7 @@ from sluice.primacy import DisplacedError, Primacy
 
 OTHER = (5, 7)
 IS_PRIMARY, NOBODY = (False, 6, "", OTHER), (False, NOT_FOUND, "", OTHER)
-Story = Callable[["Switch"], Awaitable[None]]
+Scenario = Callable[["Switch"], Awaitable[None]]
 
 
 class Switch:
@@ -55,13 +55,13 @@ class Switch:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     monkeypatch.setattr(primacy, "FIRST_RECONNECT", 0.001)
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def scene() -> None:
             switch = Switch()
-            await asyncio.wait_for(story(switch), 20)
+            await asyncio.wait_for(scenario(switch), 20)
             for client in switch.clients:
                 os.close(client.fileno())
 
@@ -76,8 +76,8 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_it_stands_by_until_it_has_its_turn(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_it_stands_by_until_it_has_its_turn(play: Callable[[Scenario], None]) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.0)  # of a controller that was primary before
         turn = asyncio.create_task(primacy.wait_for_primacy())
         await until(lambda: primacy.is_standby)
@@ -92,11 +92,11 @@ def test_it_stands_by_until_it_has_its_turn(play: Callable[[Story], None]) -> No
         assert len(switch.clients) == 1, "the same session"
         primacy.close()
 
-    play(story)
+    play(scenario)
 
 
-def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Scenario], None]) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy()
         turn = asyncio.create_task(primacy.wait_for_primacy())
         await until(lambda: primacy.is_standby)
@@ -106,24 +106,24 @@ def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Story], None]
         assert "gone" in (primacy.last_error or "")
         primacy.close()
 
-    play(story)
+    play(scenario)
 
 
-def test_one_that_lost_its_turn_for_good_is_displaced(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_one_that_lost_its_turn_for_good_is_displaced(play: Callable[[Scenario], None]) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.01)
         with pytest.raises(DisplacedError, match=r"another controller is primary"):
             await primacy.acquire(lambda _: None)
         assert switch.clients[-1].closed
         assert primacy.session is None
 
-    play(story)
+    play(scenario)
 
 
-def test_one_that_hears_nothing_waits(play: Callable[[Story], None]) -> None:
+def test_one_that_hears_nothing_waits(play: Callable[[Scenario], None]) -> None:
     """However long the switch takes to say who is primary: that is nobody else yet."""
 
-    async def story(switch: Switch) -> None:
+    async def scenario(switch: Switch) -> None:
         switch.arbitration = [NOBODY]  # asked above, and no answer
         primacy = switch.primacy(patience=0.001)
         turn = asyncio.create_task(primacy.acquire(lambda _: None))
@@ -135,11 +135,11 @@ def test_one_that_hears_nothing_waits(play: Callable[[Story], None]) -> None:
         with pytest.raises(P4RuntimeError):
             await turn
 
-    play(story)
+    play(scenario)
 
 
-def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Scenario], None]) -> None:
+    async def scenario(switch: Switch) -> None:
         switch.arbitration = []
         old = switch.primacy()
         first = await old.acquire(lambda _: None)
@@ -150,4 +150,4 @@ def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Story], None
         old.close()
         new.close()
 
-    play(story)
+    play(scenario)

@@ -105,7 +105,7 @@ def many(count: int, *nexthops: object) -> list[Event]:
 
 
 def test_everything_goes_in_and_out_in_order() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.switch.log.clear()
@@ -125,11 +125,11 @@ def test_everything_goes_in_and_out_in_order() -> None:
         ]
         assert deletes == sorted(deletes, reverse=True)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_change_is_a_modify() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
@@ -143,11 +143,11 @@ def test_a_change_is_a_modify() -> None:
         ]
         assert operations == [UpdateType.MODIFY]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_changes_of_one_key_are_coalesced_and_no_change_is_no_write() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.switch.log.clear()
@@ -157,11 +157,11 @@ def test_changes_of_one_key_are_coalesced_and_no_change_is_no_write() -> None:
         assert bench.switch.log == []
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_right_is_not_touched_after_a_reconnect() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(20, gateway("10.0.1.9", 1)), neighbor(1, "10.0.1.9", 3))
@@ -178,11 +178,11 @@ def test_what_is_right_is_not_touched_after_a_reconnect() -> None:
         touched = {(kind, key) for _, kind, key in bench.switch.log}
         assert touched == {wrong, (EntityKind.ROUTE, slot("20.0.3.0/24"))}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_orphans_stay_until_released() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first = Bench()
         await first.ready()
         first.feed(*many(5, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
@@ -208,7 +208,7 @@ def test_orphans_stay_until_released() -> None:
         assert len(second.switch.of(EntityKind.ROUTE)) == 4
         assert not second.reconciler.orphans
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.reconciler.BATCHES_PER_TURN", 2)
     count, most = 9 * BATCH, 0
 
-    async def story() -> None:
+    async def scenario() -> None:
         nonlocal most
         first = Bench()
         await first.ready()
@@ -243,14 +243,14 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kept in second.switch.of(EntityKind.ROUTE)
         assert len(second.switch.of(EntityKind.ROUTE)) == 4
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
     """A controller that starts with a full table: nothing is written, and the loop has its turn."""
     count = 4 * SLICE
 
-    async def story() -> None:
+    async def scenario() -> None:
         first = Bench()
         await first.ready()
         first.feed(*many(count, gateway("10.0.1.9", 1)))
@@ -274,11 +274,11 @@ def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
         second.check()
         assert max(before - after for before, after in pairwise(seen)) <= SLICE
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         broken = True
@@ -297,11 +297,11 @@ def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> Non
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_table_keeps_what_fits() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.switch.capacity[EntityKind.ROUTE] = 10
@@ -315,11 +315,11 @@ def test_a_full_table_keeps_what_fits() -> None:
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_switch_that_is_not_as_thought_is_corrected_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(3, gateway("10.0.1.9", 1)))
@@ -335,11 +335,11 @@ def test_a_switch_that_is_not_as_thought_is_corrected_at_once() -> None:
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_deletes_wait_for_users_that_could_not_be_moved() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(3, gateway("10.0.1.9", 1)))
@@ -357,11 +357,11 @@ def test_deletes_wait_for_users_that_could_not_be_moved() -> None:
         bench.check()
         assert (EntityKind.NEXTHOP, 4) not in bench.switch.entities
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_links_overtake_a_long_run_of_routes() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(6 * BATCH, gateway("10.0.1.9", 1)))
@@ -372,11 +372,11 @@ def test_links_overtake_a_long_run_of_routes() -> None:
         modified = bench.switch.log.index((UpdateType.MODIFY, EntityKind.NEXTHOP, 4))
         assert modified < 6 * BATCH
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lost_session_is_taken_up_where_it_broke() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(
@@ -394,11 +394,11 @@ def test_a_lost_session_is_taken_up_where_it_broke() -> None:
         bench.check()
         assert bench.fib.nexthops._nexthop_ids._quarantine == set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_for_an_entity() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
@@ -410,11 +410,11 @@ def test_waiting_for_an_entity() -> None:
         bench.reconciler.when_installed(EntityKind.NEXTHOP, 4, lambda: called.append("at once"))
         assert called == ["later", "at once"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_settings_are_written_at_every_connection() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         changes = EntityChanges()
         changes.set(EntityKind.PUNT_METER, "LOCAL", PuntLimit(100, 10))
@@ -426,7 +426,7 @@ def test_settings_are_written_at_every_connection() -> None:
             assert (UpdateType.MODIFY, EntityKind.PUNT_METER, 6) in bench.switch.log
         assert bench.switch.violations == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def loaded(bench: Bench, count: int) -> None:
@@ -442,7 +442,7 @@ def loaded(bench: Bench, count: int) -> None:
 def test_an_empty_switch_gets_its_links_before_the_table() -> None:
     """A restarted switch does not cut neighbours off for as long as a full table takes."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 2_000)
         await bench.connect()
@@ -460,11 +460,11 @@ def test_an_empty_switch_gets_its_links_before_the_table() -> None:
         assert routes[len(near)] == slot("20.0.0.0/12")
         assert routes[len(near) + 1] == slot("0.0.0.0/0")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_links_are_acknowledged_before_the_table_is_sent() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 100_000)
         await bench.connect()
@@ -474,11 +474,11 @@ def test_links_are_acknowledged_before_the_table_is_sent() -> None:
         assert sent == 4
         assert bench.reconciler.desired[EntityKind.ROUTE].keys() > {slot("20.0.7.0/24")}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         bench.reconciler.hold(OPENING)
         loaded(bench, 3_000)
@@ -503,11 +503,11 @@ def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
         first = kinds.index(EntityKind.L3_INTERFACE)
         assert kinds[:first].count(EntityKind.ROUTE) == 4
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_comes_while_the_table_is_compared_goes_first() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 1_500)
         await bench.connect()
@@ -520,7 +520,7 @@ def test_what_comes_while_the_table_is_compared_goes_first() -> None:
         routes = [key for _, kind, key in bench.switch.log if kind is EntityKind.ROUTE]
         assert routes[4] == slot("10.0.2.9/32")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class CountingTable(MutableMapping[Any, Any]):
@@ -555,7 +555,7 @@ class CountingTable(MutableMapping[Any, Any]):
 
 
 def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         count = 3 * SLICE
@@ -590,11 +590,11 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
         await bench.settle()
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(2 * SLICE, gateway("10.0.1.9", 1)))
@@ -614,4 +614,4 @@ def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
         bench.check()
         assert (EntityKind.ROUTE, slot("30.0.0.0/8")) in bench.switch.entities
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -349,7 +349,7 @@ async def play(router: Router, steps: Sequence[Any]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(STEPS, min_size=5, max_size=60))
 def test_runs_are_the_routes_one_by_one(steps: list[Any]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         one_by_one, many = Router(runs=False), Router(runs=True)
         for router in (one_by_one, many):
             await play(router, steps)
@@ -357,7 +357,7 @@ def test_runs_are_the_routes_one_by_one(steps: list[Any]) -> None:
         assert many.knows() == one_by_one.knows()
         assert many.forwards() == one_by_one.forwards()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def table_of(count: int, gateway: str) -> list[bytes]:
@@ -365,7 +365,7 @@ def table_of(count: int, gateway: str) -> list[bytes]:
 
 
 def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
         await play(router, [("neighbor", "10.0.1.9", 1)])
         for frames, count in (
@@ -381,7 +381,7 @@ def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
             assert len(router.fib.rib) == count
             assert 0 < router.seen_runs - before < len(frames) / 40
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_is_the_events_that_it_stands_for() -> None:
@@ -408,7 +408,7 @@ def test_no_run_has_a_prefix_that_is_not_routed_by() -> None:
 def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> None:
     """Inserted, deleted and inserted with the first value again, before the first answer."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=bulk)
         await play(router, [])
         router.frames = table_of(3, "10.0.1.9")
@@ -426,13 +426,13 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
         await router.settle()
         router.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
     """A neighbour's host route stands only under a connected prefix of its own link."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
         await play(router, [("neighbor", "10.0.1.9", 1)])
         host = RouteSlot(0, Prefix.parse("10.0.1.9/32"))
@@ -449,11 +449,11 @@ def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
             assert router.seen_runs == before + 1
             assert (host in desired) is stands
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
         await play(router, [("neighbor", "10.0.1.9", 1)])
         router.frames = table_of(3000, "10.0.1.9")
@@ -469,4 +469,4 @@ def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
         router.check()
         assert len(router.forwards()) > 3000
 
-    asyncio.run(story())
+    asyncio.run(scenario())

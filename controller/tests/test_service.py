@@ -116,20 +116,20 @@ class Daemon:
                 await asyncio.sleep(0.001)
 
 
-Story = Callable[[Daemon], Awaitable[None]]
+Scenario = Callable[[Daemon], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG.format(directory=tmp_path))
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def scene() -> None:
             daemon = Daemon(path, monkeypatch)
             task = asyncio.create_task(daemon.service.run())
             try:
-                await asyncio.wait_for(story(daemon), 30)
+                await asyncio.wait_for(scenario(daemon), 30)
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -139,8 +139,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], N
     return run
 
 
-def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]
         await daemon.until(lambda: "READY=1" in daemon.manager.told)
         status = await daemon.status()
@@ -157,13 +157,13 @@ def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Story], No
         await daemon.until(lambda: daemon.switch.of(EntityKind.HASH_SEED))
         assert (await daemon.status())["role"] == "primary"
 
-    play(story)
+    play(scenario)
 
 
-def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Story], None]) -> None:
+def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Scenario], None]) -> None:
     """They are the primary's, on the same host."""
 
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]
         await daemon.until(lambda: "READY=1" in daemon.manager.told)
         daemon.write(("name: eth2", "name: eth9"))
@@ -174,13 +174,13 @@ def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Story], Non
         assert daemon.opened == [["eth1", "eth9"]]
         assert daemon.removed == []
 
-    play(story)
+    play(scenario)
 
 
 def test_a_reload_begins_another_life_and_frees_the_old_one(
-    play: Callable[[Story], None],
+    play: Callable[[Scenario], None],
 ) -> None:
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         old = weakref.ref(daemon.controller)
         daemon.write(("name: eth2", "name: eth9"), more=THIRD)
@@ -198,13 +198,13 @@ def test_a_reload_begins_another_life_and_frees_the_old_one(
         assert daemon.manager.told[-1].startswith(("READY=1", "STATUS="))
         assert await daemon.service.reload() == []
 
-    play(story)
+    play(scenario)
 
 
 def test_the_old_configuration_begins_again_where_the_new_one_cannot(
-    play: Callable[[Story], None],
+    play: Callable[[Scenario], None],
 ) -> None:
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         daemon.write(more=THIRD)
         daemon.problem = OSError("interface eth3: no")
@@ -215,11 +215,11 @@ def test_the_old_configuration_begins_again_where_the_new_one_cannot(
         assert any("eth3: no" in one for one in (await daemon.status())["problems"])
         assert len(await daemon.service.reload()) == 1, "what the file says is still new"
 
-    play(story)
+    play(scenario)
 
 
-def test_settings_change_in_the_life_that_there_is(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_settings_change_in_the_life_that_there_is(play: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         controller = daemon.controller
         daemon.write(
@@ -235,11 +235,11 @@ def test_settings_change_in_the_life_that_there_is(play: Callable[[Story], None]
         await daemon.until(lambda: meters.get("ARP") == PuntLimit(1, 1))
         assert len(daemon.clients) == 1
 
-    play(story)
+    play(scenario)
 
 
-def test_a_fixed_key_refuses_all(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_a_fixed_key_refuses_all(play: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller)
         daemon.write(("router: r1", "router: r2"), more="limits: {held_packets: 1}\n")
         with pytest.raises(ReloadError, match=r"^router: not to be changed while"):
@@ -248,11 +248,11 @@ def test_a_fixed_key_refuses_all(play: Callable[[Story], None]) -> None:
         with pytest.raises(BadRequestError, match=r"^router: not"):
             await daemon.service.answer({"command": "reload"})
 
-    play(story)
+    play(scenario)
 
 
-def test_views_under_way_end_with_a_sentence(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_views_under_way_end_with_a_sentence(play: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         waiting = asyncio.create_task(daemon.controller.views.next())
         late = daemon.controller.views
@@ -264,4 +264,4 @@ def test_views_under_way_end_with_a_sentence(play: Callable[[Story], None]) -> N
         with pytest.raises(EndedError, match="ask again"):
             await late.next()
 
-    play(story)
+    play(scenario)

@@ -72,7 +72,7 @@ def kernel(bench: Bench) -> None:
 
 
 def test_interfaces_and_next_hops_do_not_wait_for_a_large_table() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
@@ -93,11 +93,11 @@ def test_interfaces_and_next_hops_do_not_wait_for_a_large_table() -> None:
         assert slot("20.0.0.0/24") not in switch.of(EntityKind.ROUTE)
         assert slot("20.0.1.0/24") in switch.of(EntityKind.ROUTE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nothing_that_routes_refer_to_goes_while_they_are_read() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
@@ -111,11 +111,11 @@ def test_nothing_that_routes_refer_to_goes_while_they_are_read() -> None:
         bench.check()
         assert len(switch.of(EntityKind.NEXTHOP)) < 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_session_that_ends_meanwhile_loses_no_change() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
@@ -133,13 +133,13 @@ def test_a_session_that_ends_meanwhile_loses_no_change() -> None:
         bench.check()
         assert slot("30.0.0.0/8") not in switch.of(EntityKind.ROUTE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_small_table_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.table_reading.LARGE", 1000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         switch.more.set()
         first = Bench()
@@ -156,11 +156,11 @@ def test_a_small_table_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         await task
         assert len(first.reconciler.installed.by_kind[EntityKind.ROUTE]) == ROUTES + 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_waits_for_a_reading_ends_it_when_it_is_cancelled() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ended = asyncio.Event()
 
         async def forever() -> None:
@@ -185,4 +185,4 @@ def test_what_waits_for_a_reading_ends_it_when_it_is_cancelled() -> None:
         except asyncio.CancelledError:
             return False
 
-    asyncio.run(story())
+    asyncio.run(scenario())

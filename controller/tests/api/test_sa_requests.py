@@ -21,13 +21,13 @@ security_associations:
   - {name: in, bundle: branch, direction: inbound, spi: 0x2000, algorithm: aes-128-gcm,
      key_file: second}
 """
-Story = Callable[[PolicyWorld], Awaitable[None]]
+Scenario = Callable[[PolicyWorld], Awaitable[None]]
 
 
 @pytest.fixture
 def play_sas(
     play_policy: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Story], None]:
+) -> Callable[[Scenario], None]:
     """Runs a router whose engine 1 holds one configured SA, "out"."""
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(associations, name, 0.02)
@@ -39,11 +39,11 @@ def play_sas(
     class SaWorld(PolicyWorld):
         engines = {1: PlayedEngine()}  # noqa: RUF012 - one for each test
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def begun(world: PolicyWorld) -> None:
             await world.began()
             await until_in_use(world, "out", 0x100)
-            await story(world)
+            await scenario(world)
 
         play_policy(begun, world=SaWorld, text=text)
 
@@ -73,9 +73,9 @@ async def until_in_use(world: PolicyWorld, name: str, spi: int) -> None:
 
 
 def test_an_sa_is_shown_with_its_state_and_without_its_key(
-    play_sas: Callable[[Story], None],
+    play_sas: Callable[[Scenario], None],
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         found = await shown(world)
         assert set(found) == {("out", 0x100)}
         row = found["out", 0x100]
@@ -90,22 +90,22 @@ def test_an_sa_is_shown_with_its_state_and_without_its_key(
         assert FIRST_KEY not in text
         assert "first" not in text
 
-    play_sas(story)
+    play_sas(scenario)
 
 
-def test_sas_of_a_bundle(play_sas: Callable[[Story], None]) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_sas_of_a_bundle(play_sas: Callable[[Scenario], None]) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         assert len(await shown(world, bundle="branch")) == 1
         with pytest.raises(BadRequestError, match="there is no bundle 'x'; there is: branch"):
             await shown(world, bundle="x")
 
-    play_sas(story)
+    play_sas(scenario)
 
 
 def test_added_sas_are_answered_and_deleted_by_name(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    play_sas: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         more = {"text": MORE, "name": "more.yaml", "directory": str(tmp_path)}
         (added,) = await world.ask("sa add", **more)
         assert (added["name"], added["spi"], added["direction"]) == ("in", 0x2000, "inbound")
@@ -122,13 +122,13 @@ def test_added_sas_are_answered_and_deleted_by_name(
         with pytest.raises(BadRequestError, match="is in the configuration"):
             await world.ask("sa del", name="out")
 
-    play_sas(story)
+    play_sas(scenario)
 
 
 def test_a_rekey_takes_a_new_key_and_a_new_spi(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    play_sas: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         for spi, key, said in (
             (0x101, "first", "has this key"),
             (0x100, "second", "SPI 0x100 is in use"),
@@ -137,21 +137,21 @@ def test_a_rekey_takes_a_new_key_and_a_new_spi(
                 await world.ask("sa rekey", name="out", spi=spi, key_file=str(tmp_path / key))
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(story)
+    play_sas(scenario)
 
 
-def test_names_of_key_files_need_a_whole_directory(play_sas: Callable[[Story], None]) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_names_of_key_files_need_a_whole_directory(play_sas: Callable[[Scenario], None]) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="a path in a request begins with /"):
             await world.ask("sa add", text=MORE, name="more.yaml", directory="keys")
 
-    play_sas(story)
+    play_sas(scenario)
 
 
 def test_a_rekey_is_answered_with_the_successor(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    play_sas: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         key = str(tmp_path / "second")
         (successor,) = await world.ask("sa rekey", name="out", spi=0x101, key_file=key)
         assert (successor["name"], successor["spi"]) == ("out", 0x101)
@@ -160,7 +160,7 @@ def test_a_rekey_is_answered_with_the_successor(
         assert isinstance(engine, PlayedEngine)
         assert ("add", 0x101, False) in engine.told
 
-    play_sas(story)
+    play_sas(scenario)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_a_rekey_is_answered_with_the_successor(
     ],
 )
 def test_a_rekey_that_is_none_is_refused_and_changes_nothing(
-    play_sas: Callable[[Story], None], request_: dict[str, Any], said: str
+    play_sas: Callable[[Scenario], None], request_: dict[str, Any], said: str
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match=said):
             await world.ask("sa rekey", **request_)
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(story)
+    play_sas(scenario)

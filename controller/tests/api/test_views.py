@@ -19,7 +19,7 @@ from sluice.entities import EntityKind
 from sluice.model import FpmSessionOpened, NeighborState, format_mac
 from test_controller import World
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 async def begin(world: World) -> None:
@@ -47,17 +47,17 @@ async def show(world: World, what: str, **more: Any) -> Any:
     ],
 )
 def test_an_unknown_view_is_refused_by_name(
-    play: Callable[[Story], None], wanted: dict[str, str], said: str
+    play: Callable[[Scenario], None], wanted: dict[str, str], said: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         with pytest.raises(BadRequestError, match=said):
             await Views(world.controller).answer(wanted)
 
-    play(story)
+    play(scenario)
 
 
-def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_status_of_a_primary(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.routes.put(route("30.0.0.0/8", obj=42))
         elsewhere = route("40.0.0.0/8", gateway("10.0.1.9", 1))
@@ -82,11 +82,11 @@ def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
         ]
         assert status["remarks"] == {"routes of kernel table 77, which no VRF has": 1}
 
-    play(story)
+    play(scenario)
 
 
-def test_status_names_refused_updates(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_status_names_refused_updates(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         refused = slot("20.0.0.0/8")
         world.switch.refuse = lambda _, __, key: 3 if key == refused else 0
         world.links()
@@ -98,11 +98,11 @@ def test_status_names_refused_updates(play: Callable[[Story], None]) -> None:
         assert failure["what"] == "route 20.0.0.0/8 vrf 0"
         assert failure["error"]
 
-    play(story)
+    play(scenario)
 
 
-def test_interfaces(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_interfaces(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(link(2, up=False, mtu=1400))
         interfaces = world.controller.fib.interfaces.by_l3_if
@@ -116,11 +116,11 @@ def test_interfaces(play: Callable[[Story], None]) -> None:
         assert (second["up"], second["mtu"]) == (False, 1400)
         assert third["name"] == "eth3"
 
-    play(story)
+    play(scenario)
 
 
-def test_next_hops_and_groups(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_next_hops_and_groups(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         found = await show(world, "nexthops")
         by_gateway = {(one["interface"], one["gateway"]): one for one in found["nexthops"]}
@@ -139,11 +139,11 @@ def test_next_hops_and_groups(play: Callable[[Story], None]) -> None:
             "10.0.2.9": 1,
         }
 
-    play(story)
+    play(scenario)
 
 
-def test_neighbors_in_order_of_interface_and_address(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_neighbors_in_order_of_interface_and_address(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(
             neighbor(2, "10.0.2.8", None, NeighborState.FAILED),
@@ -164,11 +164,11 @@ def test_neighbors_in_order_of_interface_and_address(play: Callable[[Story], Non
         assert nexthops.path_of(found[0]["nexthop"]) is not None
         assert found[3]["nexthop"] is None
 
-    play(story)
+    play(scenario)
 
 
-def test_punts_by_reason(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_punts_by_reason(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.controller.punts.by_reason["LOCAL"] = 3
         found = await show(world, "punts")
@@ -178,20 +178,20 @@ def test_punts_by_reason(play: Callable[[Story], None]) -> None:
         assert local["queue_full"] == 0
         assert (found["waiting"], found["held"]) == (0, 0)
 
-    play(story)
+    play(scenario)
 
 
 def test_counts_of_a_switch_that_is_not_connected_are_unknown(
-    play: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         monkeypatch.setattr(type(world.controller.connection), "primary", None)
         assert (await show(world, "counters"))["switch_drops"] is None
         assert (await show(world, "punts"))["reasons"]["LOCAL"]["to_cpu"] is None
         assert {one["sent"] for one in await show(world, "interfaces")} == {None}
 
-    play(story)
+    play(scenario)
 
 
 def test_a_key_as_text() -> None:
@@ -199,8 +199,8 @@ def test_a_key_as_text() -> None:
     assert describe(7) == "7"
 
 
-def test_filters(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_filters(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         show = {"command": "show"}
         views = Views(world.controller)
@@ -216,13 +216,13 @@ def test_filters(play: Callable[[Story], None]) -> None:
             with pytest.raises(BadRequestError, match="there is no"):
                 await views.answer(show | {"what": "interfaces"} | wrong)
 
-    play(story)
+    play(scenario)
 
 
 def test_cleared_counters_count_from_0_and_metrics_go_on(
-    play: Callable[[Story], None],
+    play: Callable[[Scenario], None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         requests = Requests(world.controller)
         counters = {"command": "show", "what": "counters"}
@@ -238,4 +238,4 @@ def test_cleared_counters_count_from_0_and_metrics_go_on(
         status = await requests.answer({"command": "show", "what": "status"})
         assert status["counters_cleared"] is not None
 
-    play(story)
+    play(scenario)

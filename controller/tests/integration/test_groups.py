@@ -154,7 +154,7 @@ def _assert_only_moved(before: list[str], after: list[str], dead: set[str]) -> N
 
 
 def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(switch) as router:
             await _start(router)
             flows = Flows(hosts)
@@ -183,13 +183,13 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             assert flows.taken() == whole
             await router.check()
 
-    play(story)
+    play(scenario)
 
 
 def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Namespace) -> None:
     """What `show route` tells of a flow, against where its packets go."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(switch) as router:
             await _start(router)
             legs = [gateway(name, n, weight) for name, (n, _, weight) in LEGS6.items()]
@@ -213,4 +213,4 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             # No leg can carry packets: all share the flows again, until one can.
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
-    play(story)
+    play(scenario)

@@ -13,7 +13,7 @@ import pytest
 from finsy.proto import p4r
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
+from policy_world import CODEC, CONFIG, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from scenes import gateway, neighbor, route, slot
 from sluice.auditor import SLICE, AuditedSwitch, _Round
 from sluice.entities import (
@@ -82,18 +82,18 @@ async def settled(world: PolicyWorld) -> None:
 
 
 @pytest.fixture
-def quick(play: Play, tmp_path: Path) -> Play:
-    def run(story: Callable[..., object], switch: FakeSwitch | None = None) -> None:
+def quick(play: RunScenario, tmp_path: Path) -> RunScenario:
+    def run(scenario: Callable[..., object], switch: FakeSwitch | None = None) -> None:
         text = filled(QUICK, tmp_path)
-        play(story, switch, text=text)
+        play(scenario, switch, text=text)
 
     return run
 
 
-def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
+def test_what_we_write_ourselves_is_never_repaired(quick: RunScenario) -> None:
     """Commits, routes and flows come and go all the while."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         for n in range(40):
             await world.ask("flow-cache clear", spds=["corp"])
@@ -104,7 +104,7 @@ def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
             assert not report.repairs
             assert report.compared
 
-    quick(story)
+    quick(scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,13 @@ def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
     ids=lambda value: value.name.lower() if isinstance(value, EntityKind | UpdateType) else "",
 )
 def test_an_entity_that_somebody_else_wrote(
-    quick: Play, operation: UpdateType, kind: EntityKind, key: EntityKey, value: EntityValue | None
+    quick: RunScenario,
+    operation: UpdateType,
+    kind: EntityKind,
+    key: EntityKey,
+    value: EntityValue | None,
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         before = dict(world.switch.entities)
         put = world.switch.entities[
@@ -143,11 +147,11 @@ def test_an_entity_that_somebody_else_wrote(
         counters = world.controller.audit.counters
         assert counters["written: switch repaired"] == 1
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         world.miss(tcp(443, "10.9.0.1"))
         await world.until(lambda: len(world.switch.live()) == 2)
@@ -166,10 +170,10 @@ def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: Play) -> None
         status = await world.ask("show", what="status")
         assert status["auditor"]["policy"]["repaired"] == {"outbound_flow": 3}
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_planted_while_nobody_watched(quick: Play) -> None:
+def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> None:
     """What a session begins with is searched in the rules: only what they say stays."""
     switch = FakeSwitch(CODEC)
 
@@ -192,10 +196,10 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: Play) -> None:
     quick(second, switch)
 
 
-def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
+def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
     """An old epoch would bring retired flows back to life; nothing said meanwhile counts."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         state = world.state("corp", OUTBOUND)
         await world.ask("flow-cache clear", spds=["corp"])
@@ -215,11 +219,11 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         write(world.switch, UpdateType.INSERT, EntityKind.INBOUND_LIST, 500, ListState(1, 1))
         await world.until(lambda: 500 not in world.switch.of(EntityKind.INBOUND_LIST))
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_was_deleted_is_searched_again(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         (known,) = world.switch.live()
         del world.switch.flows[known], world.switch.raw_flows[known]
@@ -227,11 +231,11 @@ def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
         world.miss(tcp(80))
         await world.until(lambda: known in world.switch.live())
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         await rounds(world, 0)
         await world.until(lambda: world.controller.auditor.reports["policy"].rounds)
@@ -243,7 +247,7 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play
         status = await world.ask("show", what="status")
         assert status["auditor"]["policy"]["repaired"] == {"pipeline": 1}
 
-    quick(story)
+    quick(scenario)
 
 
 @pytest.mark.parametrize("written", ["before", "meanwhile"])
@@ -264,22 +268,22 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
                 held[HASH_SEED_KEY] = ours
                 yield [entity]
 
-    async def story() -> None:
+    async def scenario() -> None:
         audited = _Round(auditor.reports["policy"])
         for request in auditor._codecs.settings.read_requests():
             await auditor._audit_settings(cast(AuditedSwitch, Session()), request, audited)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert sum(repaired(auditor).values()) == (written == "before")
 
 
-def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: Play) -> None:
+def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: RunScenario) -> None:
     """As after a reconnect: nothing is held yet of all that is wanted."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         auditor = world.controller.auditor
         auditor._routes = lambda: iter([[slot("20.0.0.0/8")] * 5000])
         sizes = [len(keys) for keys in auditor._keys(EntityKind.ROUTE)]
         assert sizes == [0] * -(-5000 // SLICE)
 
-    play(story)
+    play(scenario)

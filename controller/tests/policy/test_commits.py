@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, tcp
+from policy_world import (
+    BYPASS,
+    CODEC,
+    COMMIT,
+    CONFIG,
+    INBOUND,
+    OUTBOUND,
+    PolicyWorld,
+    RunScenario,
+    tcp,
+)
 from scenes import gateway, route, slot
 from sluice.api.server import BadRequestError
 from sluice.audit_log import REQUESTED_BY, Requester
@@ -20,8 +30,8 @@ from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
 
-def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_retires_flows_and_answers_that_travel(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -40,11 +50,11 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
         await world.until(world.switch.live)
         assert [operation for operation, _ in world.switch.flow_log][-1] is UpdateType.MODIFY
 
-    play(story)
+    play(scenario)
 
 
-def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_it_is_on_disk_before_the_switch_hears_of_it(play: RunScenario, tmp_path: Path) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         on_disk: list[str] = []
 
@@ -60,13 +70,13 @@ def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path)
         assert digest not in on_disk[0]
         assert world.state("corp", OUTBOUND).digest in on_disk[0]
 
-    play(story)
+    play(scenario)
 
 
 def test_what_cannot_be_put_on_disk_is_not_done(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         before = dict(world.switch.of(EntityKind.OUTBOUND_LIST))
 
@@ -80,12 +90,12 @@ def test_what_cannot_be_put_on_disk_is_not_done(
         assert world.switch.of(EntityKind.OUTBOUND_LIST) == before
         await world.commit(COMMIT)
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_refused_commit_leaves_the_old_policy(play: RunScenario, target: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         refusals = iter([13])
         world.switch.refuse = lambda _, kind, __: (
@@ -108,11 +118,11 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
         state = world.state("corp", INBOUND)
         assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == state.version
 
-    play(story, target=target)
+    play(scenario, target=target)
 
 
 def test_a_restart_goes_on_with_what_was_committed(
-    play: Play, caplog: pytest.LogCaptureFixture
+    play: RunScenario, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -141,7 +151,7 @@ def test_a_restart_goes_on_with_what_was_committed(
     assert "the configuration differs (outbound)" in caplog.text
 
 
-def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> None:
+def test_an_spd_that_was_taken_out_starts_anew(play: RunScenario, tmp_path: Path) -> None:
     async def commit(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
@@ -161,14 +171,14 @@ def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> No
     play(again)
 
 
-def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) -> None:
+def test_configured_rules_are_those_in_the_file_now(play: RunScenario, tmp_path: Path) -> None:
     text = CONFIG.format(target="sluice-switch", size=100, idle=60, state=tmp_path)
     head, _, tail = text.partition("    inbound: [{name: all-in")
     text = head + "    file: corp.yaml\n" + tail[tail.index("  - name: edge") :]
     file = tmp_path / "corp.yaml"
     file.write_text(COMMIT)
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         file.write_text(COMMIT.replace("name: web", "name: http"))
         (changes,) = await world.ask("spd diff", configured=["corp"])
@@ -186,10 +196,10 @@ def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) 
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])
 
-    play(story, text=text)
+    play(scenario, text=text)
 
 
-def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
+def test_a_commit_that_failed_is_not_made_by_a_restart(play: RunScenario) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
@@ -206,7 +216,7 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
 
 
 def test_a_full_disk_says_what_a_restart_would_do(
-    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    play: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
@@ -217,7 +227,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
             raise OSError(28, "No space left on device")
         fsync(descriptor)
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         nonlocal full
         await world.began()
         path = world.policy.record.path
@@ -237,7 +247,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
             full = False
             await world.until(lambda: rules_in(path) == ["secret", "web", "dns"])
 
-    play(story)
+    play(scenario)
 
 
 def rules_in(path: Path) -> list[str]:
@@ -246,7 +256,7 @@ def rules_in(path: Path) -> list[str]:
     return [rule.name for rule in found.rules or ()]
 
 
-def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None:
+def test_across_spds_only_where_it_is_atomic(play: RunScenario, tmp_path: Path) -> None:
     edge = "spd: edge\ninbound: [{name: a, action: bypass}]\noutbound: []\n"
 
     async def one_by_one(world: PolicyWorld) -> None:
@@ -269,19 +279,19 @@ def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None
     play(together)
 
 
-def test_numbers_of_new_rules_count_from_zero(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_numbers_of_new_rules_count_from_zero(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.switch.counters_reset.clear()
         await world.commit(COMMIT)
         fresh = world.state("corp", OUTBOUND).rule_ids[-1]
         assert set(world.switch.counters_reset) == {fresh}
 
-    play(story)
+    play(scenario)
 
 
-def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_does_not_wait_for_routes(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.routes.put(
             *(route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(5000))
@@ -291,14 +301,14 @@ def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
         await world.commit(COMMIT)
         assert len(world.switch.of(EntityKind.ROUTE)) < 5000
 
-    play(story)
+    play(scenario)
 
 
-def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
+def test_every_change_is_in_the_audit_log(play: RunScenario, tmp_path: Path) -> None:
     def events() -> list[dict[str, Any]]:
         return [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         (start,) = events()
         assert (start["event"], start["change"], start["asked_by"]) == (
@@ -331,11 +341,13 @@ def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
         counters = await world.ask("show", what="counters")
         assert counters["controller"]["audit"] == {"written: policy changed": 5}
 
-    play(story)
+    play(scenario)
 
 
-def test_a_commit_that_fails_is_no_change_in_the_audit_log(play: Play, tmp_path: Path) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_that_fails_is_no_change_in_the_audit_log(
+    play: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         lists = (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST)
         world.switch.refuse = lambda operation, kind, key: 13 if kind in lists else 0
@@ -344,11 +356,11 @@ def test_a_commit_that_fails_is_no_change_in_the_audit_log(play: Play, tmp_path:
         (only,) = (tmp_path / "audit.log").read_text().splitlines()
         assert json.loads(only)["change"] == "start"
 
-    play(story)
+    play(scenario)
 
 
-def test_bad_rules_are_told_with_every_problem(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_bad_rules_are_told_with_every_problem(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         bad = "spd: corp\noutbound: [{name: a, action: protect, bundle: nobody}, {name: b}]\n"
         for command in ("spd check", "spd diff", "spd commit"):
@@ -359,11 +371,11 @@ def test_bad_rules_are_told_with_every_problem(play: Play) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD 'other'"):
             await world.commit("spd: other\n")
 
-    play(story)
+    play(scenario)
 
 
-def test_check_warns_and_diff_tells(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_check_warns_and_diff_tells(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         files = [{"name": "corp.yaml", "text": COMMIT}]
         (checked,) = await world.ask("spd check", files=files)
@@ -378,4 +390,4 @@ def test_check_warns_and_diff_tells(play: Play) -> None:
         assert told == [("removed", "secret"), ("removed", "dns"), ("changed", "web")]
         assert changes["lists"]["inbound"] == []
 
-    play(story)
+    play(scenario)

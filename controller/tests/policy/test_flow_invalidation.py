@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, Play, PolicyWorld, filled, tcp
+from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from sluice.api.server import BadRequestError
 from sluice.entities import EntityKind
 from sluice.entities import ListState as ListEntity
@@ -75,8 +75,8 @@ def counted(world: PolicyWorld) -> Any:
     return world.policy.invalidation.counters
 
 
-def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_unrelated_edit_keeps_every_flow(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         flows, log = world.switch.live(), list(world.switch.flow_log)
         await world.commit(rules(unrelated="10.7.0.0/16"))
@@ -88,11 +88,11 @@ def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
         assert counted(world)["lists whose flows a commit kept"] == 1
         assert counted(world)["flows that a commit deleted"] == 0
 
-    play(story)
+    play(scenario)
 
 
-def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_changes_is_deleted_before_the_rules_do(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         seen: list[set[int]] = []
 
@@ -113,11 +113,11 @@ def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
         assert int(verdict.action) == DISCARD
 
-    play(story)
+    play(scenario)
 
 
-def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_many_changes_retire_them_all(play: RunScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         log = len(world.switch.flow_log)
         await world.commit(rules(discarded=set(PORTS[:10])))
@@ -126,7 +126,7 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
         assert len(world.switch.flow_log) == log
         assert counted(world)["lists whose flows a commit retired"] == 1
 
-    play(story)
+    play(scenario)
 
     async def too_much_to_look_at(world: PolicyWorld) -> None:
         before = await with_flows(world)
@@ -141,8 +141,8 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
     play(too_much_to_look_at)
 
 
-def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         sent = len(world.client.sent)
 
@@ -163,12 +163,12 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
             assert int(verdict.action) == expected
         assert len(world.client.sent) - sent <= 1
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("refused", ["now", "before"])
-def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_is_not_deleted_retires_them_all(play: RunScenario, refused: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         world.switch.refuse_flow = lambda operation, _: (
             REFUSED if operation is UpdateType.DELETE else 0
@@ -187,12 +187,12 @@ def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -
         assert world.switch.live() == {}
         assert world.policy.flows.caches[before.list_id].cache.is_exact
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_refused_commit_leaves_flows_of_the_old_rules(play: RunScenario, target: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         refusals = iter([REFUSED])
         world.switch.refuse = lambda _, kind, __: (
@@ -208,10 +208,10 @@ def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str)
         await world.commit(rules(discarded={8003}))
         assert 8003 not in live_ports(world)
 
-    play(story, target=target)
+    play(scenario, target=target)
 
 
-def test_a_restart_goes_on_with_the_flows_that_were_kept(play: Play) -> None:
+def test_a_restart_goes_on_with_the_flows_that_were_kept(play: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -230,7 +230,7 @@ def test_a_restart_goes_on_with_the_flows_that_were_kept(play: Play) -> None:
     play(second, switch)
 
 
-def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
+def test_a_restart_between_disk_and_switch_retires_them_all(play: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -273,8 +273,8 @@ async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
     return last
 
 
-def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_no_flow_is_left_when_epochs_start_anew(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await at_the_last_epoch(world)
         await world.ask("flow-cache clear", spd="corp")
         assert world.state("corp", OUTBOUND).version.epoch == 1
@@ -282,11 +282,11 @@ def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
         world.miss(tcp(8000))
         await world.until(lambda: live_ports(world) == {8000})
 
-    play(story)
+    play(scenario)
 
 
-def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_epochs_do_not_start_anew_while_a_flow_stays(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await at_the_last_epoch(world)
         refusals = iter([REFUSED])
         world.switch.refuse_flow = lambda operation, _: (
@@ -298,13 +298,13 @@ def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
         await world.ask("flow-cache clear", spd="corp")
         assert world.switch.flows == {}
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("why", ["the record is another's", "the cache is off"])
 def test_epochs_start_anew_over_a_restart(
-    play: Play, tmp_path: Path, why: str, refuses: bool
+    play: RunScenario, tmp_path: Path, why: str, refuses: bool
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -334,8 +334,8 @@ def test_epochs_start_anew_over_a_restart(
 # -- what `spd diff` tells
 
 
-def test_a_diff_names_the_flows_that_would_change(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_diff_names_the_flows_that_would_change(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
         files = [{"name": "corp.yaml", "text": rules(discarded={8003, 8004, 8005})}]
         before = world.switch.flow_log[:]
@@ -352,7 +352,7 @@ def test_a_diff_names_the_flows_that_would_change(play: Play) -> None:
         with pytest.raises(BadRequestError, match="flows is a whole number"):
             await world.ask("spd diff", files=files, flows=-1)
 
-    play(story)
+    play(scenario)
 
 
 # -- any order of events
@@ -390,13 +390,13 @@ class Witness:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
+def test_no_flow_ever_says_what_the_rules_do_not(play: RunScenario, seed: int) -> None:
     chance = random.Random(seed)
 
     def unreliable() -> Callable[[UpdateType, FlowSlot], int]:
         return lambda *_: REFUSED if chance.random() < 0.03 else 0
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
         witness = Witness(world)
         world.switch.refuse_flow = unreliable()
@@ -425,4 +425,4 @@ def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
         assert kept > 3
         assert witness.looks > 50
 
-    play(story)
+    play(scenario)

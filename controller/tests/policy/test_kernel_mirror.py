@@ -19,8 +19,8 @@ from policy_world import (
     INBOUND,
     OUTBOUND,
     PROTECT,
-    Play,
     PolicyWorld,
+    RunScenario,
     tcp,
 )
 from sluice import associations, ike_order, kernel_mirror
@@ -161,12 +161,12 @@ def kernel() -> Any:
 
 
 @pytest.fixture
-def mirror(play: Play, kernel: FakeKernel) -> Any:
+def mirror(play: RunScenario, kernel: FakeKernel) -> Any:
     world = type("World", (KernelWorld,), {"xfrm": {"corp": kernel}})
 
-    def filled(story: Any, tmp_path: Any, config: str = CONFIG) -> None:
+    def filled(scenario: Any, tmp_path: Any, config: str = CONFIG) -> None:
         text = config.format(state=tmp_path, target="sluice-switch")
-        play(story, text=text, world=world)
+        play(scenario, text=text, world=world)
 
     return filled
 
@@ -176,7 +176,7 @@ def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
 ) -> None:
     kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         assert world.names() == ["kernel-out-9", "kernel-default-out"]
         expected = ["kernel-fwd-18", "kernel-default-in", "kernel-default-fwd"]
@@ -187,11 +187,11 @@ def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
         bound = world.switch.of(EntityKind.BUNDLE_BINDING)
         assert list(bound) == [BundleInVrf(0, FIRST)]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: Any) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.miss(tcp(443, "10.9.0.1"))
@@ -208,11 +208,11 @@ def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: A
         kernel.has()
         await world.follows()
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         with pytest.raises((PolicyError, BadRequestError), match="the kernel's IPsec policies"):
             await world.commit(COMMIT.replace("bundle: branch, ", ""))
@@ -220,7 +220,7 @@ def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
             await world.ask("spd commit", configured=["corp"])
         assert (await world.ask("spd export", spd="corp"))["spd"] == "corp"
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_what_cannot_be_mirrored_drops_and_is_a_problem(
@@ -228,7 +228,7 @@ def test_what_cannot_be_mirrored_drops_and_is_a_problem(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()._replace(if_id=3)}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         await world.counted("dropped: policy discards outbound")
@@ -239,13 +239,13 @@ def test_what_cannot_be_mirrored_drops_and_is_a_problem(
         await world.follows()
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_policies_that_the_pipeline_has_no_room_for_close_the_spd(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.policy.table._ids.maximum = 20
@@ -257,7 +257,7 @@ def test_policies_that_the_pipeline_has_no_room_for_close_the_spd(
         await world.until(lambda: world.names() == ["kernel-out-9", "kernel-default-out"])
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
@@ -265,7 +265,7 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
@@ -289,7 +289,7 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
             PortMatch(443, 0xFFFF),
         )
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_dead_host_of_a_trap_delays_no_other(
@@ -303,7 +303,7 @@ def test_a_dead_host_of_a_trap_delays_no_other(
     )
     kernel.policies = {PolicyKey(9): protect()._replace(templates=(anyone,))}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
@@ -317,7 +317,7 @@ def test_a_dead_host_of_a_trap_delays_no_other(
         found = [str(flow.destination) for _, flow in kernel.acquired]
         assert found == ["10.9.0.1/32", "10.9.0.2/32"]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_while_the_kernel_is_read_again_what_was_in_force_stays(
@@ -325,7 +325,7 @@ def test_while_the_kernel_is_read_again_what_was_in_force_stays(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         kernel.synced = False
         kernel.has()
@@ -336,13 +336,13 @@ def test_while_the_kernel_is_read_again_what_was_in_force_stays(
         await asyncio.sleep(0.1)
         assert world.names() == ["kernel-out-9", "kernel-default-out"]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_kernel_that_refuses_to_be_read_closes_the_spd_until_it_answers(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.miss(tcp(443, "10.9.0.1"))
@@ -355,7 +355,7 @@ def test_a_kernel_that_refuses_to_be_read_closes_the_spd_until_it_answers(
         await world.follows()
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 OUTBOUND_STATE = KernelState(
@@ -379,7 +379,7 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         (sa,) = await world.ask("show", what="sas")
         assert (sa["bundle"], sa["direction"], sa["spi"]) == (BUNDLE, "outbound", 0x1000)
@@ -390,7 +390,7 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
         kernel.has(protect())
         await world.until(lambda: not world.controller.associations.table.wanted)
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
@@ -401,7 +401,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
     used = OUTBOUND_STATE._replace(sequence=3)
     kernel.states = {used.key: used}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         assert kernel.told == [(0x1000, "soft")]
         assert await world.ask("show", what="sas") == []
@@ -409,7 +409,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
         await world.until(lambda: "kernel-fwd-18" in world.names(INBOUND))
         assert kernel.told == [(0x1000, "soft")]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def naming(spi: int) -> KernelPolicy:
@@ -426,7 +426,7 @@ def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
     aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20))), 128)
     next_state = OUTBOUND_STATE._replace(key=StateKey(THERE, 0x1001, 50), aead=aead)
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
@@ -443,7 +443,7 @@ def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
         assert world.switch.live(), "flows are searched again although no rule has changed"
         assert world.controller.mirrors.counters["policies brought into force"] == 0
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_bundles_have_the_path_mtu_of_the_spd(
@@ -452,12 +452,12 @@ def test_bundles_have_the_path_mtu_of_the_spd(
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         (sa,) = await world.ask("show", what="sas")
         assert sa["path_mtu"]["bytes"] == 1430
 
-    mirror(story, tmp_path, CONFIG.replace("source: kernel", "source: kernel, path_mtu: 1430"))
+    mirror(scenario, tmp_path, CONFIG.replace("source: kernel", "source: kernel, path_mtu: 1430"))
 
 
 def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeKernel) -> None:
@@ -531,13 +531,13 @@ class EngineWorld(KernelWorld):
 
 
 @pytest.fixture
-def with_engine(mirror: Any, play: Play, kernel: FakeKernel, tmp_path: Any) -> Any:
+def with_engine(mirror: Any, play: RunScenario, kernel: FakeKernel, tmp_path: Any) -> Any:
     world = type("World", (EngineWorld,), {"xfrm": {"corp": kernel}})
     kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
 
-    def filled(story: Any) -> None:
+    def filled(scenario: Any) -> None:
         text = (CONFIG + ENGINE).format(state=tmp_path, target="sluice-switch")
-        play(story, text=text, world=world)
+        play(scenario, text=text, world=world)
 
     return filled
 
@@ -545,7 +545,7 @@ def with_engine(mirror: Any, play: Play, kernel: FakeKernel, tmp_path: Any) -> A
 def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
     with_engine: Any, kernel: FakeKernel
 ) -> None:
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -559,7 +559,7 @@ def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
         assert [one.settings.spi for one in world.engine.held.values()] == [0x2000]
         assert list(world.switch.of(EntityKind.INBOUND_SA)) == [InboundSpi(0, 0x2000)]
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_ike_packets_leave_at_once_and_in_order_when_no_sa_is_new(
@@ -567,14 +567,14 @@ def test_ike_packets_leave_at_once_and_in_order_when_no_sa_is_new(
 ) -> None:
     frames = [ANSWER + bytes([number]) for number in range(5)]
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         for frame in frames:
             world.answers(frame)
         await world.sent(5)
         assert [frame for frame, _ in world.client.sent] == frames
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_engine_that_does_not_answer_does_not_stop_ike(
@@ -582,7 +582,7 @@ def test_an_engine_that_does_not_answer_does_not_stop_ike(
 ) -> None:
     monkeypatch.setattr(ike_order, "PATIENCE", 0.2)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -593,7 +593,7 @@ def test_an_engine_that_does_not_answer_does_not_stop_ike(
         assert counters["IKE packets sent before their SAs were in force"] == 1
         world.engine.let_go()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
@@ -601,7 +601,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
 ) -> None:
     monkeypatch.setattr(ike_order, "LIMIT", 2)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -613,7 +613,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
         world.engine.let_go()
         await world.sent(2)
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def next_outbound(spi: int) -> KernelState:
@@ -630,7 +630,7 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
     seen: set[object] = set()
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         def serving() -> object:
             return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
@@ -648,7 +648,7 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
         await world.until(lambda: serving() != first)
         assert None not in seen
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
@@ -661,7 +661,7 @@ def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
     newer = next_outbound(0x1001)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         def serving() -> object:
             return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
@@ -682,7 +682,7 @@ def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
         await world.until(lambda: serving() != first)
         assert serving() is not None
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_whose_successor_does_not_come_ends(
@@ -692,7 +692,7 @@ def test_an_outbound_sa_whose_successor_does_not_come_ends(
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
@@ -701,7 +701,7 @@ def test_an_outbound_sa_whose_successor_does_not_come_ends(
         await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.let_go()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
@@ -711,7 +711,7 @@ def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
@@ -723,7 +723,7 @@ def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
         world.engine.let_go()
         await world.follows()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
@@ -732,11 +732,11 @@ def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
     monkeypatch.setattr(associations, "OVERLAP", 1000.0)
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         kernel.states = {}
         kernel.has(*kernel.policies.values())
         await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
 
-    with_engine(story)
+    with_engine(scenario)

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, filled, tcp
+from policy_world import (
+    CODEC,
+    COMMIT,
+    CONFIG,
+    INBOUND,
+    OUTBOUND,
+    PolicyWorld,
+    RunScenario,
+    filled,
+    tcp,
+)
 from scenes import address, link
 from sluice.entities import (
     NO_POLICY,
@@ -38,8 +48,8 @@ from sluice.policy.start import PolicyError
 BRANCH = BundleInVrf(0, 7)
 
 
-def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_lists_first_then_the_interfaces_that_they_guard(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         inbound, outbound = world.state("corp", INBOUND), world.state("corp", OUTBOUND)
         assert world.switch.of(EntityKind.INBOUND_LIST)[inbound.list_id] == ListState(1, 1)
@@ -59,11 +69,11 @@ def test_lists_first_then_the_interfaces_that_they_guard(play: Play) -> None:
         lists = {state.list_id for state in world.policy.table.lists.values()}
         assert len(lists) == 4
 
-    play(story)
+    play(scenario)
 
 
-def test_generated_rules_stand_first_and_follow_the_addresses(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_generated_rules_stand_first_and_follow_the_addresses(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         shown = await world.ask("show", what="spd", spd="corp")
         names = [rule["name"] for rule in shown[1]["rules"]]
@@ -75,10 +85,10 @@ def test_generated_rules_stand_first_and_follow_the_addresses(play: Play) -> Non
         shown = await world.ask("show", what="spd", spd="corp")
         assert "generated:ike-ipv6" in [rule["name"] for rule in shown[1]["rules"]]
 
-    play(story)
+    play(scenario)
 
 
-def test_a_restart_that_agrees_disturbs_no_flow(play: Play) -> None:
+def test_a_restart_that_agrees_disturbs_no_flow(play: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -102,7 +112,7 @@ def test_a_restart_that_agrees_disturbs_no_flow(play: Play) -> None:
 
 
 def test_without_its_record_a_restart_retires_everything(
-    play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    play: RunScenario, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -123,7 +133,7 @@ def test_without_its_record_a_restart_retires_everything(
     assert f"{tmp_path / 'spd.json'} is missing" in caplog.text
 
 
-def test_a_damaged_record_ends_the_start(play: Play, tmp_path: Path) -> None:
+def test_a_damaged_record_ends_the_start(play: RunScenario, tmp_path: Path) -> None:
     async def never(_: PolicyWorld) -> None:
         raise AssertionError
 
@@ -132,8 +142,8 @@ def test_a_damaged_record_ends_the_start(play: Play, tmp_path: Path) -> None:
         play(never)
 
 
-def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(lambda: world.switch.flows)
@@ -148,11 +158,11 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: Play) ->
         world.miss(tcp(80))
         await world.until(world.switch.live)
 
-    play(story)
+    play(scenario)
 
 
 def test_interfaces_that_change_places_are_never_without_their_policy(
-    play: Play, tmp_path: Path
+    play: RunScenario, tmp_path: Path
 ) -> None:
     """Bindings are by number, and the numbers are the places in the file."""
     switch = FakeSwitch(CODEC)
@@ -201,7 +211,7 @@ def test_interfaces_that_change_places_are_never_without_their_policy(
 
 
 def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
-    play: Play, tmp_path: Path
+    play: RunScenario, tmp_path: Path
 ) -> None:
     switch = FakeSwitch(CODEC)
     renamed = CONFIG.replace("edge", "rim").replace("spd: corp}}", "spd: rim}}", 1)
@@ -223,7 +233,7 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
 
 @pytest.mark.parametrize("known", [True, False], ids=["recorded", "record lost"])
 def test_a_number_that_another_bundle_takes_over_never_means_both(
-    play: Play, tmp_path: Path, known: bool
+    play: RunScenario, tmp_path: Path, known: bool
 ) -> None:
     """Flows say "protect by 7": while one does that meant the old bundle 7, 7 has no SA."""
     switch = FakeSwitch(CODEC)
@@ -265,7 +275,7 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
 
 
 def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
-    play: Play, tmp_path: Path
+    play: RunScenario, tmp_path: Path
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -283,7 +293,9 @@ def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
     play(second, switch, text=filled(off, tmp_path))
 
 
-def test_committed_rules_without_their_bundle_end_the_start(play: Play, tmp_path: Path) -> None:
+def test_committed_rules_without_their_bundle_end_the_start(
+    play: RunScenario, tmp_path: Path
+) -> None:
     async def commit(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT.replace("discard, proto", "protect, bundle: branch, proto"))
@@ -309,7 +321,7 @@ def test_committed_rules_without_their_bundle_end_the_start(play: Play, tmp_path
     play(configured, text=renamed)
 
 
-def test_caches_that_do_not_fit_the_pipeline_end_the_start(play: Play) -> None:
+def test_caches_that_do_not_fit_the_pipeline_end_the_start(play: RunScenario) -> None:
     async def never(_: PolicyWorld) -> None:
         raise AssertionError
 
@@ -317,10 +329,10 @@ def test_caches_that_do_not_fit_the_pipeline_end_the_start(play: Play) -> None:
         play(never, size=1_000_000)
 
 
-def test_links_alone_start_it_too(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_links_alone_start_it_too(play: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         world.kernel.put(link(1))
         await asyncio.wait_for(world.ready.wait(), 5)
         assert world.policy.started
 
-    play(story)
+    play(scenario)

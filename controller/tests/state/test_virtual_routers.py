@@ -37,7 +37,7 @@ def macvlan(
     return LinkChanged(index, f"vrrp-{index}", up, carrier, 1500, vmac, on, held_down)
 
 
-def given(index: int, text: str) -> AddressAdded:
+def add_addresses(index: int, text: str) -> AddressAdded:
     return AddressAdded(index, InterfaceAddress.parse(text))
 
 
@@ -71,8 +71,12 @@ def wanted() -> Desired:
 
 @pytest.fixture
 def master(wanted: Desired) -> Desired:
-    wanted.apply(macvlan(), given(VRRP4, f"{VIRTUAL4}/24"))
-    wanted.apply(macvlan(VRRP6, VMAC6), given(VRRP6, f"{VIRTUAL6}/64"), given(VRRP6, "fe80::5/64"))
+    wanted.apply(macvlan(), add_addresses(VRRP4, f"{VIRTUAL4}/24"))
+    wanted.apply(
+        macvlan(VRRP6, VMAC6),
+        add_addresses(VRRP6, f"{VIRTUAL6}/64"),
+        add_addresses(VRRP6, "fe80::5/64"),
+    )
     return wanted
 
 
@@ -104,7 +108,7 @@ def test_a_backup_has_neither_mac_nor_addresses(master: Desired, state: dict[str
 
 @pytest.mark.parametrize("state", REST)
 def test_an_address_given_to_a_backup_waits_for_it(wanted: Desired, state: dict[str, bool]) -> None:
-    wanted.apply(macvlan(**state), given(VRRP4, f"{VIRTUAL4}/24"))  # type: ignore[arg-type]
+    wanted.apply(macvlan(**state), add_addresses(VRRP4, f"{VIRTUAL4}/24"))  # type: ignore[arg-type]
     assert not is_own(wanted, VIRTUAL4)
     wanted.apply(macvlan())
     assert is_own(wanted, VIRTUAL4)
@@ -116,7 +120,7 @@ def test_a_backups_master_is_a_neighbour_like_others(master: Desired) -> None:
 
 
 def test_all_may_come_before_the_tap(wanted: Desired) -> None:
-    wanted.apply(macvlan(on=ifindex(3)), given(VRRP4, "10.0.3.254/24"))
+    wanted.apply(macvlan(on=ifindex(3)), add_addresses(VRRP4, "10.0.3.254/24"))
     assert is_own(wanted, "10.0.3.254")  # of some interface of the host, as far as is known
     assert macs(wanted, 3) == {SPECS[2].mac}
     wanted.apply(link(3))
@@ -171,14 +175,14 @@ def test_a_tap_made_anew_has_no_virtual_router(master: Desired) -> None:
 
 
 def test_a_device_on_no_tap_is_the_hosts_own_affair(wanted: Desired) -> None:
-    wanted.apply(macvlan(on=99, held_down=True), given(VRRP4, "192.0.2.1/24"))
+    wanted.apply(macvlan(on=99, held_down=True), add_addresses(VRRP4, "192.0.2.1/24"))
     assert macs(wanted) == {SPECS[0].mac}
     assert is_own(wanted, "192.0.2.1")  # the weak host model, up or down, as of any interface
     assert wanted.target("192.0.2.0/24") is None
 
 
 def test_prefix_of_a_virtual_address_is_connected_while_it_works(wanted: Desired) -> None:
-    wanted.apply(macvlan(), given(VRRP4, "10.0.77.254/24"))
+    wanted.apply(macvlan(), add_addresses(VRRP4, "10.0.77.254/24"))
     assert wanted.nexthop("10.0.77.0/24").l3_if == 1
     wanted.apply(macvlan(held_down=True))
     assert wanted.target("10.0.77.0/24") is None
