@@ -103,7 +103,7 @@ RunScenario = Callable[..., None]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> RunScenario:
+def run_scenario(tmp_path: Path) -> RunScenario:
     def run(scenario: Scenario, switch: FakeSwitch | None = None, **settings: Any) -> None:
         numbers = InterfaceNumbers(tmp_path) if settings.pop("numbered", False) else None
         kind: type[PolicyWorld] = settings.pop("world", PolicyWorld)

@@ -133,5 +133,5 @@ async def primary(target: Target) -> Session:
             return session
 
 
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 120))

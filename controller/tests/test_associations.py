@@ -171,7 +171,7 @@ Body = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], None]:
+def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], None]:
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(module, name, 0.02)
 
@@ -184,7 +184,9 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], No
     return run
 
 
-def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], None]) -> None:
+def test_the_record_is_on_disk_before_the_switch_hears(
+    run_scenario: Callable[[Body], None],
+) -> None:
     async def body(world: World) -> None:
         recorded: list[bool] = []
         take = world.switch.take
@@ -204,10 +206,10 @@ def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], No
         assert recorded == [True]
         assert world.engine.told == [("add", 0x100, False)]
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_restart_finds_the_sa_and_tells_nothing(play: Callable[[Body], None]) -> None:
+def test_a_restart_finds_the_sa_and_tells_nothing(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def serves() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -219,10 +221,12 @@ def test_a_restart_finds_the_sa_and_tells_nothing(play: Callable[[Body], None]) 
         assert world.engine.told == [("add", 0x100, False)]
         assert world.outbound() == before
 
-    play(body)
+    run_scenario(body)
 
 
-def test_an_engine_that_forgot_is_told_again_to_resume(play: Callable[[Body], None]) -> None:
+def test_an_engine_that_forgot_is_told_again_to_resume(
+    run_scenario: Callable[[Body], None],
+) -> None:
     async def body(world: World) -> None:
         async def dies() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -239,10 +243,10 @@ def test_an_engine_that_forgot_is_told_again_to_resume(play: Callable[[Body], No
         assert world.outbound() is not None
         assert [*world.sas.problems()] == []
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_refused_key_asks_for_a_rekey(play: Callable[[Body], None]) -> None:
+def test_a_refused_key_asks_for_a_rekey(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.engine.refuses = "no sequence numbers are reserved here for this key: rekey"
 
@@ -253,10 +257,10 @@ def test_a_refused_key_asks_for_a_rekey(play: Callable[[Body], None]) -> None:
         assert world.outbound() is None
         assert "sluice sa rekey" in next(world.sas.problems())
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_refused_successor_leaves_what_was(play: Callable[[Body], None]) -> None:
+def test_a_refused_successor_leaves_what_was(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
 
@@ -286,10 +290,10 @@ def test_a_refused_successor_leaves_what_was(play: Callable[[Body], None]) -> No
             "another file counts"
         )
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> None:
+def test_a_reload_with_another_key_is_a_rekey(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def reloaded() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -302,10 +306,10 @@ def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> N
 
         await world.running(reloaded)
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_key_file_that_changed_is_not_given(play: Callable[[Body], None]) -> None:
+def test_a_key_file_that_changed_is_not_given(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.key("first", "9")
 
@@ -315,10 +319,10 @@ def test_a_key_file_that_changed_is_not_given(play: Callable[[Body], None]) -> N
         await world.running(refused)
         assert world.engine.told == []
 
-    play(body)
+    run_scenario(body)
 
 
-def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -> None:
+def test_what_is_added_stays_until_it_is_deleted(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         text = (
             "security_associations:\n"
@@ -348,11 +352,11 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
         world.make()
         assert [one.name for one in world.sas.table.wanted] == ["out"]
 
-    play(body)
+    run_scenario(body)
 
 
 def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
-    play: Callable[[Body], None], caplog: pytest.LogCaptureFixture
+    run_scenario: Callable[[Body], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise two engines could have the key at the same time, both counting from 1."""
 
@@ -377,10 +381,10 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
         world.make(world.config(spi=0x200, key="second", digit="7"))
         assert "more" not in {one.name for one in world.sas.table.wanted}
 
-    play(body)
+    run_scenario(body)
 
 
-def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
+def test_an_expired_sa_stays_expired(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def exhausted() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -394,10 +398,10 @@ def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
         world.make()
         assert world.state(0x100) is SaState.EXPIRED
 
-    play(body)
+    run_scenario(body)
 
 
-def test_the_link_to_the_peer_bounds_the_path_mtu(play: Callable[[Body], None]) -> None:
+def test_the_link_to_the_peer_bounds_the_path_mtu(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.mtu_of_the_link = 1400
 
@@ -413,11 +417,11 @@ def test_the_link_to_the_peer_bounds_the_path_mtu(play: Callable[[Body], None]) 
 
         await world.running(serves)
 
-    play(body)
+    run_scenario(body)
 
 
 def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
-    play: Callable[[Body], None],
+    run_scenario: Callable[[Body], None],
 ) -> None:
     async def body(world: World) -> None:
         sender = parse_address("10.0.0.9")
@@ -440,4 +444,4 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
 
         await world.running(told)
 
-    play(body)
+    run_scenario(body)

@@ -209,7 +209,7 @@ Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., None]:
+def run_scenario(tmp_path: Path) -> Callable[..., None]:
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG)
     config = load_config(path)
@@ -235,7 +235,7 @@ def metadata(values: tuple[int, ...]) -> dict[str, int]:
     return dict(zip(PACKET_OUT, values, strict=True))
 
 
-def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) -> None:
+def test_ready_when_the_interfaces_are_in_the_switch(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         await asyncio.wait_for(world.ready.wait(), 5)
@@ -247,10 +247,10 @@ def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) 
         assert world.client.pushed
         assert world.switch.violations == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_route_walks(play: Callable[..., None]) -> None:
+def test_a_route_walks(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         world.routes.put(FpmSessionOpened("zebra"), route("20.0.0.0/8", gateway("10.0.1.9", 1)))
@@ -266,11 +266,11 @@ def test_a_route_walks(play: Callable[..., None]) -> None:
         world.routes.put(no_route("20.0.0.0/8"))
         await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(EntityKind.ROUTE))
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
     async def scenario(world: World) -> None:
         world.kernel.synced = False
@@ -284,11 +284,11 @@ def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.9"))]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
     async def scenario(world: World) -> None:
         world.links()
@@ -305,10 +305,10 @@ def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
         assert isinstance(nexthop, Nexthop)
         assert nexthop.mac is not None
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_nobody_answers(play: Callable[..., None]) -> None:
+def test_nobody_answers(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
@@ -321,7 +321,7 @@ def test_nobody_answers(play: Callable[..., None]) -> None:
         world.kernel.put(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
         await world.until(lambda: len(world.client.sent) == 2)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
@@ -337,7 +337,7 @@ def group_sizes(world: World) -> list[int]:
 
 @pytest.mark.parametrize("failure", ["the kernel gives up", "packets wait in vain"])
 def test_a_silent_leg_leaves_its_group_until_it_answers(
-    play: Callable[..., None], failure: str
+    run_scenario: Callable[..., None], failure: str
 ) -> None:
     async def scenario(world: World) -> None:
         world.links()
@@ -365,10 +365,10 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
         world.kernel.put(neighbor(2, "10.0.2.9", 5))
         await world.until(lambda: group_sizes(world) == [2])
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
+def test_to_the_host_and_from_it(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
@@ -383,10 +383,10 @@ def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
         assert (first["kind"], first["egress_l3_if"]) == (1, 2)
         assert (second["kind"], second["egress_l3_if"], second["origin"]) == (2, 1, 1)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
+def test_a_full_packet_out_queue_is_counted(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
@@ -395,11 +395,13 @@ def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
         name = "packets out dropped: queue full or no switch"
         await world.until(lambda: world.controller.counters[name] == 1)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_scenario: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Regression: this was an endless loop of ValueErrors, one per turn."""
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
@@ -419,10 +421,10 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
         assert connection.last_error is None
         assert len([line for line in caplog.messages if "connected again" in line]) == 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -> None:
+def test_a_switch_that_restarts_is_programmed_again(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
@@ -436,11 +438,11 @@ def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -
         await world.synced()
         assert world.switch.violations == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
     switch = FakeSwitch(CODEC)
     kept, gone = "20.0.0.0/8", "21.0.0.0/8"
@@ -473,14 +475,14 @@ def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
         await world.synced()
         assert slot(kept) in switch.of(EntityKind.ROUTE)
 
-    play(first, switch)
-    play(second, switch)
-    play(third, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
+    run_scenario(third, switch)
     assert switch.violations == []
 
 
 def test_routes_wait_while_the_reconciler_is_behind(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice.controller.ROUTES_BEHIND", 300)
     monkeypatch.setattr("sluice.controller.ROUTES_CAUGHT_UP", 100)
@@ -500,7 +502,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
         assert most <= 300 + 256
         assert len(world.switch.of(EntityKind.ROUTE)) == 3003
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 async def quiet_passes(controller: Controller) -> None:
@@ -512,7 +514,7 @@ async def quiet_passes(controller: Controller) -> None:
 
 
 def test_a_replay_that_waits_to_be_read_is_not_over(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full table stays unread while the switch's is compared: for longer than the quiet time."""
     switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
@@ -543,12 +545,12 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
         await world.until(lambda: controller.settled)
         assert slot(kept) in switch.of(EntityKind.ROUTE)
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
 def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay has no end mark: after its start a controller does not take silence for the end."""
     switch = FakeSwitch(CODEC)
@@ -592,10 +594,10 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         assert controller.settled
         assert not controller.daemons.kept
 
-    play(first, switch)
+    run_scenario(first, switch)
     monkeypatch.setattr(World, "quiet", 0.01)
-    play(second, switch)
-    play(third, switch)
+    run_scenario(second, switch)
+    run_scenario(third, switch)
     assert switch.violations == []
 
 
@@ -609,7 +611,7 @@ def after_a_restart_of_the_daemon(world: World) -> None:
 
 
 def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "quiet", 0.3)
 
@@ -628,7 +630,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         ]
         assert len(routes) == 1000 + 3
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def daemon_of(controller: Controller) -> Daemon:
@@ -637,7 +639,7 @@ def daemon_of(controller: Controller) -> Daemon:
 
 
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dumped kernel routes are older than the routes of the new session."""
     monkeypatch.setattr(World, "quiet", 0.3)
@@ -659,14 +661,14 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
         assert due is not None
         assert due > asyncio.get_running_loop().time() + 50
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
     "what",
     ["status", "interfaces", "routes", "nexthops", "neighbors", "punts", "counters", "metrics"],
 )
-def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
+def test_everything_can_be_shown(run_scenario: Callable[..., None], what: str) -> None:
     async def scenario(world: World) -> None:
         world.links()
         legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
@@ -699,4 +701,4 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
         else:
             assert shown
 
-    play(scenario)
+    run_scenario(scenario)

@@ -445,7 +445,7 @@ ABOUT = packets.ipv4("10.0.3.7", "10.0.1.1", udp(40000, 9))
 ERROR = packets.ipv4("10.0.1.1", "10.0.3.7", b"\3\3" + bytes(6) + ABOUT, wire.ICMP)
 
 
-def play(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]]) -> None:
+def run_scenario(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]]) -> None:
     path = folder / "r1.yaml"
     path.write_text(filled(CONFIG, folder))
 
@@ -476,7 +476,7 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
         (sent,) = await world.sent()
         assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)
 
-    play(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_an_error_about_what_nobody_told_of_does_not_leave(tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ def test_an_error_about_what_nobody_told_of_does_not_leave(tmp_path: Path) -> No
         await world.until(lambda: world.controller.host_errors.counters.total() == 1)
         assert world.client.sent == []
 
-    play(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_what_was_told_is_heard_without_any_frame_of_the_hosts(tmp_path: Path) -> None:
@@ -496,7 +496,7 @@ def test_what_was_told_is_heard_without_any_frame_of_the_hosts(tmp_path: Path) -
         await world.until(lambda: not world.told.untold)
         assert len(world.controller.host_errors._delivered) == 1
 
-    play(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)
 
 
 def test_what_passed_is_shown_with_what_it_belongs_to(tmp_path: Path) -> None:
@@ -509,4 +509,4 @@ def test_what_passed_is_shown_with_what_it_belongs_to(tmp_path: Path) -> None:
         assert (shown["host"]["to_host"], shown["fast_path"]["to_host"]) == (7, 3)
         assert world.host.counters["to_host"] == 4
 
-    play(tmp_path, scenario)
+    run_scenario(tmp_path, scenario)

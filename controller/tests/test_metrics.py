@@ -36,7 +36,7 @@ from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import Session
 from sluice.primacy import Primacy
 from sluice.reload import ReloadReport
-from test_controller import CONFIG, World, play  # noqa: F401 - a fixture
+from test_controller import CONFIG, World, run_scenario  # noqa: F401 - a fixture
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 UNPACKED = Path(__file__).parents[2] / "build/promtool"
@@ -106,7 +106,7 @@ def load_config_of(text: str) -> Config:
         return load_config(file.name)
 
 
-def test_promtool_takes_them(play: Callable[[Scenario], None]) -> None:  # noqa: F811
+def test_promtool_takes_them(run_scenario: Callable[[Scenario], None]) -> None:  # noqa: F811
     async def scenario(world: World) -> None:
         text = await text_of(world)
         promtool("check", "metrics", stdin=text)
@@ -114,7 +114,7 @@ def test_promtool_takes_them(play: Callable[[Scenario], None]) -> None:  # noqa:
         assert 'sluice_role{router="r1",role="standby"} 0\n' in text
         assert re.search(r"^process_cpu_seconds_total\{.*\} [0-9.]+$", text, re.MULTILINE)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_standby_has_those_of_its_process() -> None:

@@ -55,7 +55,7 @@ class Switch:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+def run_scenario(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     monkeypatch.setattr(primacy, "FIRST_RECONNECT", 0.001)
 
     def run(scenario: Scenario) -> None:
@@ -76,7 +76,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_it_stands_by_until_it_has_its_turn(play: Callable[[Scenario], None]) -> None:
+def test_it_stands_by_until_it_has_its_turn(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.0)  # of a controller that was primary before
         turn = asyncio.create_task(primacy.wait_for_primacy())
@@ -92,10 +92,12 @@ def test_it_stands_by_until_it_has_its_turn(play: Callable[[Scenario], None]) ->
         assert len(switch.clients) == 1, "the same session"
         primacy.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Scenario], None]) -> None:
+def test_a_switch_that_is_not_there_is_asked_again(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(switch: Switch) -> None:
         primacy = switch.primacy()
         turn = asyncio.create_task(primacy.wait_for_primacy())
@@ -106,10 +108,12 @@ def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Scenario], No
         assert "gone" in (primacy.last_error or "")
         primacy.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_one_that_lost_its_turn_for_good_is_displaced(play: Callable[[Scenario], None]) -> None:
+def test_one_that_lost_its_turn_for_good_is_displaced(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.01)
         with pytest.raises(DisplacedError, match=r"another controller is primary"):
@@ -117,10 +121,10 @@ def test_one_that_lost_its_turn_for_good_is_displaced(play: Callable[[Scenario],
         assert switch.clients[-1].closed
         assert primacy.session is None
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_one_that_hears_nothing_waits(play: Callable[[Scenario], None]) -> None:
+def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) -> None:
     """However long the switch takes to say who is primary: that is nobody else yet."""
 
     async def scenario(switch: Switch) -> None:
@@ -135,10 +139,12 @@ def test_one_that_hears_nothing_waits(play: Callable[[Scenario], None]) -> None:
         with pytest.raises(P4RuntimeError):
             await turn
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Scenario], None]) -> None:
+def test_a_reload_takes_the_turn_of_its_own_session(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(switch: Switch) -> None:
         switch.arbitration = []
         old = switch.primacy()
@@ -150,4 +156,4 @@ def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Scenario], N
         old.close()
         new.close()
 
-    play(scenario)
+    run_scenario(scenario)

@@ -318,7 +318,7 @@ def refuse(router: Router, text: str) -> None:
     router.switch.refuse = lambda _, kind, key: 8 if (kind, key) == refused else 0
 
 
-async def play(router: Router, steps: Sequence[Any]) -> None:
+async def run_scenario(router: Router, steps: Sequence[Any]) -> None:
     await router.connect()
     for n in (1, 2, 3):
         router.tell(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
@@ -352,7 +352,7 @@ def test_runs_are_the_routes_one_by_one(steps: list[Any]) -> None:
     async def scenario() -> None:
         one_by_one, many = Router(runs=False), Router(runs=True)
         for router in (one_by_one, many):
-            await play(router, steps)
+            await run_scenario(router, steps)
             router.check()
         assert many.knows() == one_by_one.knows()
         assert many.forwards() == one_by_one.forwards()
@@ -367,7 +367,7 @@ def table_of(count: int, gateway: str) -> list[bytes]:
 def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
     async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         for frames, count in (
             (table_of(5000, "10.0.1.9"), 5000),
             (table_of(5000, "10.0.2.9"), 5000),
@@ -410,7 +410,7 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
 
     async def scenario() -> None:
         router = Router(runs=bulk)
-        await play(router, [])
+        await run_scenario(router, [])
         router.frames = table_of(3, "10.0.1.9")
         await router.connect()
         router.hear()
@@ -434,7 +434,7 @@ def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
 
     async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         host = RouteSlot(0, Prefix.parse("10.0.1.9/32"))
         desired = router.reconciler.desired[EntityKind.ROUTE]
         assert host in desired
@@ -455,7 +455,7 @@ def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
 def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
     async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         router.frames = table_of(3000, "10.0.1.9")
         await router.connect()
         await router.settle()

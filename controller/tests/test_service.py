@@ -120,7 +120,7 @@ Scenario = Callable[[Daemon], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
+def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG.format(directory=tmp_path))
 
@@ -139,7 +139,9 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario]
     return run
 
 
-def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Scenario], None]) -> None:
+def test_a_standby_opens_nothing_before_it_is_primary(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]
         await daemon.until(lambda: "READY=1" in daemon.manager.told)
@@ -157,10 +159,12 @@ def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Scenario],
         await daemon.until(lambda: daemon.switch.of(EntityKind.HASH_SEED))
         assert (await daemon.status())["role"] == "primary"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Scenario], None]) -> None:
+def test_a_standby_that_reloads_removes_no_interface(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     """They are the primary's, on the same host."""
 
     async def scenario(daemon: Daemon) -> None:
@@ -174,11 +178,11 @@ def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Scenario], 
         assert daemon.opened == [["eth1", "eth9"]]
         assert daemon.removed == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_reload_begins_another_life_and_frees_the_old_one(
-    play: Callable[[Scenario], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
@@ -198,11 +202,11 @@ def test_a_reload_begins_another_life_and_frees_the_old_one(
         assert daemon.manager.told[-1].startswith(("READY=1", "STATUS="))
         assert await daemon.service.reload() == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_the_old_configuration_begins_again_where_the_new_one_cannot(
-    play: Callable[[Scenario], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
@@ -215,10 +219,12 @@ def test_the_old_configuration_begins_again_where_the_new_one_cannot(
         assert any("eth3: no" in one for one in (await daemon.status())["problems"])
         assert len(await daemon.service.reload()) == 1, "what the file says is still new"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_settings_change_in_the_life_that_there_is(play: Callable[[Scenario], None]) -> None:
+def test_settings_change_in_the_life_that_there_is(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         controller = daemon.controller
@@ -235,10 +241,10 @@ def test_settings_change_in_the_life_that_there_is(play: Callable[[Scenario], No
         await daemon.until(lambda: meters.get("ARP") == PuntLimit(1, 1))
         assert len(daemon.clients) == 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_fixed_key_refuses_all(play: Callable[[Scenario], None]) -> None:
+def test_a_fixed_key_refuses_all(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller)
         daemon.write(("router: r1", "router: r2"), more="limits: {held_packets: 1}\n")
@@ -248,10 +254,10 @@ def test_a_fixed_key_refuses_all(play: Callable[[Scenario], None]) -> None:
         with pytest.raises(BadRequestError, match=r"^router: not"):
             await daemon.service.answer({"command": "reload"})
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_views_under_way_end_with_a_sentence(play: Callable[[Scenario], None]) -> None:
+def test_views_under_way_end_with_a_sentence(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         waiting = asyncio.create_task(daemon.controller.views.next())
@@ -264,4 +270,4 @@ def test_views_under_way_end_with_a_sentence(play: Callable[[Scenario], None]) -
         with pytest.raises(EndedError, match="ask again"):
             await late.next()
 
-    play(scenario)
+    run_scenario(scenario)

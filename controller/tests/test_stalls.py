@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def play(scenario: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, LongestStalls]:
+def run_scenario(scenario: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, LongestStalls]:
     clock = Clock()
     stalls = Stalls(clock)
     with asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner:
@@ -60,7 +60,7 @@ def test_a_turn_of_the_loop_is_all_that_ran_in_it() -> None:
         await asyncio.gather(work(0.5), work(0.25))
         await asyncio.sleep(0)
 
-    assert play(scenario)[LOOP].ever == pytest.approx(0.75)
+    assert run_scenario(scenario)[LOOP].ever == pytest.approx(0.75)
 
 
 def test_waiting_is_no_stall() -> None:
@@ -90,7 +90,7 @@ def test_each_turn_of_a_coroutine_counts_and_its_waiting_does_not() -> None:
         waits.set()
         assert await task == "done"
 
-    assert play(scenario)["work"].ever == pytest.approx(0.2)
+    assert run_scenario(scenario)["work"].ever == pytest.approx(0.2)
 
 
 def test_cancelling_and_failing_pass_through() -> None:
@@ -117,7 +117,7 @@ def test_cancelling_and_failing_pass_through() -> None:
         with pytest.raises(ValueError, match="a bug"):
             await stalls.measured("fail", fail())
 
-    assert play(scenario)["work"].ever == pytest.approx(0.3)
+    assert run_scenario(scenario)["work"].ever == pytest.approx(0.3)
 
 
 def test_an_inlet_has_its_name() -> None:
@@ -137,7 +137,7 @@ def test_an_inlet_has_its_name() -> None:
         await done.wait()
         task.cancel()
 
-    assert play(scenario)["routes"].ever == pytest.approx(0.04)
+    assert run_scenario(scenario)["routes"].ever == pytest.approx(0.04)
 
 
 def test_garbage_collections_have_theirs() -> None:

@@ -10,7 +10,7 @@ from sluice.scheduler import PATIENCE, Inlet, Scheduler
 from sluice.turns import Turns
 
 
-def play(scenario: Callable[[Scheduler, Turns], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[Scheduler, Turns], Awaitable[None]]) -> None:
     async def scene() -> None:
         scheduler = Scheduler()
         turns = Turns(scheduler, "views", 6)
@@ -41,7 +41,7 @@ def test_urgent_work_goes_first_and_a_view_gets_on_all_the_same() -> None:
         assert log.count("punts") >= 10 * (PATIENCE - 1)
         assert log.index("view") >= PATIENCE - 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_tasks_share_the_turns() -> None:
@@ -56,7 +56,7 @@ def test_tasks_share_the_turns() -> None:
         await asyncio.gather(view(1), view(2))
         assert log == [1, 2] * 5
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_task_that_was_cancelled_holds_nobody_up() -> None:
@@ -67,7 +67,7 @@ def test_a_task_that_was_cancelled_holds_nobody_up() -> None:
         await turns.next()
         assert gone.cancelled()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_without_a_scheduler_at_work_the_loop_has_its_turn() -> None:

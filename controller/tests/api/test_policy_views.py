@@ -28,7 +28,7 @@ async def show(world: PolicyWorld, what: str, **more: Any) -> Any:
     return await world.ask("show", what=what, **more)
 
 
-def test_rules_in_order_with_their_numbers_and_text(play_policy: RunScenario) -> None:
+def test_rules_in_order_with_their_numbers_and_text(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         inbound, outbound = await show(world, "spd", spd="corp")
@@ -51,10 +51,10 @@ def test_rules_in_order_with_their_numbers_and_text(play_policy: RunScenario) ->
             60,
         )
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_searches_and_hits_are_counted_by_rule(play_policy: RunScenario) -> None:
+def test_searches_and_hits_are_counted_by_rule(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(81))
         _, outbound = await show(world, "spd", spd="corp")
@@ -64,11 +64,11 @@ def test_searches_and_hits_are_counted_by_rule(play_policy: RunScenario) -> None
         assert {rule["hits"] for rule in outbound["rules"]} == {0}  # the switch tells none
         assert outbound["flows"] == 2
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
 def test_without_a_switch_hits_are_unknown(
-    play_policy: RunScenario, monkeypatch: pytest.MonkeyPatch
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
@@ -79,20 +79,20 @@ def test_without_a_switch_hits_are_unknown(
         [flow] = await show(world, "flows")
         assert flow["packets"] is None
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("what", ["spd", "flow-cache", "flows"])
-def test_an_unknown_spd_is_refused(play_policy: RunScenario, what: str) -> None:
+def test_an_unknown_spd_is_refused(run_policy_scenario: RunScenario, what: str) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await show(world, what, spd="x")
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_flow_caches_of_all_lists(play_policy: RunScenario) -> None:
+def test_flow_caches_of_all_lists(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
         found = await show(world, "flow-cache")
@@ -104,10 +104,10 @@ def test_flow_caches_of_all_lists(play_policy: RunScenario) -> None:
         ids = [world.state(spd, d).list_id for spd in ("corp", "edge") for d in (INBOUND, OUTBOUND)]
         assert [one["list_id"] for one in found] == ids
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_flows_with_their_verdict_and_packets(play_policy: RunScenario) -> None:
+def test_flows_with_their_verdict_and_packets(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(443), tcp(80, "10.9.1.1"))
         for slot in world.switch.flow_packets:
@@ -127,10 +127,10 @@ def test_flows_with_their_verdict_and_packets(play_policy: RunScenario) -> None:
             (False, "whole")
         }
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_an_icmp_flow_has_type_and_code_and_no_ports(play_policy: RunScenario) -> None:
+def test_an_icmp_flow_has_type_and_code_and_no_ports(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         echo = bytes((8, 0, 0, 0, 0, 1, 0, 1)) + bytes(16)
         await with_flows(world, ethernet(ipv4("10.0.3.7", "10.0.1.77", echo, 1)))
@@ -138,10 +138,10 @@ def test_an_icmp_flow_has_type_and_code_and_no_ports(play_policy: RunScenario) -
         assert (flow["protocol"], flow["icmp"]) == (1, "8/0")
         assert (flow["source_port"], flow["destination_port"]) == (None, None)
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_flows_are_limited_in_the_order_of_eviction(play_policy: RunScenario) -> None:
+def test_flows_are_limited_in_the_order_of_eviction(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(81), tcp(82))
         shown = await show(world, "flows", limit=2)
@@ -156,14 +156,14 @@ def test_flows_are_limited_in_the_order_of_eviction(play_policy: RunScenario) ->
             with pytest.raises(BadRequestError, match="limit is a whole number"):
                 await show(world, "flows", limit=wrong)
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_a_stale_flow_names_no_rule(play_policy: RunScenario) -> None:
+def test_a_stale_flow_names_no_rule(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
         await world.ask("flow-cache clear", spd="corp")
         [flow] = await show(world, "flows")
         assert (flow["stale"], flow["action"], flow["rule"]) == (True, "bypass", None)
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)

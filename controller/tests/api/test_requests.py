@@ -19,12 +19,14 @@ def file(text: str, name: str = "corp.yaml") -> dict[str, str]:
     return {"name": name, "text": text}
 
 
-def test_an_unknown_command_is_refused_with_those_that_there_are(play_policy: RunScenario) -> None:
+def test_an_unknown_command_is_refused_with_those_that_there_are(
+    run_policy_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="unknown command 'x'; there is: show, clear"):
             await world.ask("x")
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
@@ -43,19 +45,19 @@ def test_an_unknown_command_is_refused_with_those_that_there_are(play_policy: Ru
     ],
 )
 def test_a_request_without_rules_is_refused(
-    play_policy: RunScenario, command: str, request_: dict[str, Any], said: str
+    run_policy_scenario: RunScenario, command: str, request_: dict[str, Any], said: str
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match=said):
             await world.ask(command, **request_)
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
 def test_problems_of_all_files_are_named_and_nothing_changes(
-    play_policy: RunScenario, command: str
+    run_policy_scenario: RunScenario, command: str
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -66,10 +68,10 @@ def test_problems_of_all_files_are_named_and_nothing_changes(
             await world.ask(command, files=[broken, other])
         assert world.state("corp", OUTBOUND) is before
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_a_commit_tells_the_lists_that_it_changed(play_policy: RunScenario) -> None:
+def test_a_commit_tells_the_lists_that_it_changed(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         done = await world.commit(COMMIT)
@@ -88,10 +90,12 @@ def test_a_commit_tells_the_lists_that_it_changed(play_policy: RunScenario) -> N
         assert state.rules[-1].action is Action.DISCARD
         assert (await world.commit(COMMIT))["changed"] == []
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_a_difference_by_list_with_both_versions_of_a_rule(play_policy: RunScenario) -> None:
+def test_a_difference_by_list_with_both_versions_of_a_rule(
+    run_policy_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
@@ -114,20 +118,20 @@ def test_a_difference_by_list_with_both_versions_of_a_rule(play_policy: RunScena
         assert found["flows"]["outbound"]["changed"] == 1
         assert world.state("corp", OUTBOUND).rules[-1].name == "dns"  # nothing was committed
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("flows", [-1, "all", 1.5])
-def test_a_number_of_flows_is_a_whole_one(play_policy: RunScenario, flows: object) -> None:
+def test_a_number_of_flows_is_a_whole_one(run_policy_scenario: RunScenario, flows: object) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match="flows is a whole number"):
             await world.ask("spd diff", files=[file(COMMIT)], flows=flows)
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_a_check_changes_nothing(play_policy: RunScenario) -> None:
+def test_a_check_changes_nothing(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         before = world.state("corp", OUTBOUND), world.state("corp", INBOUND)
@@ -135,10 +139,10 @@ def test_a_check_changes_nothing(play_policy: RunScenario) -> None:
         assert found["spd"] == "corp"
         assert (world.state("corp", OUTBOUND), world.state("corp", INBOUND)) == before
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_configured_rules_are_those_of_the_configuration(play_policy: RunScenario) -> None:
+def test_configured_rules_are_those_of_the_configuration(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
@@ -147,10 +151,10 @@ def test_configured_rules_are_those_of_the_configuration(play_policy: RunScenari
         names = [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
         assert names == ["secret", "web", "dns"]
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)
 
 
-def test_an_export_can_be_committed(play_policy: RunScenario) -> None:
+def test_an_export_can_be_committed(run_policy_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
@@ -161,4 +165,4 @@ def test_an_export_can_be_committed(play_policy: RunScenario) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd export", spd="x")
 
-    play_policy(scenario)
+    run_policy_scenario(scenario)

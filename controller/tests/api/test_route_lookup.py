@@ -34,7 +34,7 @@ async def begin(world: World) -> None:
     await world.synced()
 
 
-def test_the_longest_prefix_with_its_ways_out(play: Callable[[Scenario], None]) -> None:
+def test_the_longest_prefix_with_its_ways_out(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "20.1.2.3")
@@ -52,10 +52,12 @@ def test_the_longest_prefix_with_its_ways_out(play: Callable[[Scenario], None]) 
         assert found["route"]["prefix"] == "10.0.1.9/32"
         assert found["route"]["protocol"] == "neighbor"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Scenario], None]) -> None:
+def test_a_longer_prefix_that_is_not_installed_is_told(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "169.254.7.1")
@@ -66,7 +68,7 @@ def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Scenario]
         found = await looked_up(world, "2001:db8::1")
         assert found["route"] is None
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Scenario]
     [({"address": "10.0.0"}, "no IPv4 or IPv6"), ({"address": "10.0.0.1", "vrf": "x"}, "no VRF")],
 )
 def test_what_is_not_there_is_said(
-    play: Callable[[Scenario], None],
+    run_scenario: Callable[[Scenario], None],
     wanted: dict[str, str],
     said: str,
 ) -> None:
@@ -82,13 +84,13 @@ def test_what_is_not_there_is_said(
         with pytest.raises(BadRequestError, match=said):
             await looked_up(world, **wanted)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 FLOW = {"source": "10.0.3.2", "protocol": 6, "ports": [40000, 443]}
 
 
-def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Scenario], None]) -> None:
+def test_a_flow_s_next_hop_is_the_switch_s(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         legs = (await looked_up(world, "20.1.2.3"))["legs"]
@@ -113,7 +115,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Scenario], None]) -> 
             bytes([10, 0, 3, 2, 20, 1, 2, 3]) + bytes.fromhex("9c4001bb") + packet[-16:]
         )
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Scenario], None]) -> 
     ],
 )
 def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
-    play: Callable[[Scenario], None],
+    run_scenario: Callable[[Scenario], None],
     flow: Any,
     said: str,
 ) -> None:
@@ -138,4 +140,4 @@ def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
         with pytest.raises(BadRequestError, match=said):
             await looked_up(world, "20.1.2.3", flow=flow)
 
-    play(scenario)
+    run_scenario(scenario)

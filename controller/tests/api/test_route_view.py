@@ -54,7 +54,7 @@ Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., None]:
+def run_scenario(tmp_path: Path) -> Callable[..., None]:
     (tmp_path / "r1.yaml").write_text(CONFIG)
     config = load_config(tmp_path / "r1.yaml")
 
@@ -83,7 +83,7 @@ async def prefixes(world: World, **request: Any) -> list[str]:
     return [row["prefix"] for row in await (await rows(world, **request)).whole()]
 
 
-def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -> None:
+def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path: Path) -> None:
     """Measured by the processor time of the loop with all its tasks."""
     stalls = Stalls(time.thread_time)
     path = tmp_path / "r1.sock"
@@ -117,22 +117,22 @@ def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -
         assert 0 < longest[LOOP].ever < BOUND, longest
 
     try:
-        play(scenario, stalls)
+        run_scenario(scenario, stalls)
     finally:
         gc.unfreeze()
 
 
-def test_no_slice_is_longer_than_the_bound(play: Callable[..., None]) -> None:
+def test_no_slice_is_longer_than_the_bound(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(10_000)])
         sizes = [len(part) async for part in (await rows(world)).slices]
         assert max(sizes) <= SLICE
         assert sum(sizes) == 10_000
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None]) -> None:
+def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(0, 20_000, 2)])
         met: list[str] = []
@@ -147,10 +147,10 @@ def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None])
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
         assert (evens & stays) <= set(met)  # never removed, since removed evens do not return
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_pages_are_the_whole(play: Callable[..., None]) -> None:
+def test_pages_are_the_whole(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(1000)] + [slot(n, 7) for n in range(500)])
         whole = [(row["vrf"], row["prefix"]) for row in await (await rows(world)).whole()]
@@ -171,10 +171,10 @@ def test_pages_are_the_whole(play: Callable[..., None]) -> None:
             str(slot(250).prefix)
         ]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_filters(play: Callable[..., None]) -> None:
+def test_filters(run_scenario: Callable[..., None]) -> None:
     async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(10)])
         assert await prefixes(world, prefix="1.0.3.0/24") == ["1.0.3.0/24"]
@@ -187,10 +187,10 @@ def test_filters(play: Callable[..., None]) -> None:
             with pytest.raises(BadRequestError, match=r"whole number|after its length|not an IPv4"):
                 await rows(world, **bad)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_client_of_pages(play: Callable[..., None], tmp_path: Path) -> None:
+def test_a_client_of_pages(run_scenario: Callable[..., None], tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def scenario(world: World) -> None:
@@ -205,4 +205,4 @@ def test_a_client_of_pages(play: Callable[..., None], tmp_path: Path) -> None:
             with pytest.raises(RequestError, match="limit is a whole number"):
                 await asyncio.to_thread(answer, path, asked | {"limit": "all"})
 
-    play(scenario)
+    run_scenario(scenario)

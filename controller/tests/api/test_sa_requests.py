@@ -25,8 +25,8 @@ Scenario = Callable[[PolicyWorld], Awaitable[None]]
 
 
 @pytest.fixture
-def play_sas(
-    play_policy: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def run_sa_scenario(
+    run_policy_scenario: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
     """Runs a router whose engine 1 holds one configured SA, "out"."""
     for name in ("POLL", "RECONNECT"):
@@ -45,7 +45,7 @@ def play_sas(
             await until_in_use(world, "out", 0x100)
             await scenario(world)
 
-        play_policy(begun, world=SaWorld, text=text)
+        run_policy_scenario(begun, world=SaWorld, text=text)
 
     return run
 
@@ -73,7 +73,7 @@ async def until_in_use(world: PolicyWorld, name: str, spi: int) -> None:
 
 
 def test_an_sa_is_shown_with_its_state_and_without_its_key(
-    play_sas: Callable[[Scenario], None],
+    run_sa_scenario: Callable[[Scenario], None],
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         found = await shown(world)
@@ -90,20 +90,20 @@ def test_an_sa_is_shown_with_its_state_and_without_its_key(
         assert FIRST_KEY not in text
         assert "first" not in text
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
-def test_sas_of_a_bundle(play_sas: Callable[[Scenario], None]) -> None:
+def test_sas_of_a_bundle(run_sa_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: PolicyWorld) -> None:
         assert len(await shown(world, bundle="branch")) == 1
         with pytest.raises(BadRequestError, match="there is no bundle 'x'; there is: branch"):
             await shown(world, bundle="x")
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
 def test_added_sas_are_answered_and_deleted_by_name(
-    play_sas: Callable[[Scenario], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         more = {"text": MORE, "name": "more.yaml", "directory": str(tmp_path)}
@@ -122,11 +122,11 @@ def test_added_sas_are_answered_and_deleted_by_name(
         with pytest.raises(BadRequestError, match="is in the configuration"):
             await world.ask("sa del", name="out")
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
 def test_a_rekey_takes_a_new_key_and_a_new_spi(
-    play_sas: Callable[[Scenario], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         for spi, key, said in (
@@ -137,19 +137,21 @@ def test_a_rekey_takes_a_new_key_and_a_new_spi(
                 await world.ask("sa rekey", name="out", spi=spi, key_file=str(tmp_path / key))
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
-def test_names_of_key_files_need_a_whole_directory(play_sas: Callable[[Scenario], None]) -> None:
+def test_names_of_key_files_need_a_whole_directory(
+    run_sa_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="a path in a request begins with /"):
             await world.ask("sa add", text=MORE, name="more.yaml", directory="keys")
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
 def test_a_rekey_is_answered_with_the_successor(
-    play_sas: Callable[[Scenario], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         key = str(tmp_path / "second")
@@ -160,7 +162,7 @@ def test_a_rekey_is_answered_with_the_successor(
         assert isinstance(engine, PlayedEngine)
         assert ("add", 0x101, False) in engine.told
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +184,11 @@ def test_a_rekey_is_answered_with_the_successor(
     ],
 )
 def test_a_rekey_that_is_none_is_refused_and_changes_nothing(
-    play_sas: Callable[[Scenario], None], request_: dict[str, Any], said: str
+    run_sa_scenario: Callable[[Scenario], None], request_: dict[str, Any], said: str
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match=said):
             await world.ask("sa rekey", **request_)
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(scenario)
+    run_sa_scenario(scenario)

@@ -71,7 +71,9 @@ def test_a_refused_reload_is_a_problem() -> None:
     assert found["configuration"]["refused"] == "interfaces: eth9 is unknown"
 
 
-def test_a_standby_s_status_has_the_keys_of_a_primary_s(play: Callable[[Scenario], None]) -> None:
+def test_a_standby_s_status_has_the_keys_of_a_primary_s(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     standby = status()
 
     async def scenario(world: World) -> None:
@@ -81,4 +83,4 @@ def test_a_standby_s_status_has_the_keys_of_a_primary_s(play: Callable[[Scenario
         for part in ("switch", "fpm", "progress", "configuration"):
             assert primary[part].keys() == standby[part].keys(), part
 
-    play(scenario)
+    run_scenario(scenario)

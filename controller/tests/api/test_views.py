@@ -47,16 +47,16 @@ async def show(world: World, what: str, **more: Any) -> Any:
     ],
 )
 def test_an_unknown_view_is_refused_by_name(
-    play: Callable[[Scenario], None], wanted: dict[str, str], said: str
+    run_scenario: Callable[[Scenario], None], wanted: dict[str, str], said: str
 ) -> None:
     async def scenario(world: World) -> None:
         with pytest.raises(BadRequestError, match=said):
             await Views(world.controller).answer(wanted)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_status_of_a_primary(play: Callable[[Scenario], None]) -> None:
+def test_status_of_a_primary(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         world.routes.put(route("30.0.0.0/8", obj=42))
@@ -82,10 +82,10 @@ def test_status_of_a_primary(play: Callable[[Scenario], None]) -> None:
         ]
         assert status["remarks"] == {"routes of kernel table 77, which no VRF has": 1}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_status_names_refused_updates(play: Callable[[Scenario], None]) -> None:
+def test_status_names_refused_updates(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         refused = slot("20.0.0.0/8")
         world.switch.refuse = lambda _, __, key: 3 if key == refused else 0
@@ -98,10 +98,10 @@ def test_status_names_refused_updates(play: Callable[[Scenario], None]) -> None:
         assert failure["what"] == "route 20.0.0.0/8 vrf 0"
         assert failure["error"]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_interfaces(play: Callable[[Scenario], None]) -> None:
+def test_interfaces(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(link(2, up=False, mtu=1400))
@@ -116,10 +116,10 @@ def test_interfaces(play: Callable[[Scenario], None]) -> None:
         assert (second["up"], second["mtu"]) == (False, 1400)
         assert third["name"] == "eth3"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_next_hops_and_groups(play: Callable[[Scenario], None]) -> None:
+def test_next_hops_and_groups(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         found = await show(world, "nexthops")
@@ -139,10 +139,12 @@ def test_next_hops_and_groups(play: Callable[[Scenario], None]) -> None:
             "10.0.2.9": 1,
         }
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_neighbors_in_order_of_interface_and_address(play: Callable[[Scenario], None]) -> None:
+def test_neighbors_in_order_of_interface_and_address(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(
@@ -164,10 +166,10 @@ def test_neighbors_in_order_of_interface_and_address(play: Callable[[Scenario], 
         assert nexthops.path_of(found[0]["nexthop"]) is not None
         assert found[3]["nexthop"] is None
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_punts_by_reason(play: Callable[[Scenario], None]) -> None:
+def test_punts_by_reason(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         world.controller.punts.by_reason["LOCAL"] = 3
@@ -178,11 +180,11 @@ def test_punts_by_reason(play: Callable[[Scenario], None]) -> None:
         assert local["queue_full"] == 0
         assert (found["waiting"], found["held"]) == (0, 0)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_counts_of_a_switch_that_is_not_connected_are_unknown(
-    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
@@ -191,7 +193,7 @@ def test_counts_of_a_switch_that_is_not_connected_are_unknown(
         assert (await show(world, "punts"))["reasons"]["LOCAL"]["to_cpu"] is None
         assert {one["sent"] for one in await show(world, "interfaces")} == {None}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_key_as_text() -> None:
@@ -199,7 +201,7 @@ def test_a_key_as_text() -> None:
     assert describe(7) == "7"
 
 
-def test_filters(play: Callable[[Scenario], None]) -> None:
+def test_filters(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
         show = {"command": "show"}
@@ -216,11 +218,11 @@ def test_filters(play: Callable[[Scenario], None]) -> None:
             with pytest.raises(BadRequestError, match="there is no"):
                 await views.answer(show | {"what": "interfaces"} | wrong)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_cleared_counters_count_from_0_and_metrics_go_on(
-    play: Callable[[Scenario], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
     async def scenario(world: World) -> None:
         await begin(world)
@@ -238,4 +240,4 @@ def test_cleared_counters_count_from_0_and_metrics_go_on(
         status = await requests.answer({"command": "show", "what": "status"})
         assert status["counters_cleared"] is not None
 
-    play(scenario)
+    run_scenario(scenario)

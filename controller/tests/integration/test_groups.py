@@ -21,7 +21,7 @@ from sluice_testkit.wait import wait_until
 
 from fake_switch import PIPELINE
 from packets import ethernet, ipv4, ipv6
-from real_switch import Router, address_in, connected, play
+from real_switch import Router, address_in, connected, run_scenario
 from scenes import device, gateway, mac, neighbor, route
 from sluice.entities import NO_POLICY, EntityChanges, EntityKind
 from sluice.model import NeighborState, format_address, parse_address
@@ -183,7 +183,7 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             assert flows.taken() == whole
             await router.check()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Namespace) -> None:
@@ -213,4 +213,4 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             # No leg can carry packets: all share the flows again, until one can.
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
-    play(scenario)
+    run_scenario(scenario)

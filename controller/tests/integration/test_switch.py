@@ -17,7 +17,7 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
-from real_switch import CODEC, address_in, connected, play
+from real_switch import CODEC, address_in, connected, run_scenario
 from scenes import gateway, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
@@ -64,7 +64,7 @@ def test_the_switch_tells_its_ports(target: Target) -> None:
             ports = await router.session.ports()
             assert ports == (None if target.name == "bmv2" else SwitchPorts({}, target.cpu_port))
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_written_and_read_back(target: Target) -> None:
@@ -77,7 +77,7 @@ def test_written_and_read_back(target: Target) -> None:
             await router.settle()
             await router.check()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Target) -> None:
@@ -111,7 +111,7 @@ def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Tar
             settings = 2
             assert router.reconciler.counters["updates"] == len(wrong) + settings
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_routes_go_in_the_right_order(target: Target) -> None:
@@ -130,7 +130,7 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
             assert router.reconciler.counters["updates refused"] == 0
             assert not router.reconciler.installed.by_kind[EntityKind.GROUP]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_pa
             await asyncio.gather(*tasks, return_exceptions=True)
             await router.check()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_refused_updates_come_back_one_by_one(target: Target) -> None:
@@ -181,7 +181,7 @@ def test_refused_updates_come_back_one_by_one(target: Target) -> None:
             assert codes[2] != 0
             assert 5 not in codes[:2]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_restarted_switch_is_filled_again(target: Target) -> None:
@@ -202,7 +202,7 @@ def test_a_restarted_switch_is_filled_again(target: Target) -> None:
                 await router.settle()
                 await router.check()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 # --- who is primary -------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
         for one in seconds:
             one.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Target) -> None:
@@ -252,4 +252,4 @@ def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Targ
         target.start()
         assert await outcome() == "primary"
 
-    play(scenario)
+    run_scenario(scenario)

@@ -82,10 +82,10 @@ async def settled(world: PolicyWorld) -> None:
 
 
 @pytest.fixture
-def quick(play: RunScenario, tmp_path: Path) -> RunScenario:
+def quick(run_scenario: RunScenario, tmp_path: Path) -> RunScenario:
     def run(scenario: Callable[..., object], switch: FakeSwitch | None = None) -> None:
         text = filled(QUICK, tmp_path)
-        play(scenario, switch, text=text)
+        run_scenario(scenario, switch, text=text)
 
     return run
 
@@ -277,7 +277,7 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     assert sum(repaired(auditor).values()) == (written == "before")
 
 
-def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: RunScenario) -> None:
+def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
     """As after a reconnect: nothing is held yet of all that is wanted."""
 
     async def scenario(world: PolicyWorld) -> None:
@@ -286,4 +286,4 @@ def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: RunScenario) -
         sizes = [len(keys) for keys in auditor._keys(EntityKind.ROUTE)]
         assert sizes == [0] * -(-5000 // SLICE)
 
-    play(scenario)
+    run_scenario(scenario)

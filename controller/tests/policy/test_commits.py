@@ -30,7 +30,7 @@ from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
 
-def test_a_commit_retires_flows_and_answers_that_travel(play: RunScenario) -> None:
+def test_a_commit_retires_flows_and_answers_that_travel(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
@@ -50,10 +50,12 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: RunScenario) -> No
         await world.until(world.switch.live)
         assert [operation for operation, _ in world.switch.flow_log][-1] is UpdateType.MODIFY
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_it_is_on_disk_before_the_switch_hears_of_it(play: RunScenario, tmp_path: Path) -> None:
+def test_it_is_on_disk_before_the_switch_hears_of_it(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         on_disk: list[str] = []
@@ -70,11 +72,11 @@ def test_it_is_on_disk_before_the_switch_hears_of_it(play: RunScenario, tmp_path
         assert digest not in on_disk[0]
         assert world.state("corp", OUTBOUND).digest in on_disk[0]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_what_cannot_be_put_on_disk_is_not_done(
-    play: RunScenario, monkeypatch: pytest.MonkeyPatch
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -90,11 +92,11 @@ def test_what_cannot_be_put_on_disk_is_not_done(
         assert world.switch.of(EntityKind.OUTBOUND_LIST) == before
         await world.commit(COMMIT)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_the_old_policy(play: RunScenario, target: str) -> None:
+def test_a_refused_commit_leaves_the_old_policy(run_scenario: RunScenario, target: str) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         refusals = iter([13])
@@ -118,11 +120,11 @@ def test_a_refused_commit_leaves_the_old_policy(play: RunScenario, target: str) 
         state = world.state("corp", INBOUND)
         assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == state.version
 
-    play(scenario, target=target)
+    run_scenario(scenario, target=target)
 
 
 def test_a_restart_goes_on_with_what_was_committed(
-    play: RunScenario, caplog: pytest.LogCaptureFixture
+    run_scenario: RunScenario, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -145,13 +147,13 @@ def test_a_restart_goes_on_with_what_was_committed(
         (changes,) = await world.ask("spd diff", configured=["corp"])
         assert changes["lists"] == {"inbound": [], "outbound": []}
 
-    play(commit, switch)
+    run_scenario(commit, switch)
     assert "committed last are in force" not in caplog.text
-    play(restart, switch)
+    run_scenario(restart, switch)
     assert "the configuration differs (outbound)" in caplog.text
 
 
-def test_an_spd_that_was_taken_out_starts_anew(play: RunScenario, tmp_path: Path) -> None:
+def test_an_spd_that_was_taken_out_starts_anew(run_scenario: RunScenario, tmp_path: Path) -> None:
     async def commit(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
@@ -164,14 +166,16 @@ def test_an_spd_that_was_taken_out_starts_anew(play: RunScenario, tmp_path: Path
         names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
         assert names == ["secret", "web", "dns"]
 
-    play(commit)
+    run_scenario(commit)
     text = (tmp_path / "r1.yaml").read_text()
     edge_alone = text[: text.index("engines:")] + "spds:\n" + text[text.index("  - name: edge") :]
-    play(without, text=edge_alone.replace("spd: corp", "spd: none"))
-    play(again)
+    run_scenario(without, text=edge_alone.replace("spd: corp", "spd: none"))
+    run_scenario(again)
 
 
-def test_configured_rules_are_those_in_the_file_now(play: RunScenario, tmp_path: Path) -> None:
+def test_configured_rules_are_those_in_the_file_now(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
     text = CONFIG.format(target="sluice-switch", size=100, idle=60, state=tmp_path)
     head, _, tail = text.partition("    inbound: [{name: all-in")
     text = head + "    file: corp.yaml\n" + tail[tail.index("  - name: edge") :]
@@ -196,10 +200,10 @@ def test_configured_rules_are_those_in_the_file_now(play: RunScenario, tmp_path:
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])
 
-    play(scenario, text=text)
+    run_scenario(scenario, text=text)
 
 
-def test_a_commit_that_failed_is_not_made_by_a_restart(play: RunScenario) -> None:
+def test_a_commit_that_failed_is_not_made_by_a_restart(run_scenario: RunScenario) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
         world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
@@ -211,12 +215,12 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(play: RunScenario) -> Non
         names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
         assert names == ["secret", "web", "dns"]
 
-    play(refused)
-    play(later)
+    run_scenario(refused)
+    run_scenario(later)
 
 
 def test_a_full_disk_says_what_a_restart_would_do(
-    play: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
@@ -247,7 +251,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
             full = False
             await world.until(lambda: rules_in(path) == ["secret", "web", "dns"])
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def rules_in(path: Path) -> list[str]:
@@ -256,7 +260,7 @@ def rules_in(path: Path) -> list[str]:
     return [rule.name for rule in found.rules or ()]
 
 
-def test_across_spds_only_where_it_is_atomic(play: RunScenario, tmp_path: Path) -> None:
+def test_across_spds_only_where_it_is_atomic(run_scenario: RunScenario, tmp_path: Path) -> None:
     edge = "spd: edge\ninbound: [{name: a, action: bypass}]\noutbound: []\n"
 
     async def one_by_one(world: PolicyWorld) -> None:
@@ -274,12 +278,12 @@ def test_across_spds_only_where_it_is_atomic(play: RunScenario, tmp_path: Path) 
         written = [r for r in world.client.requests[requests:] if r.atomicity == 2]
         assert [len(request.updates) for request in written] == [2]
 
-    play(one_by_one, target="bmv2")
+    run_scenario(one_by_one, target="bmv2")
     (tmp_path / "spd.json").unlink()
-    play(together)
+    run_scenario(together)
 
 
-def test_numbers_of_new_rules_count_from_zero(play: RunScenario) -> None:
+def test_numbers_of_new_rules_count_from_zero(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.switch.counters_reset.clear()
@@ -287,10 +291,10 @@ def test_numbers_of_new_rules_count_from_zero(play: RunScenario) -> None:
         fresh = world.state("corp", OUTBOUND).rule_ids[-1]
         assert set(world.switch.counters_reset) == {fresh}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_commit_does_not_wait_for_routes(play: RunScenario) -> None:
+def test_a_commit_does_not_wait_for_routes(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.routes.put(
@@ -301,10 +305,10 @@ def test_a_commit_does_not_wait_for_routes(play: RunScenario) -> None:
         await world.commit(COMMIT)
         assert len(world.switch.of(EntityKind.ROUTE)) < 5000
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_every_change_is_in_the_audit_log(play: RunScenario, tmp_path: Path) -> None:
+def test_every_change_is_in_the_audit_log(run_scenario: RunScenario, tmp_path: Path) -> None:
     def events() -> list[dict[str, Any]]:
         return [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
 
@@ -341,11 +345,11 @@ def test_every_change_is_in_the_audit_log(play: RunScenario, tmp_path: Path) -> 
         counters = await world.ask("show", what="counters")
         assert counters["controller"]["audit"] == {"written: policy changed": 5}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_commit_that_fails_is_no_change_in_the_audit_log(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -356,10 +360,10 @@ def test_a_commit_that_fails_is_no_change_in_the_audit_log(
         (only,) = (tmp_path / "audit.log").read_text().splitlines()
         assert json.loads(only)["change"] == "start"
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_bad_rules_are_told_with_every_problem(play: RunScenario) -> None:
+def test_bad_rules_are_told_with_every_problem(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         bad = "spd: corp\noutbound: [{name: a, action: protect, bundle: nobody}, {name: b}]\n"
@@ -371,10 +375,10 @@ def test_bad_rules_are_told_with_every_problem(play: RunScenario) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD 'other'"):
             await world.commit("spd: other\n")
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_check_warns_and_diff_tells(play: RunScenario) -> None:
+def test_check_warns_and_diff_tells(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         files = [{"name": "corp.yaml", "text": COMMIT}]
@@ -390,4 +394,4 @@ def test_check_warns_and_diff_tells(play: RunScenario) -> None:
         assert told == [("removed", "secret"), ("removed", "dns"), ("changed", "web")]
         assert changes["lists"]["inbound"] == []
 
-    play(scenario)
+    run_scenario(scenario)

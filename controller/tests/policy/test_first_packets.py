@@ -24,7 +24,7 @@ from sluice.policy.model import Action, Direction
 from test_punts import punt
 
 
-def test_a_first_packet_is_searched_installed_and_sent_on(play: RunScenario) -> None:
+def test_a_first_packet_is_searched_installed_and_sent_on(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         known = {"inbound_list_id": 4, "inbound_generation": 6, "vrf": 0, "nexthop_id": 12}
@@ -51,20 +51,20 @@ def test_a_first_packet_is_searched_installed_and_sent_on(play: RunScenario) -> 
         assert (flow.direction, flow.key.destination_port) == (OUTBOUND, 80)
         assert (verdict.action, verdict.rule_id) == (Action.BYPASS, sent["rule"])
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_protect_names_the_bundle(play: RunScenario) -> None:
+def test_protect_names_the_bundle(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, 7)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_what_is_discarded_is_installed_and_ends_here(play: RunScenario) -> None:
+def test_what_is_discarded_is_installed_and_ends_here(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(443))
@@ -79,10 +79,10 @@ def test_what_is_discarded_is_installed_and_ends_here(play: RunScenario) -> None
         assert shown["final_discard"]["searched"] == 1
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_inbound_the_key_says_local_and_carrier(play: RunScenario) -> None:
+def test_inbound_the_key_says_local_and_carrier(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), INBOUND, is_local=1, bundle=7, origin=2)
@@ -92,20 +92,20 @@ def test_inbound_the_key_says_local_and_carrier(play: RunScenario) -> None:
         ((flow, _),) = world.switch.live().items()
         assert (flow.direction, flow.key.is_local, flow.key.bundle) == (INBOUND, True, 7)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_what_the_host_sent_keeps_its_interface(play: RunScenario) -> None:
+def test_what_the_host_sent_keeps_its_interface(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), origin=1, egress_l3_if=1, ingress_l3_if=0)
         (sent,) = await world.sent()
         assert (sent["origin"], sent["egress_l3_if"], sent["nexthop_id"]) == (1, 1, 0)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_deep_chain_is_searched_and_never_cached(play: RunScenario) -> None:
+def test_a_deep_chain_is_searched_and_never_cached(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         chain = [(60, bytes(8))] * 7
@@ -118,7 +118,7 @@ def test_a_deep_chain_is_searched_and_never_cached(play: RunScenario) -> None:
         assert sent["verdict"] == BYPASS
         assert world.switch.flows == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 LOOSE, STRICT = (bytes([kind, 7, 4, 10, 0, 1, 9]) for kind in (131, 137))
@@ -133,7 +133,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize("direction", [INBOUND, OUTBOUND])
 @pytest.mark.parametrize(("options", "name"), BAD_OPTIONS)
 def test_source_routes_are_refused_whatever_the_rules_say(
-    play: RunScenario, options: bytes, name: str, direction: Direction
+    run_scenario: RunScenario, options: bytes, name: str, direction: Direction
 ) -> None:
     """Re-injected behind the list, nobody would look at the options again (RFC 1812, 5.3.13.4)."""
 
@@ -150,11 +150,11 @@ def test_source_routes_are_refused_whatever_the_rules_say(
         assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("frame", [b"", bytes(14), tcp(80)[:40]])
-def test_what_cannot_be_parsed_ends_here(play: RunScenario, frame: bytes) -> None:
+def test_what_cannot_be_parsed_ends_here(run_scenario: RunScenario, frame: bytes) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(frame)
@@ -163,20 +163,20 @@ def test_what_cannot_be_parsed_ends_here(play: RunScenario, frame: bytes) -> Non
         assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_list_that_is_not_known_drops(play: RunScenario) -> None:
+def test_a_list_that_is_not_known_drops(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), list_id=999)
         await world.counted("dropped: of a list that is not known")
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_packets_of_one_flow_make_one_write_and_each_goes_on(play: RunScenario) -> None:
+def test_packets_of_one_flow_make_one_write_and_each_goes_on(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for _ in range(5):
@@ -185,10 +185,10 @@ def test_packets_of_one_flow_make_one_write_and_each_goes_on(play: RunScenario) 
         await world.until(world.switch.live)
         assert len(world.switch.flow_log) == 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_write_of_a_flow_without_an_answer_ends_the_session(play: RunScenario) -> None:
+def test_a_write_of_a_flow_without_an_answer_ends_the_session(run_scenario: RunScenario) -> None:
     """Nobody knows what the switch took: it is read back."""
 
     async def scenario(world: PolicyWorld) -> None:
@@ -206,10 +206,12 @@ def test_a_write_of_a_flow_without_an_answer_ends_the_session(play: RunScenario)
         world.miss(tcp(80))
         await world.until(world.switch.live)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(play: RunScenario) -> None:
+def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(
+    run_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for port in range(6):
@@ -222,10 +224,10 @@ def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(play: RunSce
         world.miss(tcp(80, "10.0.2.1"))
         await world.sent(7)
 
-    play(scenario, size=4)
+    run_scenario(scenario, size=4)
 
 
-def test_idle_flows_go_and_busy_ones_stay(play: RunScenario) -> None:
+def test_idle_flows_go_and_busy_ones_stay(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80, "10.0.1.1"))
@@ -237,10 +239,10 @@ def test_idle_flows_go_and_busy_ones_stay(play: RunScenario) -> None:
             await asyncio.sleep(0.05)
         assert busy in world.switch.flows
 
-    play(scenario, idle=1)
+    run_scenario(scenario, idle=1)
 
 
-def test_a_full_cache_keeps_the_flow_that_is_busy(play: RunScenario) -> None:
+def test_a_full_cache_keeps_the_flow_that_is_busy(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for number in range(1, 5):
@@ -257,7 +259,7 @@ def test_a_full_cache_keeps_the_flow_that_is_busy(play: RunScenario) -> None:
         assert busy in world.switch.flows
         assert world.policy.flows.counters["flows evicted"] == 1
 
-    play(scenario, size=4, idle=4)
+    run_scenario(scenario, size=4, idle=4)
 
 
 def test_packet_out_metadata_are_complete() -> None:

@@ -75,7 +75,7 @@ def counted(world: PolicyWorld) -> Any:
     return world.policy.invalidation.counters
 
 
-def test_an_unrelated_edit_keeps_every_flow(play: RunScenario) -> None:
+def test_an_unrelated_edit_keeps_every_flow(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         flows, log = world.switch.live(), list(world.switch.flow_log)
@@ -88,10 +88,10 @@ def test_an_unrelated_edit_keeps_every_flow(play: RunScenario) -> None:
         assert counted(world)["lists whose flows a commit kept"] == 1
         assert counted(world)["flows that a commit deleted"] == 0
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_what_changes_is_deleted_before_the_rules_do(play: RunScenario) -> None:
+def test_what_changes_is_deleted_before_the_rules_do(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         seen: list[set[int]] = []
@@ -113,10 +113,12 @@ def test_what_changes_is_deleted_before_the_rules_do(play: RunScenario) -> None:
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
         assert int(verdict.action) == DISCARD
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_many_changes_retire_them_all(play: RunScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_changes_retire_them_all(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         log = len(world.switch.flow_log)
@@ -126,7 +128,7 @@ def test_many_changes_retire_them_all(play: RunScenario, monkeypatch: pytest.Mon
         assert len(world.switch.flow_log) == log
         assert counted(world)["lists whose flows a commit retired"] == 1
 
-    play(scenario)
+    run_scenario(scenario)
 
     async def too_much_to_look_at(world: PolicyWorld) -> None:
         before = await with_flows(world)
@@ -138,10 +140,10 @@ def test_many_changes_retire_them_all(play: RunScenario, monkeypatch: pytest.Mon
         await world.commit(rules(discarded={8000}))
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
 
-    play(too_much_to_look_at)
+    run_scenario(too_much_to_look_at)
 
 
-def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: RunScenario) -> None:
+def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         sent = len(world.client.sent)
@@ -163,11 +165,13 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: RunScenario) ->
             assert int(verdict.action) == expected
         assert len(world.client.sent) - sent <= 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("refused", ["now", "before"])
-def test_a_flow_that_is_not_deleted_retires_them_all(play: RunScenario, refused: str) -> None:
+def test_a_flow_that_is_not_deleted_retires_them_all(
+    run_scenario: RunScenario, refused: str
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         world.switch.refuse_flow = lambda operation, _: (
@@ -187,11 +191,13 @@ def test_a_flow_that_is_not_deleted_retires_them_all(play: RunScenario, refused:
         assert world.switch.live() == {}
         assert world.policy.flows.caches[before.list_id].cache.is_exact
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_flows_of_the_old_rules(play: RunScenario, target: str) -> None:
+def test_a_refused_commit_leaves_flows_of_the_old_rules(
+    run_scenario: RunScenario, target: str
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         refusals = iter([REFUSED])
@@ -208,10 +214,10 @@ def test_a_refused_commit_leaves_flows_of_the_old_rules(play: RunScenario, targe
         await world.commit(rules(discarded={8003}))
         assert 8003 not in live_ports(world)
 
-    play(scenario, target=target)
+    run_scenario(scenario, target=target)
 
 
-def test_a_restart_goes_on_with_the_flows_that_were_kept(play: RunScenario) -> None:
+def test_a_restart_goes_on_with_the_flows_that_were_kept(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -226,11 +232,11 @@ def test_a_restart_goes_on_with_the_flows_that_were_kept(play: RunScenario) -> N
         await world.commit(rules(discarded={8003}, unrelated="10.7.0.0/16"))
         assert switch.live() == before
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
-def test_a_restart_between_disk_and_switch_retires_them_all(play: RunScenario) -> None:
+def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -253,8 +259,8 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: RunScenario) -
             assert world.policy.verdict_of(slot) == verdict
         assert switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == state.version
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
 # -- epochs that wrap
@@ -273,7 +279,7 @@ async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
     return last
 
 
-def test_no_flow_is_left_when_epochs_start_anew(play: RunScenario) -> None:
+def test_no_flow_is_left_when_epochs_start_anew(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await at_the_last_epoch(world)
         await world.ask("flow-cache clear", spd="corp")
@@ -282,10 +288,10 @@ def test_no_flow_is_left_when_epochs_start_anew(play: RunScenario) -> None:
         world.miss(tcp(8000))
         await world.until(lambda: live_ports(world) == {8000})
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_epochs_do_not_start_anew_while_a_flow_stays(play: RunScenario) -> None:
+def test_epochs_do_not_start_anew_while_a_flow_stays(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         before = await at_the_last_epoch(world)
         refusals = iter([REFUSED])
@@ -298,13 +304,13 @@ def test_epochs_do_not_start_anew_while_a_flow_stays(play: RunScenario) -> None:
         await world.ask("flow-cache clear", spd="corp")
         assert world.switch.flows == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("why", ["the record is another's", "the cache is off"])
 def test_epochs_start_anew_over_a_restart(
-    play: RunScenario, tmp_path: Path, why: str, refuses: bool
+    run_scenario: RunScenario, tmp_path: Path, why: str, refuses: bool
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -319,7 +325,7 @@ def test_epochs_start_anew_over_a_restart(
         assert world.state("corp", OUTBOUND).version.epoch == 1
         assert switch.flows == {}
 
-    play(first, switch)
+    run_scenario(first, switch)
     text = None
     if why == "the cache is off":
         text = filled(CONFIG, tmp_path).replace("{size: 100,", "{enabled: false, size: 100,")
@@ -328,13 +334,13 @@ def test_epochs_start_anew_over_a_restart(
         record = store.load()
         lists = tuple(one._replace(digest="another") for one in record.lists)
         store.save(record._replace(lists=lists))
-    play(second, switch, text=text)
+    run_scenario(second, switch, text=text)
 
 
 # -- what `spd diff` tells
 
 
-def test_a_diff_names_the_flows_that_would_change(play: RunScenario) -> None:
+def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
         files = [{"name": "corp.yaml", "text": rules(discarded={8003, 8004, 8005})}]
@@ -352,7 +358,7 @@ def test_a_diff_names_the_flows_that_would_change(play: RunScenario) -> None:
         with pytest.raises(BadRequestError, match="flows is a whole number"):
             await world.ask("spd diff", files=files, flows=-1)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 # -- any order of events
@@ -390,7 +396,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_flow_ever_says_what_the_rules_do_not(play: RunScenario, seed: int) -> None:
+def test_no_flow_ever_says_what_the_rules_do_not(run_scenario: RunScenario, seed: int) -> None:
     chance = random.Random(seed)
 
     def unreliable() -> Callable[[UpdateType, FlowSlot], int]:
@@ -425,4 +431,4 @@ def test_no_flow_ever_says_what_the_rules_do_not(play: RunScenario, seed: int) -
         assert kept > 3
         assert witness.looks > 50
 
-    play(scenario)
+    run_scenario(scenario)

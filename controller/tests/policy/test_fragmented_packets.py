@@ -52,7 +52,7 @@ def fragment6(offset: int, more: bool, protocol: int, payload: bytes) -> bytes:
 
 @pytest.mark.parametrize(("port", "verdict"), [(SECRET, PROTECT), (OPEN, BYPASS)])
 def test_later_fragments_get_their_datagrams_verdict_and_are_not_cached(
-    play: RunScenario, port: int, verdict: int
+    run_scenario: RunScenario, port: int, verdict: int
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -64,10 +64,10 @@ def test_later_fragments_get_their_datagrams_verdict_and_are_not_cached(
         assert world.switch.flows == {}
         assert len(world.controller.first_packets.fragments) == 0
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_later_fragments_of_what_is_discarded_are_discarded(play: RunScenario) -> None:
+def test_later_fragments_of_what_is_discarded_are_discarded(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -76,10 +76,10 @@ def test_later_fragments_of_what_is_discarded_are_discarded(play: RunScenario) -
         await world.counted("dropped: policy discards outbound", 2)
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_later_fragments_wait_for_their_first(play: RunScenario) -> None:
+def test_later_fragments_wait_for_their_first(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -96,10 +96,10 @@ def test_later_fragments_wait_for_their_first(play: RunScenario) -> None:
             later(16, more=True),
         ]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_commit_applies_to_the_fragments_that_follow_it(play: RunScenario) -> None:
+def test_a_commit_applies_to_the_fragments_that_follow_it(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -110,10 +110,12 @@ def test_a_commit_applies_to_the_fragments_that_follow_it(play: RunScenario) -> 
         sent = await world.sent(2)
         assert [each["verdict"] for each in sent] == [PROTECT, BYPASS]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(play: RunScenario) -> None:
+def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(
+    run_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(AGREED)
@@ -125,10 +127,10 @@ def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(play: RunS
         assert classes == {FragmentClass.FIRST, FragmentClass.LATER}
         assert len(world.controller.first_packets.fragments) == 0
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_overlaps_are_dropped_by_name(play: RunScenario) -> None:
+def test_overlaps_are_dropped_by_name(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -139,10 +141,10 @@ def test_overlaps_are_dropped_by_name(play: RunScenario) -> None:
         await world.counted(OVERLAP, 2)
         assert len(world.client.sent) == 1
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_second_first_fragment_with_other_ports_is_an_overlap(play: RunScenario) -> None:
+def test_a_second_first_fragment_with_other_ports_is_an_overlap(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -151,10 +153,10 @@ def test_a_second_first_fragment_with_other_ports_is_an_overlap(play: RunScenari
         await world.counted(OVERLAP, 2)
         assert [each["verdict"] for each in await world.sent()] == [BYPASS]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_what_waits_in_vain_is_dropped_by_name(play: RunScenario) -> None:
+def test_what_waits_in_vain_is_dropped_by_name(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -164,10 +166,12 @@ def test_what_waits_in_vain_is_dropped_by_name(play: RunScenario) -> None:
         await world.until(lambda: fragments.counters["dropped: fragment whose first did not come"])
         assert (len(fragments), world.client.sent) == (0, [])
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(play: RunScenario) -> None:
+def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(
+    run_scenario: RunScenario,
+) -> None:
     rules = """\
 spd: corp
 inbound: []
@@ -186,11 +190,13 @@ outbound:
         sent = await world.sent(3)
         assert [each["verdict"] for each in sent] == [PROTECT] * 3
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("is_local", [0, 1])
-def test_neighbour_discovery_in_fragments_is_refused(play: RunScenario, is_local: int) -> None:
+def test_neighbour_discovery_in_fragments_is_refused(
+    run_scenario: RunScenario, is_local: int
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         solicitation = bytes([135]) + bytes(23)
@@ -198,10 +204,10 @@ def test_neighbour_discovery_in_fragments_is_refused(play: RunScenario, is_local
         await world.counted("dropped: nd_invalid")
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_neighbour_discovery_behind_a_deep_chain_is_refused(play: RunScenario) -> None:
+def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunScenario) -> None:
     """The pipeline saw neither its type nor that its hop limit must be 255."""
 
     async def scenario(world: PolicyWorld) -> None:
@@ -211,4 +217,4 @@ def test_neighbour_discovery_behind_a_deep_chain_is_refused(play: RunScenario) -
         await world.counted("dropped: nd_invalid")
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)

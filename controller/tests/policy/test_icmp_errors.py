@@ -42,7 +42,7 @@ def error(about: bytes, to: str, kind: int = 3) -> bytes:
 
 @pytest.mark.parametrize("kind", [3, 11, 12])
 def test_outbound_an_error_about_a_protected_flow_is_protected(
-    play: RunScenario, kind: int
+    run_scenario: RunScenario, kind: int
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -52,12 +52,12 @@ def test_outbound_an_error_about_a_protected_flow_is_protected(
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
         assert world.switch.flows == {}  # the next error may quote another packet
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("port", [OPEN, CLOSED, 1])
 def test_outbound_what_an_error_quotes_never_leads_to_a_bypass(
-    play: RunScenario, port: int
+    run_scenario: RunScenario, port: int
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -66,10 +66,10 @@ def test_outbound_what_an_error_quotes_never_leads_to_a_bypass(
         await world.counted(REFUSED["outbound"])
         assert (world.client.sent, world.switch.flows) == ([], {})
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_an_error_that_a_rule_matches_needs_no_quote(play: RunScenario) -> None:
+def test_an_error_that_a_rule_matches_needs_no_quote(run_scenario: RunScenario) -> None:
     rule = '  - {name: errors, action: bypass, protocol: icmp, icmp: ["3/1"]}\n'
 
     async def scenario(world: PolicyWorld) -> None:
@@ -79,10 +79,12 @@ def test_an_error_that_a_rule_matches_needs_no_quote(play: RunScenario) -> None:
         await world.sent()
         await world.until(world.switch.live)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(play: RunScenario) -> None:
+def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(
+    run_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -90,10 +92,12 @@ def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(play: Ru
         await world.counted("dropped: icmp_enclosed_source")
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: RunScenario) -> None:
+def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(
+    run_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -107,7 +111,7 @@ def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: RunS
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: RunS
     [(SECRET, BUNDLE, True), (SECRET, 8, False), (OPEN, BUNDLE, False), (CLOSED, BUNDLE, False)],
 )
 def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
-    play: RunScenario, port: int, bundle: int, passes: bool
+    run_scenario: RunScenario, port: int, bundle: int, passes: bool
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -129,7 +133,7 @@ def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
             assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 CHECKED = CONFIG.replace("  - name: corp\n", "  - name: corp\n    icmp_errors: checked\n")
@@ -139,7 +143,7 @@ ESP_SPI = 7000
 
 @pytest.mark.parametrize(("port", "passes"), [(SECRET, False), (OPEN, True), (CLOSED, False)])
 def test_checked_errors_in_clear_must_be_about_flows_in_clear(
-    play: RunScenario, tmp_path: Path, port: int, passes: bool
+    run_scenario: RunScenario, tmp_path: Path, port: int, passes: bool
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -153,7 +157,7 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
             assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(scenario, text=filled(CHECKED, tmp_path))
+    run_scenario(scenario, text=filled(CHECKED, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +170,7 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
     ],
 )
 def test_checked_errors_about_esp_must_be_about_an_sa_of_the_spd(
-    play: RunScenario, tmp_path: Path, source: str, spi: int, is_local: int, passes: bool
+    run_scenario: RunScenario, tmp_path: Path, source: str, spi: int, is_local: int, passes: bool
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -180,11 +184,11 @@ def test_checked_errors_about_esp_must_be_about_an_sa_of_the_spd(
             await world.counted(REFUSED["inbound"])
             assert world.client.sent == []
 
-    play(scenario, text=filled(CHECKED, tmp_path))
+    run_scenario(scenario, text=filled(CHECKED, tmp_path))
 
 
 @pytest.mark.parametrize("port", [SECRET, OPEN, CLOSED, 1])
-def test_inbound_in_clear_errors_are_refused(play: RunScenario, port: int) -> None:
+def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: int) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
@@ -193,4 +197,4 @@ def test_inbound_in_clear_errors_are_refused(play: RunScenario, port: int) -> No
         await world.counted("ICMP errors in clear refused")
         assert world.client.sent == []
 
-    play(scenario)
+    run_scenario(scenario)

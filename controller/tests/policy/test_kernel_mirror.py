@@ -161,12 +161,12 @@ def kernel() -> Any:
 
 
 @pytest.fixture
-def mirror(play: RunScenario, kernel: FakeKernel) -> Any:
+def mirror(run_scenario: RunScenario, kernel: FakeKernel) -> Any:
     world = type("World", (KernelWorld,), {"xfrm": {"corp": kernel}})
 
     def filled(scenario: Any, tmp_path: Any, config: str = CONFIG) -> None:
         text = config.format(state=tmp_path, target="sluice-switch")
-        play(scenario, text=text, world=world)
+        run_scenario(scenario, text=text, world=world)
 
     return filled
 
@@ -531,13 +531,13 @@ class EngineWorld(KernelWorld):
 
 
 @pytest.fixture
-def with_engine(mirror: Any, play: RunScenario, kernel: FakeKernel, tmp_path: Any) -> Any:
+def with_engine(mirror: Any, run_scenario: RunScenario, kernel: FakeKernel, tmp_path: Any) -> Any:
     world = type("World", (EngineWorld,), {"xfrm": {"corp": kernel}})
     kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
 
     def filled(scenario: Any) -> None:
         text = (CONFIG + ENGINE).format(state=tmp_path, target="sluice-switch")
-        play(scenario, text=text, world=world)
+        run_scenario(scenario, text=text, world=world)
 
     return filled
 

@@ -48,7 +48,7 @@ from sluice.policy.start import PolicyError
 BRANCH = BundleInVrf(0, 7)
 
 
-def test_lists_first_then_the_interfaces_that_they_guard(play: RunScenario) -> None:
+def test_lists_first_then_the_interfaces_that_they_guard(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         inbound, outbound = world.state("corp", INBOUND), world.state("corp", OUTBOUND)
@@ -69,10 +69,10 @@ def test_lists_first_then_the_interfaces_that_they_guard(play: RunScenario) -> N
         lists = {state.list_id for state in world.policy.table.lists.values()}
         assert len(lists) == 4
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_generated_rules_stand_first_and_follow_the_addresses(play: RunScenario) -> None:
+def test_generated_rules_stand_first_and_follow_the_addresses(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         shown = await world.ask("show", what="spd", spd="corp")
@@ -85,10 +85,10 @@ def test_generated_rules_stand_first_and_follow_the_addresses(play: RunScenario)
         shown = await world.ask("show", what="spd", spd="corp")
         assert "generated:ike-ipv6" in [rule["name"] for rule in shown[1]["rules"]]
 
-    play(scenario)
+    run_scenario(scenario)
 
 
-def test_a_restart_that_agrees_disturbs_no_flow(play: RunScenario) -> None:
+def test_a_restart_that_agrees_disturbs_no_flow(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -107,12 +107,12 @@ def test_a_restart_that_agrees_disturbs_no_flow(play: RunScenario) -> None:
         assert all(kind <= EntityKind.HASH_SEED for _, kind, _ in switch.log)
         assert [flow["rule"] for flow in await world.ask("show", what="flows")] == ["web"]
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
 def test_without_its_record_a_restart_retires_everything(
-    play: RunScenario, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run_scenario: RunScenario, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -126,23 +126,25 @@ def test_without_its_record_a_restart_retires_everything(
         assert switch.live() == {}
         await world.until(lambda: not switch.flows)
 
-    play(first, switch)
+    run_scenario(first, switch)
     assert "is missing: earlier" not in caplog.text
     (tmp_path / "spd.json").unlink()
-    play(second, switch)
+    run_scenario(second, switch)
     assert f"{tmp_path / 'spd.json'} is missing" in caplog.text
 
 
-def test_a_damaged_record_ends_the_start(play: RunScenario, tmp_path: Path) -> None:
+def test_a_damaged_record_ends_the_start(run_scenario: RunScenario, tmp_path: Path) -> None:
     async def never(_: PolicyWorld) -> None:
         raise AssertionError
 
     (tmp_path / "spd.json").write_text("{}")
     with pytest.raises(SpdStoreError):
-        play(never)
+        run_scenario(never)
 
 
-def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: RunScenario) -> None:
+def test_a_switch_that_lost_everything_gets_lists_before_bindings(
+    run_scenario: RunScenario,
+) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
@@ -158,11 +160,11 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(play: RunScena
         world.miss(tcp(80))
         await world.until(world.switch.live)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_interfaces_that_change_places_are_never_without_their_policy(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     """Bindings are by number, and the numbers are the places in the file."""
     switch = FakeSwitch(CODEC)
@@ -205,13 +207,13 @@ def test_interfaces_that_change_places_are_never_without_their_policy(
         assert switch.of(EntityKind.L3_INTERFACE)[Attachment(1, 0)] == L3Interface(3, 0)
         assert len(switch.of(EntityKind.OUTBOUND_BINDING)) == 3
 
-    play(first, switch)
-    play(second, switch, text=filled(turned, tmp_path))
+    run_scenario(first, switch)
+    run_scenario(second, switch, text=filled(turned, tmp_path))
     assert leaks == []
 
 
 def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     switch = FakeSwitch(CODEC)
     renamed = CONFIG.replace("edge", "rim").replace("spd: corp}}", "spd: rim}}", 1)
@@ -227,13 +229,13 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
             assert list_id not in old or old[list_id].spd == state.spd
 
     old: dict[int, Any] = {}
-    play(first, switch)
-    play(second, switch, text=filled(renamed, tmp_path))
+    run_scenario(first, switch)
+    run_scenario(second, switch, text=filled(renamed, tmp_path))
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["recorded", "record lost"])
 def test_a_number_that_another_bundle_takes_over_never_means_both(
-    play: RunScenario, tmp_path: Path, known: bool
+    run_scenario: RunScenario, tmp_path: Path, known: bool
 ) -> None:
     """Flows say "protect by 7": while one does that meant the old bundle 7, 7 has no SA."""
     switch = FakeSwitch(CODEC)
@@ -267,15 +269,15 @@ def test_a_number_that_another_bundle_takes_over_never_means_both(
         assert switch.of(EntityKind.INBOUND_SA)[InboundSpi(0, 4096)] == Decrypt(8, 1, 200)
         assert switch.live() == {}
 
-    play(first, switch)
+    run_scenario(first, switch)
     if not known:
         (tmp_path / "spd.json").unlink()
-    play(second, switch, text=filled(turned, tmp_path))
+    run_scenario(second, switch, text=filled(turned, tmp_path))
     assert leaks == []
 
 
 def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -288,13 +290,13 @@ def test_a_cache_that_is_configured_off_serves_no_flow_of_an_earlier_life(
         await world.began()
         assert switch.live() == {}
 
-    play(first, switch)
+    run_scenario(first, switch)
     off = CONFIG.replace("flow_cache: {{", "flow_cache: {{enabled: false, ", 1)
-    play(second, switch, text=filled(off, tmp_path))
+    run_scenario(second, switch, text=filled(off, tmp_path))
 
 
 def test_committed_rules_without_their_bundle_end_the_start(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     async def commit(world: PolicyWorld) -> None:
         await world.began()
@@ -303,7 +305,7 @@ def test_committed_rules_without_their_bundle_end_the_start(
     async def never(_: PolicyWorld) -> None:
         raise AssertionError
 
-    play(commit)
+    run_scenario(commit)
     written = (tmp_path / "r1.yaml").read_text()
     renamed = written.replace("name: branch", "name: other").replace(
         "bundle: branch", "bundle: other"
@@ -311,28 +313,28 @@ def test_committed_rules_without_their_bundle_end_the_start(
     with pytest.raises(
         PolicyError, match="rule 'web' that was committed names the bundle 'branch'"
     ):
-        play(never, text=renamed)
+        run_scenario(never, text=renamed)
     SpdStore(tmp_path).forget_committed()
 
     async def configured(world: PolicyWorld) -> None:
         await world.began()
         assert len(world.state("corp", OUTBOUND).rules) > 3
 
-    play(configured, text=renamed)
+    run_scenario(configured, text=renamed)
 
 
-def test_caches_that_do_not_fit_the_pipeline_end_the_start(play: RunScenario) -> None:
+def test_caches_that_do_not_fit_the_pipeline_end_the_start(run_scenario: RunScenario) -> None:
     async def never(_: PolicyWorld) -> None:
         raise AssertionError
 
     with pytest.raises(PolicyError, match=r"1000000 \(corp\) \+ 65536 \(edge\) = 1065536 flows"):
-        play(never, size=1_000_000)
+        run_scenario(never, size=1_000_000)
 
 
-def test_links_alone_start_it_too(play: RunScenario) -> None:
+def test_links_alone_start_it_too(run_scenario: RunScenario) -> None:
     async def scenario(world: PolicyWorld) -> None:
         world.kernel.put(link(1))
         await asyncio.wait_for(world.ready.wait(), 5)
         assert world.policy.started
 
-    play(scenario)
+    run_scenario(scenario)

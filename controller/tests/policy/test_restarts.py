@@ -214,8 +214,8 @@ async def routed(world: PolicyWorld) -> None:
 class Router:
     """One switch, and controllers that run it one after the other."""
 
-    def __init__(self, play: RunScenario, state: Path, target: str) -> None:
-        self._play, self._state, self._target = play, state, target
+    def __init__(self, run_scenario: RunScenario, state: Path, target: str) -> None:
+        self._play, self._state, self._target = run_scenario, state, target
         self._switch = FakeSwitch(CODEC)
         self._observer = Observer(self._switch)
         self._before: PolicySetting | None = None
@@ -249,9 +249,11 @@ TARGETS = pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
 
 @TARGETS
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_packet_meets_a_mix(play: RunScenario, tmp_path: Path, seed: int, target: str) -> None:
+def test_no_packet_meets_a_mix(
+    run_scenario: RunScenario, tmp_path: Path, seed: int, target: str
+) -> None:
     dice = random.Random(seed)
-    router = Router(play, tmp_path, target)
+    router = Router(run_scenario, tmp_path, target)
     setting: PolicySetting | None = None
     for _ in range(RESTARTS):
         setting = draw(dice, setting)
@@ -284,10 +286,10 @@ PLAIN = PolicySetting(
     ids=["a port moves", "two ports change places", "guards", "a vrf", "order", "names"],
 )
 def test_with_other_rules_at_the_same_time(
-    play: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
+    run_scenario: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
 ) -> None:
     """There, back, and there again without the file that says what the numbers mean."""
-    router = Router(play, tmp_path, target)
+    router = Router(run_scenario, tmp_path, target)
     changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
     for setting in (PLAIN, changed, PLAIN):
         router.run(setting)
@@ -296,7 +298,7 @@ def test_with_other_rules_at_the_same_time(
 
 
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
-    play: RunScenario, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     """An interface gets another SPD: its new list is asked before the controller knows that the
     switch has it."""
@@ -336,4 +338,4 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
         assert [number for (list_id, _), number in counted.items() if list_id == asked[0]] == [1]
 
     for setting, scenario in zip(settings, (first, second), strict=True):
-        play(scenario, switch, text=setting.text(tmp_path, "sluice-switch"))
+        run_scenario(scenario, switch, text=setting.text(tmp_path, "sluice-switch"))
