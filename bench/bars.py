@@ -13,7 +13,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Bar:
+class ComparisonBar:
     """The least ratio to a peer over all cases, or those of one kind, or those of one size."""
 
     peer: str
@@ -30,7 +30,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Rate:
+class RateBar:
     """The least value of our own, in the benchmark's unit, over all cases or those of one kind."""
 
     least: float
@@ -43,47 +43,58 @@ class Rate:
         return "ours" if self.kind is None else f"ours ({self.kind})"
 
 
-BARS: Mapping[str, Sequence[Bar | Rate]] = {
-    "p4-cpu": (Bar("bmv2", 100, 200), Rate(5e6, 10e6)),
+BARS: Mapping[str, Sequence[ComparisonBar | RateBar]] = {
+    "p4-cpu": (ComparisonBar("bmv2", 100, 200), RateBar(5e6, 10e6)),
     "lpm4-full": (
-        Bar("rte_fib", 1, 1.5, "batch"),
-        Bar("rte_fib", 2, 3, "dependent"),
-        Bar("prefix-trie", 8),
-        Bar("dir-24-8", 8, 15, "memory"),
+        ComparisonBar("rte_fib", 1, 1.5, "batch"),
+        ComparisonBar("rte_fib", 2, 3, "dependent"),
+        ComparisonBar("prefix-trie", 8),
+        ComparisonBar("dir-24-8", 8, 15, "memory"),
     ),
-    "lpm6-full": (Bar("rte_fib6", 2, 3), Bar("prefix-trie", 8), Rate(0, 150e6, "batch")),
-    "lpm-auto": (Bar("best-own", 0.95, None, "size"), Bar("rte_fib", 2, None, "updates")),
+    "lpm6-full": (
+        ComparisonBar("rte_fib6", 2, 3),
+        ComparisonBar("prefix-trie", 8),
+        RateBar(0, 150e6, "batch"),
+    ),
+    "lpm-auto": (
+        ComparisonBar("best-own", 0.95, None, "size"),
+        ComparisonBar("rte_fib", 2, None, "updates"),
+    ),
     "exact": (
-        Bar("hashbrown", 1, 1.5),
-        Bar("rte_hash", 1, 1.5),
-        Bar("random-read", 2 / 3, size="10000000 entries"),
+        ComparisonBar("hashbrown", 1, 1.5),
+        ComparisonBar("rte_hash", 1, 1.5),
+        ComparisonBar("random-read", 2 / 3, size="10000000 entries"),
     ),
-    "ternary": (Bar("rte_acl", 1, 1.5),),
+    "ternary": (ComparisonBar("rte_acl", 1, 1.5),),
     "writes": (
-        Rate(400e3, None, "updates"),
-        Bar("bmv2", 1, None, "updates"),
-        Bar("alone", 0.95, 1, "forwarding"),
-        Bar("limit", 1, None, "memory"),
+        RateBar(400e3, None, "updates"),
+        ComparisonBar("bmv2", 1, None, "updates"),
+        ComparisonBar("alone", 0.95, 1, "forwarding"),
+        ComparisonBar("limit", 1, None, "memory"),
     ),
-    "multipath": (Bar("single-path", 0.98, 1),),
+    "multipath": (ComparisonBar("single-path", 0.98, 1),),
     "route-load": (
-        Bar("null-fpm", 0.8, 0.95, "load"),
-        Bar("null-fpm", 0.8, 0.95, "withdrawal"),
+        ComparisonBar("null-fpm", 0.8, 0.95, "load"),
+        ComparisonBar("null-fpm", 0.8, 0.95, "withdrawal"),
         *(
-            Bar("limit", 1, None, kind)
+            ComparisonBar("limit", 1, None, kind)
             for kind in ("bytes", "lag", "ready", "settled", "connected", "table")
         ),
     ),
-    "failover": (Bar("limit", 1, 5, "failover"),),
-    "esp": (Bar("aead-64", 0.6, 0.8), Bar("aead-1350", 0.85, 0.95), Bar("libipsec", 10)),
+    "failover": (ComparisonBar("limit", 1, 5, "failover"),),
+    "esp": (
+        ComparisonBar("aead-64", 0.6, 0.8),
+        ComparisonBar("aead-1350", 0.85, 0.95),
+        ComparisonBar("libipsec", 10),
+    ),
 }
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BarResult:
     """A bar and what was reached; None where the peer was not measured in any case."""
 
-    bar: Bar | Rate
+    bar: ComparisonBar | RateBar
     reached: float | None
     where: str | None
 
@@ -112,21 +123,21 @@ class Verdict:
         return f"{bar}: {met}, {self.reached:,.4g} at worst ({self.where})"
 
 
-def judge(name: str, cases: Iterable[Mapping[str, Any]]) -> list[Verdict]:
+def compare_with_bars(name: str, cases: Iterable[Mapping[str, Any]]) -> list[BarResult]:
     """Judges the cases of benchmark NAME against its bars; a case's details may tell its kind."""
     cases = list(cases)
     return [_verdict(bar, cases) for bar in BARS.get(name, ())]
 
 
-def _verdict(bar: Bar | Rate, cases: Sequence[Mapping[str, Any]]) -> Verdict:
+def _verdict(bar: ComparisonBar | RateBar, cases: Sequence[Mapping[str, Any]]) -> BarResult:
     reached: float | None = None
     where = None
     for case in cases:
         if bar.kind is not None and case.get("details", {}).get("kind") != bar.kind:
             continue
-        if isinstance(bar, Bar) and not case["workload"].startswith(bar.size or ""):
+        if isinstance(bar, ComparisonBar) and not case["workload"].startswith(bar.size or ""):
             continue
-        value = case["ours"] if isinstance(bar, Rate) else case["ratio"].get(bar.peer)
+        value = case["ours"] if isinstance(bar, RateBar) else case["ratio"].get(bar.peer)
         if value is not None and (reached is None or value < reached):
             reached, where = value, case["workload"]
-    return Verdict(bar, reached, where)
+    return BarResult(bar, reached, where)

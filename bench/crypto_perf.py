@@ -19,7 +19,7 @@ DRIVERS = ("crypto_aesni_gcm", "crypto_aesni_mb", "crypto_openssl")
 OPERATIONS = 1_000_000
 
 
-class Missing(Exception):
+class ToolMissing(Exception):
     """Says what is not installed, or does not work here."""
 
 
@@ -27,7 +27,7 @@ def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
     """The tool's command line."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
-        raise Missing("the tool takes two processors")
+        raise ToolMissing("the tool takes two processors")
     environment = ["-l", ",".join(map(str, cores)), "--no-huge", "--no-pci", "-m", "256"]
     test = [
         *("--ptest", "throughput", "--devtype", driver, "--optype", "aead"),
@@ -43,14 +43,14 @@ def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:
 def rates(driver: str, sizes: Sequence[int], operations: int = OPERATIONS) -> dict[int, float]:
     """Operations a second by bytes of a buffer."""
     if shutil.which(TOOL) is None:
-        raise Missing(f"{TOOL} is not installed (Debian: dpdk-dev)")
+        raise ToolMissing(f"{TOOL} is not installed (Debian: dpdk-dev)")
     done = subprocess.run(
         command(driver, sizes, operations), capture_output=True, text=True, timeout=120
     )
     found = parsed(done.stdout)
     if not found:
         said = (done.stderr + done.stdout).strip().splitlines()
-        raise Missing(f"{driver}: {said[-1] if said else 'no output'}")
+        raise ToolMissing(f"{driver}: {said[-1] if said else 'no output'}")
     return found
 
 
@@ -77,10 +77,10 @@ def best(sizes: Sequence[int]) -> dict[int, tuple[float, str]]:
         try:
             for size, rate in rates(driver, sizes).items():
                 found[size] = max(found.get(size, (0.0, "")), (rate, driver))
-        except Missing as missing:
+        except ToolMissing as missing:
             problems.append(str(missing))
         except subprocess.TimeoutExpired:
             problems.append(f"{driver}: no result in time")
     if not found:
-        raise Missing("; ".join(dict.fromkeys(problems)))
+        raise ToolMissing("; ".join(dict.fromkeys(problems)))
     return found

@@ -14,21 +14,21 @@ import argparse
 import sys
 
 from bench import command, crypto_perf, libipsec
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.structures import as_cases, measured
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
 
 SIZES = (64, 256, 576, 1350)
 DPDK, LIBIPSEC = "dpdk-crypto-perf", "libipsec"
 
 
-def case_of(cases: list[Case], size: int) -> Case:
+def case_of(cases: list[BenchCase], size: int) -> BenchCase:
     """The case that other programs are compared with: encryption by one SA."""
     return next(case for case in cases if case.workload == f"{size} bytes, 1 SA, encrypt")
 
 
-def beside_dpdk(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+def beside_dpdk(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add DPDK's figures."""
     try:
         for _ in range(rounds):
@@ -36,16 +36,16 @@ def beside_dpdk(cases: list[Case], rounds: int, missing: dict[str, str]) -> None
                 case = case_of(cases, size)
                 case.peers.setdefault(DPDK, []).append(rate)
                 case.details["dpdk_driver"] = driver
-    except crypto_perf.Missing as why:
+    except crypto_perf.ToolMissing as why:
         missing[DPDK] = str(why)
 
 
-def beside_libipsec(cases: list[Case], rounds: int, missing: dict[str, str]) -> None:
+def beside_libipsec(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add strongSwan's figures."""
     try:
         with Lab() as lab:
             found = libipsec.rates(lab, SIZES, rounds)
-    except libipsec.Missing as why:
+    except libipsec.ToolMissing as why:
         missing[LIBIPSEC] = str(why)
         return
     for size, rates in found.items():
@@ -65,7 +65,7 @@ def main() -> int:
     if not arguments.quick:
         beside_dpdk(cases, arguments.rounds, missing)
         beside_libipsec(cases, arguments.rounds, missing)
-    verdicts = judge("esp", [case.as_dict() for case in cases])
+    verdicts = compare_with_bars("esp", [case.as_dict() for case in cases])
     if not arguments.quick:
         more = {
             "bars": [verdict.as_dict() for verdict in verdicts],

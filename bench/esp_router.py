@@ -21,9 +21,9 @@ from typing import Any
 
 from bench import bulk, command, p4_cpu
 from bench.frames import udp, write_pcap
-from bench.p4_cpu import EPOCH, GENERATION, LIST_ID, MEMORY_OUT, Content, Ctl, Switch
+from bench.p4_cpu import EPOCH, GENERATION, LIST_ID, MEMORY_OUT, Ctl, Switch, TableContent
 from sluice_ptf.schema import Schema
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 
 ETHERNET = 14
@@ -76,7 +76,7 @@ def guard_by(switch: Switch, list_id: int) -> None:
     switch.write("MODIFY", [bound])
 
 
-def captures(folder: Path, tables: Content) -> dict[str, Path]:
+def captures(folder: Path, tables: TableContent) -> dict[str, Path]:
     """The frames of each workload, of all flows in turn."""
     macs = bytes.fromhex(p4_cpu.IN_MAC.replace(":", "") + "06" * 6)
     paths = {}
@@ -92,7 +92,7 @@ def captures(folder: Path, tables: Content) -> dict[str, Path]:
 
 @contextlib.contextmanager
 def protecting(
-    lab: Lab, namespace: Namespace, folder: Path, tables: Content
+    lab: Lab, namespace: Namespace, folder: Path, tables: TableContent
 ) -> Iterator[tuple[Switch, Ctl]]:
     """A switch that can bypass all flows or protect them."""
     admin = f"unix:{folder}/admin"
@@ -126,7 +126,7 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         traffic = captures(folder, tables)
         with protecting(lab, namespace, folder, tables) as (switch, ctl):
             for workload, capture in traffic.items():
-                case = Case(workload, peers={BYPASS: []})
+                case = BenchCase(workload, peers={BYPASS: []})
                 for _ in range(arguments.rounds):
                     guard_by(switch, PROTECTED)
                     before = encrypted(ctl)
@@ -148,7 +148,7 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
     print(write_results("esp-router", unit, cases, more={"input": about}))
 
 
-def show(case: Case) -> None:
+def show(case: BenchCase) -> None:
     """Say what came of a workload."""
     found = case.as_dict()
     print(

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import bgp
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.edge_router import (
     GATEWAY_MAC,
     PEER,
@@ -44,7 +44,7 @@ from bench.edge_router import (
 )
 from bench.probe_packets import UNDER_WAY, Probe, frames
 from bench.routing_table import table
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.wait import wait_until
 
@@ -69,7 +69,7 @@ STATIC = [f"ip route {ANCHOR}/32 {network(port, 2)}" for port in LEGS]
 
 
 @dataclass(frozen=True)
-class Setting:
+class FailoverSetting:
     """One case: so many routes, their next hops in each route or as FRR's groups over FPM."""
 
     routes: int
@@ -97,7 +97,7 @@ def set_up(namespace: Namespace, interface: str, up: bool) -> float:
     return namespace.inside(change)
 
 
-class Group:
+class NexthopGroup:
     """The router with its group of legs, and the packets over them."""
 
     def __init__(self, router: EdgeRouter, destinations: list[str], routes: int):
@@ -181,7 +181,7 @@ class Group:
         return max(INTERVAL, lost[-1] - moment) if lost else INTERVAL
 
 
-def measure(setting: Setting, runs: int) -> dict[str, list[float]]:
+def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
     """The outages of one case, by what failed."""
     found: dict[str, list[float]] = {"link": [], "neighbour": []}
     prefixes = table(setting.routes, 0).ipv4
@@ -197,7 +197,7 @@ def measure(setting: Setting, runs: int) -> dict[str, list[float]]:
             own = int(router.status()["fpm"]["routes"])
             speaker.send(bgp.announcements(prefixes, [address(ANCHOR)], PEER_AS))
             router.wait_routes(own + len(prefixes), DEADLINE)
-            group = Group(router, destinations, len(prefixes))
+            group = NexthopGroup(router, destinations, len(prefixes))
             ways = {
                 "link": (group.fail_link, group.mend_link),
                 "neighbour": (group.fail_neighbour, group.mend_neighbour),
@@ -227,9 +227,9 @@ def main(words: Iterable[str] | None = None) -> int:
     parser.add_argument("--look", action="store_true", help="write nothing")
     arguments = parser.parse_args(None if words is None else list(words))
     settings = [
-        Setting(arguments.few),
-        Setting(arguments.routes),
-        Setting(arguments.routes, groups=True),
+        FailoverSetting(arguments.few),
+        FailoverSetting(arguments.routes),
+        FailoverSetting(arguments.routes, groups=True),
     ]
     outages = {setting: measure(setting, arguments.runs) for setting in settings}
     cases, limits = [], []
@@ -239,7 +239,9 @@ def main(words: Iterable[str] | None = None) -> int:
             milliseconds = [one * 1000 for one in seconds]
             p99 = percentile(milliseconds, 0.99)
             few = [one * 1000 for one in outages[settings[0]][what]]
-            cases.append(Case(name, milliseconds, {"few-routes": few}, {"p99": p99, "kind": what}))
+            cases.append(
+                BenchCase(name, milliseconds, {"few-routes": few}, {"p99": p99, "kind": what})
+            )
             limits.append(
                 {
                     "workload": name,
@@ -250,7 +252,7 @@ def main(words: Iterable[str] | None = None) -> int:
                 }
             )
             print(f"{name}: median {statistics.median(milliseconds):.1f} ms, p99 {p99:.1f} ms")
-    verdicts = judge("failover", limits)
+    verdicts = compare_with_bars("failover", limits)
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "limits": limits,

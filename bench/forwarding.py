@@ -32,7 +32,7 @@ from sluice_ptf.network import Interface, Nexthop
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
 from sluice_testkit.target import Target, TargetUnavailable, binary
@@ -202,10 +202,10 @@ def loaded(lab: Lab, namespace: Namespace, name: str) -> Iterator[Switch]:
 
 def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
     """Measure all workloads, both targets in turn, and write the results."""
-    results = {name: list[Case]() for name in ("cpu", "machine", "rate")}
+    results = {name: list[BenchCase]() for name in ("cpu", "machine", "rate")}
     with loaded(lab, namespace, OURS) as ours, loaded(lab, namespace, PEER) as peer:
         for workload in workloads():
-            cases = {name: Case(workload.name, peers={PEER: []}) for name in results}
+            cases = {name: BenchCase(workload.name, peers={PEER: []}) for name in results}
             for _ in range(arguments.rounds):
                 for switch in (ours, peer):
                     one = switch.measure(workload, arguments.seconds)

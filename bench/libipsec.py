@@ -62,7 +62,7 @@ while time.monotonic() < end:
 """
 
 
-class Missing(Exception):
+class ToolMissing(Exception):
     """Says what is not installed, or does not work here."""
 
 
@@ -75,7 +75,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class End:
+class TunnelEnd:
     """One end of the tunnel."""
 
     namespace: Namespace
@@ -83,15 +83,19 @@ class End:
 
 
 def require_installed() -> None:
-    """Raise `Missing` with the name of Debian's packages if something is not installed."""
+    """Raise `ToolMissing` with the name of Debian's packages if something is not installed."""
     if not strongswan.is_installed():
-        raise Missing("strongSwan is not installed (Debian: strongswan-charon, strongswan-swanctl)")
+        raise ToolMissing(
+            "strongSwan is not installed (Debian: strongswan-charon, strongswan-swanctl)"
+        )
     if not strongswan.LIBIPSEC.exists():
-        raise Missing(f"{strongswan.LIBIPSEC} is not installed (Debian: libcharon-extra-plugins)")
+        raise ToolMissing(
+            f"{strongswan.LIBIPSEC} is not installed (Debian: libcharon-extra-plugins)"
+        )
 
 
-def tunnel(lab: Lab) -> tuple[End, End]:
-    """Make a tunnel between two charons. Raises `Missing` if there is none in the end."""
+def tunnel(lab: Lab) -> tuple[TunnelEnd, TunnelEnd]:
+    """Make a tunnel between two charons. Raises `ToolMissing` if there is none in the end."""
     require_installed()
     names = [lab.namespace("left"), lab.namespace("right")]
     veth(names[0], "wire", names[1], "wire")
@@ -110,10 +114,10 @@ def tunnel(lab: Lab) -> tuple[End, End]:
             daemon.start(SWANCTL.format(**addresses))
             namespace.run("ip", "route", "add", f"{INSIDE[1 - own]}/32", "dev", strongswan.TUN)
             assert daemon.process is not None
-            ends.append(End(namespace, daemon.process))
+            ends.append(TunnelEnd(namespace, daemon.process))
         daemon.ctl("--initiate", "--child", "net", "--timeout", "20")
     except AssertionError as why:
-        raise Missing(f"no tunnel between two charons: {why}") from why
+        raise ToolMissing(f"no tunnel between two charons: {why}") from why
     return ends[0], ends[1]
 
 
@@ -123,10 +127,10 @@ def arrived(namespace: Namespace) -> int:
         name, _, counts = line.partition(":")
         if name.strip() == strongswan.TUN:
             return int(counts.split()[1])
-    raise Missing(f"charon has made no {strongswan.TUN}")
+    raise ToolMissing(f"charon has made no {strongswan.TUN}")
 
 
-def measure(left: End, right: End, size: int, seconds: float = SECONDS) -> Rate:
+def measure(left: TunnelEnd, right: TunnelEnd, size: int, seconds: float = SECONDS) -> Rate:
     """Send as many packets of `size` bytes as there is time for."""
     before, cpu = arrived(right.namespace), process_seconds(left.charon.pid)
     words = [sys.executable, "-c", SENDER, INSIDE[0], INSIDE[1], str(size - OVERHEAD)]
@@ -135,7 +139,7 @@ def measure(left: End, right: End, size: int, seconds: float = SECONDS) -> Rate:
     spent = process_seconds(left.charon.pid) - cpu
     came = arrived(right.namespace) - before
     if came == 0:
-        raise Missing("no packet came through the tunnel")
+        raise ToolMissing("no packet came through the tunnel")
     return Rate(came / spent, system_share(left.charon.pid))
 
 

@@ -32,7 +32,7 @@ from typing import Any
 from bench import command
 from bench.cpu import process_seconds
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.controller import Controller
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.target import Target, TargetUnavailable, binary
@@ -272,16 +272,16 @@ def highest_rate(
     return good, kept
 
 
-def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str, list[Case]]:
+def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str, list[BenchCase]]:
     """All workloads, both targets in turn."""
-    results = {"rate": list[Case](), "cpu": list[Case]()}
+    results = {"rate": list[BenchCase](), "cpu": list[BenchCase]()}
     for workload in WORKLOADS:
         names = (
             f"{workload.name}, a second",
             f"{workload.name}, at {EASY_RATE:.0f} a second",
             f"{workload.name}, at the highest rate",
         )
-        cases = [Case(name, peers={PEER: []}) for name in names]
+        cases = [BenchCase(name, peers={PEER: []}) for name in names]
         starts = dict.fromkeys(routers, 20_000.0 if workload.cached else 1_000.0)
         for _ in range(rounds):
             for name, router in routers.items():
@@ -300,7 +300,7 @@ def compare(routers: dict[str, Router], seconds: float, rounds: int) -> dict[str
     return results
 
 
-def tell(case: Case, unit: str) -> None:
+def tell(case: BenchCase, unit: str) -> None:
     """One case's medians."""
     shown = case.as_dict()
     ours, peer, ratio = shown["ours"], shown["peers"][PEER], shown["ratio"][PEER]

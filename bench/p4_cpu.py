@@ -38,14 +38,14 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from bench import bulk, command
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.cpu import process_seconds, system_share
 from bench.frames import Flow, read_pcap, udp, write_pcap
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.runtime import RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
@@ -81,23 +81,25 @@ LENGTHS = {
 
 
 @dataclass(frozen=True)
-class Content:
+class TableContent:
     """Beside a few entries: routes, (address, length) to a next hop, and flows."""
 
     routes: dict[tuple[int, int], int]
     flows: list[Flow]
 
-    def needed_by(self, flows: list[Flow]) -> Content:
+    def needed_by(self, flows: list[Flow]) -> TableContent:
         """The table content that these flows need: the flows, all routes to their destinations."""
         prefixes = [
             (flow.destination >> (32 - length) << (32 - length), length)
             for flow in flows
             for length in LENGTHS
         ]
-        return Content({one: self.routes[one] for one in prefixes if one in self.routes}, flows)
+        return TableContent(
+            {one: self.routes[one] for one in prefixes if one in self.routes}, flows
+        )
 
 
-def content(routes: int, flows: int) -> Content:
+def content(routes: int, flows: int) -> TableContent:
     """Made of a fixed seed: distinct routes, and flows to destinations that have one."""
     chance = random.Random(5)
     lengths = chance.choices(list(LENGTHS), list(LENGTHS.values()), k=2 * routes)
@@ -117,7 +119,7 @@ def content(routes: int, flows: int) -> Content:
         ports = chance.randrange(1024, 65536), chance.randrange(1024, 65536)
         made[Flow(source, destination, *ports)] = None
     routed = {prefix: NEXTHOPS[index % len(NEXTHOPS)] for index, prefix in enumerate(known)}
-    return Content(routed, list(made))
+    return TableContent(routed, list(made))
 
 
 def few_entries(schema: Schema) -> Iterator[Any]:
@@ -148,7 +150,7 @@ def _entity(entry: p4runtime_pb2.TableEntry) -> p4runtime_pb2.Entity:
     return p4runtime_pb2.Entity(table_entry=entry)
 
 
-def many_updates(schema: Schema, tables: Content) -> Iterator[bytes]:
+def many_updates(schema: Schema, tables: TableContent) -> Iterator[bytes]:
     """Encoded inserts of all routes, and of all flows with the verdict bypass."""
     prefix, nexthop = bytes.fromhex("c1d2e300"), bytes.fromhex("b5c6")
     templates = {}
@@ -222,14 +224,16 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyRate:
     """The result at one rate: packets a CPU-second, and the fraction of packets that came out."""
 
     per_second: float
     delivered: float
 
 
-def over_veth(switch: Switch, sender: subprocess.Popen[str], rate: float, seconds: float) -> Steady:
+def over_veth(
+    switch: Switch, sender: subprocess.Popen[str], rate: float, seconds: float
+) -> SteadyRate:
     """Offer frames at a rate, and count."""
     before = _forwarded(switch)
     cpu = process_seconds(switch.target.pid)
@@ -241,7 +245,7 @@ def over_veth(switch: Switch, sender: subprocess.Popen[str], rate: float, second
     assert switch.target.process is not None
     switch.target.process.check()  # BMv2's assertions end it under load
     spent = process_seconds(switch.target.pid) - cpu
-    return Steady(came / spent, came / sent)
+    return SteadyRate(came / spent, came / sent)
 
 
 def _forwarded(switch: Switch) -> int:
@@ -322,7 +326,7 @@ def compare_outputs(switches: Sequence[Switch], frames: Sequence[bytes]) -> None
             raise RuntimeError(f"{name} and {switches[0].target.name} differ in what they make")
 
 
-def best_rate(measure: Callable[[float], Steady]) -> float:
+def best_rate(measure: Callable[[float], SteadyRate]) -> float:
     """The rate at which most packets a CPU-second are forwarded, and 99 of 100 come out."""
     trials = [(measure(rate), rate) for rate in RATES]
     kept = [
@@ -338,7 +342,7 @@ def loaded(
     lab: Lab,
     namespace: Namespace,
     name: str,
-    tables: Content,
+    tables: TableContent,
     admin: str = "none",
     more: Sequence[str] = (),
 ) -> Iterator[Switch]:
@@ -389,9 +393,9 @@ def sender(interface: str, capture: Path) -> Iterator[subprocess.Popen[str]]:
 
 def measure_workload(
     name: str, capture: Path, ours: Switch, peer: Switch | None, ctl: Ctl, arguments: Any
-) -> tuple[Case, Case]:
+) -> tuple[BenchCase, BenchCase]:
     """In memory against BMv2, and over veth against BMv2, in turn."""
-    memory, veth = Case(name), Case(f"{name}, over veth")
+    memory, veth = BenchCase(name), BenchCase(f"{name}, over veth")
     if peer is not None:
         memory.peers[PEER], veth.peers[PEER] = [], []
     with contextlib.ExitStack() as stack:
@@ -414,7 +418,7 @@ def measure_workload(
     return memory, veth
 
 
-def show(name: str, rate: float, memory: Case, veth: Case, peer: Switch | None) -> None:
+def show(name: str, rate: float, memory: BenchCase, veth: BenchCase, peer: Switch | None) -> None:
     """Note how the peer was measured, and say what came of it."""
     if peer is not None:
         how = {"bmv2_rate": rate, "bmv2_system_share": system_share(peer.target.pid)}
@@ -460,7 +464,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
             for name, capture in traffic.items()
         ]
     unit = "packets per CPU-second of the switch"
-    verdicts = judge("p4-cpu", [memory.as_dict() for memory, _ in cases])
+    verdicts = compare_with_bars("p4-cpu", [memory.as_dict() for memory, _ in cases])
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "missing": missing,

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import bgp, command
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.changes import Changes, SwitchReader
 from bench.edge_router import (
     FPM_PORT,
@@ -46,7 +46,7 @@ from bench.edge_router import (
 from bench.null_fpm import NullFpm
 from bench.probe_packets import Probe, frames
 from bench.routing_table import Table, table
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
@@ -68,7 +68,7 @@ CHANGES_A_SECOND = 10_000.0
 
 
 @dataclass
-class Work:
+class CpuWork:
     """The table, encoded."""
 
     table: Table
@@ -76,7 +76,7 @@ class Work:
     withdrawal: bytes
 
     @classmethod
-    def of(cls, found: Table) -> Work:
+    def of(cls, found: Table) -> CpuWork:
         """All of it by the gateways of port 1's network."""
         return cls(
             found,
@@ -110,9 +110,9 @@ class Bench:
     router: EdgeRouter
     speaker: bgp.Speaker
     null: NullFpm
-    work: Work
+    work: CpuWork
     own: int  # routes without the speaker's
-    cases: list[Case] = field(default_factory=list)
+    cases: list[BenchCase] = field(default_factory=list)
     limits: list[dict[str, Any]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Bench:
         count = len(self.work.table)
         named = f"{len(self.work.table.ipv4):,} IPv4 and {len(self.work.table.ipv6):,} IPv6 routes"
         cases = {
-            kind: Case(f"{named}, {kind}", peers={NULL: []}, details={"kind": kind})
+            kind: BenchCase(f"{named}, {kind}", peers={NULL: []}, details={"kind": kind})
             for kind in ("load", "withdrawal")
         }
         work = {"load": self.work.load, "withdrawal": self.work.withdrawal}
@@ -262,7 +262,7 @@ class Bench:
             self.limit(kind, f"switch restarted with a full table: {kind}", values, "s")
 
 
-def tell_cpu(case: Case, reader: str, cpu: dict[str, float], count: int) -> None:
+def tell_cpu(case: BenchCase, reader: str, cpu: dict[str, float], count: int) -> None:
     """Microseconds of each program's CPU a route, into the details."""
     shown = {name: round(seconds / count * 1e6, 2) for name, seconds in cpu.items()}
     case.details.setdefault("cpu_us_a_route", {}).setdefault(reader, []).append(shown)
@@ -270,7 +270,7 @@ def tell_cpu(case: Case, reader: str, cpu: dict[str, float], count: int) -> None
 
 def measure(arguments: Any, lab: Lab) -> None:
     """Measure everything, write the results, tell how the bars stand."""
-    work = Work.of(table(arguments.ipv4, arguments.ipv6))
+    work = CpuWork.of(table(arguments.ipv4, arguments.ipv6))
     print(f"table: {work.table.source}; {len(work.load) / 1e6:.1f} MB of updates", flush=True)
     rounds = 1 if arguments.look else arguments.rounds
     router = EdgeRouter(lab, 3)
@@ -293,7 +293,9 @@ def measure(arguments: Any, lab: Lab) -> None:
         bench.in_switch(bench.own)
         bench.throughput(rounds)
         bench.notes["stalls"] = router.status()["loop"]
-    verdicts = judge("route-load", [*(case.as_dict() for case in bench.cases), *bench.limits])
+    verdicts = compare_with_bars(
+        "route-load", [*(case.as_dict() for case in bench.cases), *bench.limits]
+    )
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "limits": bench.limits,

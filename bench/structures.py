@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import command
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 
 NAMES = ("lpm4-full", "lpm6-full", "lpm-auto", "exact", "ternary", "multipath")
 BY_DEFAULT = 7  # rounds
@@ -69,10 +69,10 @@ def measured(name: str, rounds: int, quick: bool) -> dict[str, Any]:
     return report
 
 
-def as_cases(report: dict[str, Any]) -> list[Case]:
+def as_cases(report: dict[str, Any]) -> list[BenchCase]:
     """The report's cases for the writer."""
     return [
-        Case(
+        BenchCase(
             case["workload"],
             ours=case["ours"],
             peers=case["peers"],
@@ -106,7 +106,7 @@ def main() -> int:
     arguments = command.parsed(parser)
     report = measured(arguments.name, arguments.rounds, arguments.quick)
     cases, memory = as_cases(report), memory_cases(report)
-    verdicts = judge(arguments.name, [*(case.as_dict() for case in cases), *memory])
+    verdicts = compare_with_bars(arguments.name, [*(case.as_dict() for case in cases), *memory])
     if not arguments.quick:
         more = {
             "bars": [verdict.as_dict() for verdict in verdicts],

@@ -35,14 +35,14 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from bench import bulk, command, p4_cpu
-from bench.bars import judge
+from bench.bars import compare_with_bars
 from bench.cpu import thread_seconds
 from bench.frames import Flow
 from sluice_ptf.cabling import plug
 from sluice_ptf.runtime import ELECTION_ID, RuntimeClient, update
 from sluice_ptf.schema import Schema
 from sluice_testkit import where
-from sluice_testkit.bench import Case, write_results
+from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import run
 from sluice_testkit.target import Target
@@ -237,9 +237,9 @@ def fill(switch: Switch, updates: Mapping[tuple[str, str], Path]) -> None:
 
 def measure_updates(
     switches: Mapping[str, Switch], updates: Mapping[tuple[str, str], Path], rounds: int
-) -> list[Case]:
+) -> list[BenchCase]:
     """Every kind of update of every table, on all switches in turn."""
-    cases = {(name, kind): Case(f"{name}, {kind}") for name in FULL for kind in KINDS}
+    cases = {(name, kind): BenchCase(f"{name}, {kind}") for name in FULL for kind in KINDS}
     for _ in range(rounds):
         for (name, kind), case in cases.items():
             for switch_name, switch in switches.items():
@@ -277,9 +277,9 @@ def forwarded(switch: Switch, ctl: p4_cpu.Ctl, seconds: float) -> Forwarded:
 
 def measure_forwarding(
     switch: Switch, ctl: p4_cpu.Ctl, traffic: Path, flow_parts: Sequence[Path], arguments: Any
-) -> Case:
+) -> BenchCase:
     """Forwarding beside updates, and alone, in turn."""
-    case = Case(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
+    case = BenchCase(f"64 B, flows modified at {RATE:,} a second", peers={"alone": []})
     reached = []
     workers: dict[str, list[float]] = {"alone": [], "beside": []}
     ctl.ask("add-port", f"{p4_cpu.MEMORY_IN}@replay:{traffic}")
@@ -355,7 +355,7 @@ def compare(arguments: Any, lab: Lab, namespace: Namespace) -> None:
         "details": {"kind": "memory"},
     }
     every_case = [*cases, forwarding]
-    verdicts = judge("writes", [*(case.as_dict() for case in every_case), memory])
+    verdicts = compare_with_bars("writes", [*(case.as_dict() for case in every_case), memory])
     more = {
         "bars": [verdict.as_dict() for verdict in verdicts],
         "memory": [memory],

@@ -15,11 +15,19 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from sluice.entities import DROPS_WITHOUT, LOCAL, Key, Kind, ListState, Value, references
+from sluice.entities import (
+    DROPS_WITHOUT,
+    LOCAL,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    ListState,
+    references,
+)
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.policy.entities import LIST_KINDS
 from sluice.state.flow_cache import FlowVerdict
@@ -37,24 +45,24 @@ def load_codec() -> Codec:
 class FakeSwitch:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self.entities: dict[tuple[Kind, Key], Value] = {}
-        self.raw: dict[tuple[Kind, Key], p4r.Entity] = {}
+        self.entities: dict[tuple[EntityKind, EntityKey], EntityValue] = {}
+        self.raw: dict[tuple[EntityKind, EntityKey], p4r.Entity] = {}
         self.flow_codec = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))
         self.flows: dict[FlowSlot, FlowVerdict] = {}
         self.raw_flows: dict[FlowSlot, p4r.Entity] = {}
         self.flow_packets: Counter[FlowSlot] = Counter()
         self.flow_capacity = 1 << 30
-        self.refuse_flow: Callable[[Operation, FlowSlot], int] = lambda *_: OK
-        self.flow_log: list[tuple[Operation, FlowSlot]] = []
+        self.refuse_flow: Callable[[UpdateType, FlowSlot], int] = lambda *_: OK
+        self.flow_log: list[tuple[UpdateType, FlowSlot]] = []
         self.counters_reset: list[int] = []
-        self.log: list[tuple[Operation, Kind, Key]] = []
+        self.log: list[tuple[UpdateType, EntityKind, EntityKey]] = []
         self.violations: list[str] = []
-        self.capacity: dict[Kind, int] = {}
-        self.refuse: Callable[[Operation, Kind, Key], int] = lambda *_: OK
+        self.capacity: dict[EntityKind, int] = {}
+        self.refuse: Callable[[UpdateType, EntityKind, EntityKey], int] = lambda *_: OK
         self.watch: Callable[[], None] = lambda: None
         self.break_after: int | None = None
         self.writes = 0
-        self._uses: Counter[tuple[Kind, Key]] = Counter()
+        self._uses: Counter[tuple[EntityKind, EntityKey]] = Counter()
 
     async def write(self, updates: list[bytes], *, atomic: bool = False) -> list[Status]:
         if self.break_after is not None and self.writes >= self.break_after:
@@ -95,11 +103,11 @@ class FakeSwitch:
         return [
             entity
             for (kind, _), entity in self.raw.items()
-            if kind > Kind.HASH_SEED
+            if kind > EntityKind.HASH_SEED
             if entity.WhichOneof("entity") in others or entity.table_entry.table_id in tables
         ]
 
-    def of(self, kind: Kind) -> dict[Key, Value]:
+    def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue]:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
 
     def live(self) -> dict[FlowSlot, FlowVerdict]:
@@ -116,7 +124,7 @@ class FakeSwitch:
             if epochs.get((slot.direction, slot.list_id)) == verdict.epoch
         }
 
-    def _apply_flow(self, operation: Operation, entity: p4r.Entity) -> int | None:
+    def _apply_flow(self, operation: UpdateType, entity: p4r.Entity) -> int | None:
         """None for what is no flow."""
         decoded = self.flow_codec.decode(entity)
         if entity.table_entry.table_id not in self.flow_codec._by_id:
@@ -127,11 +135,11 @@ class FakeSwitch:
         self.flow_log.append((operation, slot))
         if code := self.refuse_flow(operation, slot):
             return code
-        if operation is Operation.INSERT and slot in self.flows:
+        if operation is UpdateType.INSERT and slot in self.flows:
             return ALREADY_EXISTS
-        if operation is not Operation.INSERT and slot not in self.flows:
+        if operation is not UpdateType.INSERT and slot not in self.flows:
             return NOT_FOUND
-        if operation is Operation.DELETE:
+        if operation is UpdateType.DELETE:
             del self.flows[slot], self.raw_flows[slot]
             self.flow_packets.pop(slot, None)
             return OK
@@ -142,7 +150,7 @@ class FakeSwitch:
         return OK
 
     def _apply(self, update: p4r.Update) -> int:
-        operation = Operation(update.type)
+        operation = UpdateType(update.type)
         if update.entity.HasField("counter_entry"):
             self.counters_reset.append(update.entity.counter_entry.index.index)
             return OK
@@ -153,16 +161,16 @@ class FakeSwitch:
         kind, key, value = decoded
         self.log.append((operation, kind, key))
         present = (kind, key) in self.entities
-        if kind in (Kind.PUNT_METER, Kind.HASH_SEED):
-            if operation is not Operation.MODIFY:
+        if kind in (EntityKind.PUNT_METER, EntityKind.HASH_SEED):
+            if operation is not UpdateType.MODIFY:
                 self.violations.append(f"{operation.name} of {kind.name}")
-        elif operation is Operation.INSERT and present:
+        elif operation is UpdateType.INSERT and present:
             return ALREADY_EXISTS
-        elif operation is not Operation.INSERT and not present:
+        elif operation is not UpdateType.INSERT and not present:
             return NOT_FOUND
         if code := self.refuse(operation, kind, key):
             return code
-        if operation is Operation.DELETE:
+        if operation is UpdateType.DELETE:
             return self._delete(kind, key)
         if not present and len(self.of(kind)) >= self.capacity.get(kind, 1 << 30):
             return RESOURCE_EXHAUSTED
@@ -176,7 +184,7 @@ class FakeSwitch:
         self._count(kind, key, 1)
         return OK
 
-    def _delete(self, kind: Kind, key: Key) -> int:
+    def _delete(self, kind: EntityKind, key: EntityKey) -> int:
         # What drops without it may go first: a takeover closes it.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
@@ -186,16 +194,16 @@ class FakeSwitch:
         del self.raw[kind, key]
         return OK
 
-    def _count(self, kind: Kind, key: Key, step: int) -> None:
+    def _count(self, kind: EntityKind, key: EntityKey, step: int) -> None:
         if (kind, key) in self.entities:
             for reference in references(kind, key, self.entities[kind, key]):
                 self._uses[reference] += step
 
-    def _decode(self, entity: p4r.Entity) -> tuple[Kind, Key, Value]:
+    def _decode(self, entity: p4r.Entity) -> tuple[EntityKind, EntityKey, EntityValue]:
         if entity.HasField("meter_entry"):
-            return Kind.PUNT_METER, entity.meter_entry.index.index, LOCAL
+            return EntityKind.PUNT_METER, entity.meter_entry.index.index, LOCAL
         if entity.HasField("table_entry") and entity.table_entry.is_default_action:
-            return Kind.HASH_SEED, "hash_seed", LOCAL
+            return EntityKind.HASH_SEED, "hash_seed", LOCAL
         decoded = self.codec.decode(entity)
         assert decoded is not None, entity
         return decoded

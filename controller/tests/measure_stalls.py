@@ -28,7 +28,7 @@ from scenes import address, gateway, ifindex, link, neighbor
 from sluice.api.requests import Requests
 from sluice.api.server import ApiServer
 from sluice.config import load_config
-from sluice.garbage import Garbage
+from sluice.garbage_collection import GarbageCollection
 from sluice.model import (
     MAIN_TABLE,
     FpmSessionClosed,
@@ -184,7 +184,7 @@ async def run(stalls: Stalls, folder: Path, count: int) -> dict[str, Any]:
     world.make_client = WillingClient
     controller = world.controller
     stalls.watch_garbage()
-    garbage = Garbage()
+    garbage = GarbageCollection()
     controller.on_routes = garbage.made
     garbage.start()
     bench = Bench(world, stalls, folder, count)

@@ -56,7 +56,7 @@ spd: corp
 inbound: [{name: all-in, action: bypass}]
 outbound: [{name: web, action: discard, protocol: tcp, destination_ports: [80]}]
 """
-Story = Callable[["PolicyWorld"], Awaitable[None]]
+Scenario = Callable[["PolicyWorld"], Awaitable[None]]
 
 
 class PolicyWorld(World):
@@ -99,12 +99,12 @@ class PolicyWorld(World):
         await self.until(lambda: counters[name] == number)
 
 
-Play = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Play:
-    def run(story: Story, switch: FakeSwitch | None = None, **settings: Any) -> None:
+def run_scenario(tmp_path: Path) -> RunScenario:
+    def run(scenario: Scenario, switch: FakeSwitch | None = None, **settings: Any) -> None:
         numbers = InterfaceNumbers(tmp_path) if settings.pop("numbered", False) else None
         kind: type[PolicyWorld] = settings.pop("world", PolicyWorld)
         values = {"target": "sluice-switch", "size": 100, "idle": 60, "state": tmp_path}
@@ -112,7 +112,7 @@ def play(tmp_path: Path) -> Play:
         text = settings.pop("text", None) or CONFIG.format(**(values | settings))
         path.write_text(text)
         config = load_config(path)
-        given = config if numbers is None else numbers.give(config)
+        given = config if numbers is None else numbers.assign(config)
 
         worlds: list[PolicyWorld] = []
 
@@ -121,7 +121,7 @@ def play(tmp_path: Path) -> Play:
             worlds.append(world)
             task = asyncio.create_task(world.controller.run())
             try:
-                await asyncio.wait_for(story(world), 20)
+                await asyncio.wait_for(scenario(world), 20)
             finally:
                 if task.done():
                     task.result()

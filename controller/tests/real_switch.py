@@ -16,11 +16,11 @@ from scenes import SPECS, address, link
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
     HASH_SEED_KEY,
-    Changes,
-    Group,
+    EntityChanges,
+    EntityKind,
     HashSeed,
-    Kind,
     Nexthop,
+    NexthopGroup,
     PuntLimit,
 )
 from sluice.model import Event
@@ -47,12 +47,12 @@ class Router:
         self.fib = Fib(SPECS)
         self.reconciler = Reconciler(CODEC, self._deleted, time.monotonic)
         self.reconciler.submit(self.fib.start())
-        settings = Changes()
-        settings.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(0xDEADBEEF))
-        settings.set(Kind.PUNT_METER, "LOCAL", PuntLimit(1000, 100))
+        settings = EntityChanges()
+        settings.set(EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(0xDEADBEEF))
+        settings.set(EntityKind.PUNT_METER, "LOCAL", PuntLimit(1000, 100))
         self.reconciler.submit(settings)
 
-    def _deleted(self, kind: Kind, key: object) -> None:
+    def _deleted(self, kind: EntityKind, key: object) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
 
@@ -71,12 +71,12 @@ class Router:
         found = self.reconciler.installed.by_kind
         nexthops = {
             key: value if isinstance(value, Nexthop) else None
-            for key, value in found[Kind.NEXTHOP].items()
+            for key, value in found[EntityKind.NEXTHOP].items()
             if isinstance(key, int)
         }
         groups = {
-            key: value if isinstance(value, Group) else None
-            for key, value in found[Kind.GROUP].items()
+            key: value if isinstance(value, NexthopGroup) else None
+            for key, value in found[EntityKind.GROUP].items()
             if isinstance(key, int)
         }
         self.reconciler.submit(self.fib.adopt(nexthops, groups, 0.0))
@@ -99,8 +99,8 @@ class Router:
     async def check(self) -> None:
         """What the switch tells is what is desired."""
         await self.read()
-        for kind in Kind:
-            if kind > Kind.HASH_SEED:
+        for kind in EntityKind:
+            if kind > EntityKind.HASH_SEED:
                 assert self.reconciler.installed.by_kind[kind] == self.reconciler.desired[kind]
 
 
@@ -133,5 +133,5 @@ async def primary(target: Target) -> Session:
             return session
 
 
-def play(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 120))
+def run_scenario(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 120))

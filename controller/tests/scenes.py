@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from sluice.entities import (
     MAX_GROUP_WEIGHT,
-    Changes,
-    Kind,
+    EntityChanges,
+    EntityKind,
     Nexthop,
     RouteSlot,
-    Target,
-    TargetKind,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import (
     MAIN_TABLE,
@@ -113,10 +113,10 @@ class Desired:
 
     def __init__(self, group_size: int = MAX_GROUP_WEIGHT) -> None:
         self.fib = Fib(SPECS, group_size=group_size)
-        self.entities: dict[tuple[Kind, object], object] = {}
+        self.entities: dict[tuple[EntityKind, object], object] = {}
         self.take(self.fib.start())
 
-    def take(self, changes: Changes) -> Changes:
+    def take(self, changes: EntityChanges) -> EntityChanges:
         for kind, entries in changes.by_kind.items():
             for entry, value in entries.items():
                 if value is None:
@@ -125,44 +125,49 @@ class Desired:
                     self.entities[kind, entry] = value
         return changes
 
-    def apply(self, *events: Event, now: float = 0.0) -> Changes:
+    def apply(self, *events: Event, now: float = 0.0) -> EntityChanges:
         return self.take(self.fib.apply(events, now))
 
-    def target(self, text: str) -> Target | None:
-        target = self.entities.get((Kind.ROUTE, slot(text)))
-        assert target is None or isinstance(target, Target)
+    def target(self, text: str) -> RouteTarget | None:
+        target = self.entities.get((EntityKind.ROUTE, slot(text)))
+        assert target is None or isinstance(target, RouteTarget)
         return target
 
     def nexthop(self, text: str) -> Nexthop:
         target = self.target(text)
         assert target is not None
-        assert target.kind is TargetKind.NEXTHOP
-        nexthop = self.entities[Kind.NEXTHOP, target.id]
+        assert target.kind is RouteTargetKind.NEXTHOP
+        nexthop = self.entities[EntityKind.NEXTHOP, target.id]
         assert isinstance(nexthop, Nexthop)
         return nexthop
 
 
-def resolved(entities: dict[tuple[Kind, object], object]) -> dict[object, object]:
+def resolved(entities: dict[tuple[EntityKind, object], object]) -> dict[object, object]:
     """The entities with ids replaced by what they stand for: equal for equal forwarding."""
     meaning: dict[object, object] = {}
     for (kind, entry), value in entities.items():
-        if kind is Kind.ROUTE:
-            assert isinstance(value, Target)
+        if kind is EntityKind.ROUTE:
+            assert isinstance(value, RouteTarget)
             meaning[entry] = _meaning(value, entities)
-        elif kind in (Kind.LOCAL_PREFIX, Kind.ROUTER_MAC, Kind.L3_INTERFACE, Kind.EGRESS_INTERFACE):
+        elif kind in (
+            EntityKind.LOCAL_PREFIX,
+            EntityKind.ROUTER_MAC,
+            EntityKind.L3_INTERFACE,
+            EntityKind.EGRESS_INTERFACE,
+        ):
             meaning[kind, entry] = value
-    nexthops = sorted(repr(v) for (kind, _), v in entities.items() if kind is Kind.NEXTHOP)
+    nexthops = sorted(repr(v) for (kind, _), v in entities.items() if kind is EntityKind.NEXTHOP)
     meaning["nexthops"] = nexthops
     return meaning
 
 
-def _meaning(target: Target, entities: dict[tuple[Kind, object], object]) -> object:
-    if target.kind is TargetKind.NEXTHOP:
-        return entities[Kind.NEXTHOP, target.id]
-    if target.kind is TargetKind.GROUP:
-        assert (Kind.GROUP_ENTRY, target.id) in entities
-        group = entities[Kind.GROUP, target.id]
+def _meaning(target: RouteTarget, entities: dict[tuple[EntityKind, object], object]) -> object:
+    if target.kind is RouteTargetKind.NEXTHOP:
+        return entities[EntityKind.NEXTHOP, target.id]
+    if target.kind is RouteTargetKind.GROUP:
+        assert (EntityKind.GROUP_ENTRY, target.id) in entities
+        group = entities[EntityKind.GROUP, target.id]
         members = group.members  # type: ignore[attr-defined]
-        assert all((Kind.GROUP_MEMBER, member) in entities for member, _ in members)
-        return sorted((repr(entities[Kind.NEXTHOP, m]), weight) for m, weight in members)
+        assert all((EntityKind.GROUP_MEMBER, member) in entities for member, _ in members)
+        return sorted((repr(entities[EntityKind.NEXTHOP, m]), weight) for m, weight in members)
     return target.kind

@@ -17,7 +17,7 @@ import pytest
 from sluice import associations as module
 from sluice.associations import AssociationError, Associations
 from sluice.config import load_config
-from sluice.entities import Changes, Encrypt, Kind
+from sluice.entities import Encrypt, EntityChanges, EntityKind
 from sluice.model import parse_address
 from sluice.sa_config import parse_associations
 from sluice.sa_keys import KeyFiles
@@ -87,9 +87,9 @@ class PlayedSwitch:
 
     def __init__(self) -> None:
         self.compared = True
-        self.installed = SimpleNamespace(by_kind={kind: {} for kind in Kind})
+        self.installed = SimpleNamespace(by_kind={kind: {} for kind in EntityKind})
 
-    def take(self, changes: Changes) -> None:
+    def take(self, changes: EntityChanges) -> None:
         for kind, entries in changes.by_kind.items():
             for key, value in entries.items():
                 if value is None:
@@ -140,14 +140,14 @@ class World:
     async def running(self, body: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.create_task(self.sas.run())
         try:
-            await self.sas.first_look()
+            await self.sas.wait_for_engines()
             await body()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def outbound(self) -> Encrypt | None:
-        values = list(self.switch.installed.by_kind[Kind.OUTBOUND_SA].values())
+        values = list(self.switch.installed.by_kind[EntityKind.OUTBOUND_SA].values())
         assert len(values) <= 1
         return values[0] if values else None
 
@@ -171,7 +171,7 @@ Body = Callable[[World], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], None]:
+def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], None]:
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(module, name, 0.02)
 
@@ -184,13 +184,15 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Body], No
     return run
 
 
-def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], None]) -> None:
+def test_the_record_is_on_disk_before_the_switch_hears(
+    run_scenario: Callable[[Body], None],
+) -> None:
     async def body(world: World) -> None:
         recorded: list[bool] = []
         take = world.switch.take
 
-        def watched(changes: Changes) -> None:
-            if changes.by_kind.get(Kind.OUTBOUND_SA):
+        def watched(changes: EntityChanges) -> None:
+            if changes.by_kind.get(EntityKind.OUTBOUND_SA):
                 text = (world.directory / "state" / "sa-keys").read_text()
                 recorded.append('"engine": 1' in text)
             take(changes)
@@ -204,10 +206,10 @@ def test_the_record_is_on_disk_before_the_switch_hears(play: Callable[[Body], No
         assert recorded == [True]
         assert world.engine.told == [("add", 0x100, False)]
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_restart_finds_the_sa_and_tells_nothing(play: Callable[[Body], None]) -> None:
+def test_a_restart_finds_the_sa_and_tells_nothing(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def serves() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -219,10 +221,12 @@ def test_a_restart_finds_the_sa_and_tells_nothing(play: Callable[[Body], None]) 
         assert world.engine.told == [("add", 0x100, False)]
         assert world.outbound() == before
 
-    play(body)
+    run_scenario(body)
 
 
-def test_an_engine_that_forgot_is_told_again_to_resume(play: Callable[[Body], None]) -> None:
+def test_an_engine_that_forgot_is_told_again_to_resume(
+    run_scenario: Callable[[Body], None],
+) -> None:
     async def body(world: World) -> None:
         async def dies() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -239,10 +243,10 @@ def test_an_engine_that_forgot_is_told_again_to_resume(play: Callable[[Body], No
         assert world.outbound() is not None
         assert [*world.sas.problems()] == []
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_refused_key_asks_for_a_rekey(play: Callable[[Body], None]) -> None:
+def test_a_refused_key_asks_for_a_rekey(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.engine.refuses = "no sequence numbers are reserved here for this key: rekey"
 
@@ -253,10 +257,10 @@ def test_a_refused_key_asks_for_a_rekey(play: Callable[[Body], None]) -> None:
         assert world.outbound() is None
         assert "sluice sa rekey" in next(world.sas.problems())
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_refused_successor_leaves_what_was(play: Callable[[Body], None]) -> None:
+def test_a_refused_successor_leaves_what_was(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         keys = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("second", "2"), None)
 
@@ -286,15 +290,15 @@ def test_a_refused_successor_leaves_what_was(play: Callable[[Body], None]) -> No
             "another file counts"
         )
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> None:
+def test_a_reload_with_another_key_is_a_rekey(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def reloaded() -> None:
             await world.until(lambda: world.outbound() is not None)
             new = world.config(0x300, "fifth", "5").policy.security_associations
-            world.sas.configured_anew(new)
+            world.sas.set_configured(new)
             spis = {one.settings.spi for one in world.sas.table.wanted}
             assert spis == {0x100, 0x300}, "side by side"
             await world.until(lambda: world.state(0x300) is SaState.IN_USE)
@@ -302,10 +306,10 @@ def test_a_reload_with_another_key_is_a_rekey(play: Callable[[Body], None]) -> N
 
         await world.running(reloaded)
 
-    play(body)
+    run_scenario(body)
 
 
-def test_a_key_file_that_changed_is_not_given(play: Callable[[Body], None]) -> None:
+def test_a_key_file_that_changed_is_not_given(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.key("first", "9")
 
@@ -315,10 +319,10 @@ def test_a_key_file_that_changed_is_not_given(play: Callable[[Body], None]) -> N
         await world.running(refused)
         assert world.engine.told == []
 
-    play(body)
+    run_scenario(body)
 
 
-def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -> None:
+def test_what_is_added_stays_until_it_is_deleted(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         text = (
             "security_associations:\n"
@@ -326,13 +330,13 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
             f" algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
         )
         sas = parse_associations(
-            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+            text, "file", world.directory, world.sas.bundles, world.sas.values_in_use()
         )
 
         async def added() -> None:
             (report,) = await world.sas.add(sas)
             assert report.state is SaState.IN_USE
-            with pytest.raises(AssociationError, match="stands in the configuration"):
+            with pytest.raises(AssociationError, match="is in the configuration"):
                 await world.sas.delete("out")
 
         await world.running(added)
@@ -341,18 +345,18 @@ def test_what_is_added_stays_until_it_is_deleted(play: Callable[[Body], None]) -
 
         async def deleted() -> None:
             assert [one.name for one in await world.sas.delete("more")] == ["more"]
-            with pytest.raises(AssociationError, match="no SA 'more'"):
+            with pytest.raises(AssociationError, match="no SA 'more'; there is: out"):
                 await world.sas.delete("more")
 
         await world.running(deleted)
         world.make()
         assert [one.name for one in world.sas.table.wanted] == ["out"]
 
-    play(body)
+    run_scenario(body)
 
 
 def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
-    play: Callable[[Body], None], caplog: pytest.LogCaptureFixture
+    run_scenario: Callable[[Body], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise two engines could have the key at the same time, both counting from 1."""
 
@@ -363,13 +367,13 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
             f" remote: 10.0.0.2, algorithm: aes-128-gcm, key_file: {world.key('more', '7')}}}\n"
         )
         sas = parse_associations(
-            text, "file", world.directory, world.sas.bundles, world.sas.taken()
+            text, "file", world.directory, world.sas.bundles, world.sas.values_in_use()
         )
 
         async def added() -> None:
             await world.sas.add(sas)
             config = world.config(spi=0x200, key="second", digit="7")
-            world.sas.configured_anew(config.policy.security_associations)
+            world.sas.set_configured(config.policy.security_associations)
             assert "more" not in {one.name for one in world.sas.table.wanted}
 
         await world.running(added)
@@ -377,10 +381,10 @@ def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
         world.make(world.config(spi=0x200, key="second", digit="7"))
         assert "more" not in {one.name for one in world.sas.table.wanted}
 
-    play(body)
+    run_scenario(body)
 
 
-def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
+def test_an_expired_sa_stays_expired(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         async def exhausted() -> None:
             await world.until(lambda: world.outbound() is not None)
@@ -394,10 +398,10 @@ def test_an_expired_sa_stays_expired(play: Callable[[Body], None]) -> None:
         world.make()
         assert world.state(0x100) is SaState.EXPIRED
 
-    play(body)
+    run_scenario(body)
 
 
-def test_the_link_to_the_peer_bounds_the_path_mtu(play: Callable[[Body], None]) -> None:
+def test_the_link_to_the_peer_bounds_the_path_mtu(run_scenario: Callable[[Body], None]) -> None:
     async def body(world: World) -> None:
         world.mtu_of_the_link = 1400
 
@@ -413,11 +417,11 @@ def test_the_link_to_the_peer_bounds_the_path_mtu(play: Callable[[Body], None]) 
 
         await world.running(serves)
 
-    play(body)
+    run_scenario(body)
 
 
 def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
-    play: Callable[[Body], None],
+    run_scenario: Callable[[Body], None],
 ) -> None:
     async def body(world: World) -> None:
         sender = parse_address("10.0.0.9")
@@ -425,11 +429,11 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
         async def told() -> None:
             await world.until(lambda: world.outbound() is not None)
             (sa,) = world.sas.table.wanted
-            assert world.sas.path_mtu_told(sa, 1420, sender)
+            assert world.sas.report_path_mtu(sa, 1420, sender)
             assert world.path_mtu() == 1420
-            assert world.sas.path_mtu_told(sa, 68, sender)
+            assert world.sas.report_path_mtu(sa, 68, sender)
             assert world.path_mtu() == MIN_INNER_MTU + sa.settings.overhead
-            assert not world.sas.path_mtu_told(sa, 1500, sender)
+            assert not world.sas.report_path_mtu(sa, 1500, sender)
             found = world.sas.path_mtu_of(sa)
             assert isinstance(found, PathMtu)
             assert found.reported is not None
@@ -440,4 +444,4 @@ def test_what_an_authentic_error_tells_is_in_the_switch_at_once(
 
         await world.running(told)
 
-    play(body)
+    run_scenario(body)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packets import ethernet, ipv4
-from sluice.audit_log import ASKED_BY, Asker, AuditLog, ListChange
+from sluice.audit_log import REQUESTED_BY, AuditLog, ListChange, Requester
 from sluice.config import load_config
 from sluice.model import PuntedPacket
 from sluice.policy.model import Action, Direction, Rule
@@ -149,10 +149,10 @@ def test_each_kind_of_event_has_a_rate_and_says_what_it_held_back(audit: Log) ->
 
 
 def test_a_change_of_policy_with_who_asked_and_what_it_did(audit: Log) -> None:
-    token = ASKED_BY.set(Asker(1000, 4711))
+    token = REQUESTED_BY.set(Requester(1000, 4711))
     change = audit.commit(RULES[1], Rule("new", Action.BYPASS), Rule("newer", Action.BYPASS))
     audit.log.policy_changed("commit", ["corp"], [change], 0.0)
-    ASKED_BY.reset(token)
+    REQUESTED_BY.reset(token)
     audit.log.policy_changed("start", ["corp"], [ListChange(None, audit.state)], 0.0)
     asked, started = audit.lines()
     assert (asked["event"], asked["change"], asked["spds"]) == (

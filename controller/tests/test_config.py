@@ -224,7 +224,7 @@ def test_a_vrf_may_say_how_the_host_stack_keeps_it_apart(tmp_path: Path) -> None
     config = load(tmp_path, f"router: r1\nvrfs: {vrfs}\ninterfaces: [{interface}]\n")
     assert [vrf.isolation for vrf in config.vrfs] == [None, None, Isolation.NAMESPACE, None]
     assert [vrf.namespace for vrf in config.vrfs] == [None, "red", "b", "vrf3"]
-    assert [vrf.place for vrf in config.vrfs] == [0, 0, 2, 0]
+    assert [vrf.namespace_number for vrf in config.vrfs] == [0, 0, 2, 0]
     assert config.interfaces[0].spec.namespace == 2
 
 

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from sluice.config import load_config
-from sluice.config_keys import REQUIRED, DefaultKey, Key, PartKey, ScalarKey, Section
+from sluice.config_keys import REQUIRED, ConfigKey, ConfigSection, DefaultKey, PartKey, ScalarKey
 from sluice.config_reference import PAGES, main, rendered, schema
 from sluice.limits_config import PUNT_REASONS
 from sluice.policy.spdfile import load_spd
-from sluice.yamlreader import ConfigError, Mapping
+from sluice.yamlreader import ConfigError, YamlMapping
 
 ROOT = Path(__file__).parents[2]
 # Contains every section, so that its reader requests all of its keys.
@@ -95,7 +95,7 @@ def test_a_section_without_a_table_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("part", "key"), EVERY_KEY, ids=NAMES)
 def test_every_key_is_on_a_page_with_its_values_default_and_meaning(
-    part: type[Section], key: Key
+    part: type[ConfigSection], key: ConfigKey
 ) -> None:
     row = next(row for row in tables()[part.title] if row[0] == f"`{key.name}`")
     assert row[1:3] == [key.values, key.default]
@@ -125,9 +125,9 @@ def everything(directory: Path) -> str:
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[str]]:
     """The keys that the readers request, by section."""
     found: dict[str, set[str]] = {}
-    close = Mapping.close
+    close = YamlMapping.close
 
-    def closed(self: Mapping) -> None:
+    def closed(self: YamlMapping) -> None:
         parts = [part for part in re.split(r"\.|\[\d+\]", self._where) if part]
         if parts and parts[0] in BY_NAME:
             parts = parts[:1]
@@ -137,7 +137,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[
         found.setdefault(title, set()).update(self._taken)
         close(self)
 
-    monkeypatch.setattr(Mapping, "close", closed)
+    monkeypatch.setattr(YamlMapping, "close", closed)
     (tmp_path / "r1.yaml").write_text(everything(tmp_path))
     load_config(tmp_path / "r1.yaml")
     (tmp_path / "corp.yaml").write_text(SPD)
@@ -150,7 +150,7 @@ def test_the_readers_ask_for_the_keys_of_the_schema(asked_for: dict[str, set[str
     assert keys == asked_for
 
 
-def without(document: object, part: type[Section], key: Key) -> Iterator[str]:
+def without(document: object, part: type[ConfigSection], key: ConfigKey) -> Iterator[str]:
     """Removes a key from every occurrence of its section in a document; yields their positions."""
     path = [] if part.title == "router" else part.title.split(".")
     found = [("", document)]
@@ -187,7 +187,7 @@ REQUIRED_KEYS = [
     ("part", "key"), REQUIRED_KEYS, ids=[f"{part.title}: {key.name}" for part, key in REQUIRED_KEYS]
 )
 def test_a_required_key_that_is_missing_is_named_by_the_words_of_the_schema(
-    part: type[Section], key: Key, tmp_path: Path
+    part: type[ConfigSection], key: ConfigKey, tmp_path: Path
 ) -> None:
     document = yaml.safe_load(everything(tmp_path))
     places = list(without(document, part, key))
@@ -206,7 +206,7 @@ RANGES = [(part, key) for part, key in EVERY_KEY if re.match(r"[\d.]+ to [\d,^.-
     ("part", "key"), RANGES, ids=[f"{part.title}: {key.name}" for part, key in RANGES]
 )
 def test_the_limits_on_the_page_are_those_that_values_are_held_against(
-    part: type[Section], key: Key
+    part: type[ConfigSection], key: ConfigKey
 ) -> None:
     if not isinstance(key, ScalarKey):
         assert key.name.endswith("_ports")

@@ -21,7 +21,7 @@ from sluice.api.views import Views
 from sluice.config import Config, load_config
 from sluice.controller import Controller
 from sluice.daemons import Daemon
-from sluice.entities import NO_POLICY, UNREACHABLE, Group, Kind, Nexthop
+from sluice.entities import NO_POLICY, UNREACHABLE, EntityKind, Nexthop, NexthopGroup
 from sluice.inputs import EngineInput, FastPathInput, Sources, XfrmInput
 from sluice.model import (
     Address,
@@ -205,21 +205,21 @@ class World:
             self.kernel.put(link(n), address(n, f"10.0.{n}.1/24"))
 
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., None]:
+def run_scenario(tmp_path: Path) -> Callable[..., None]:
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG)
     config = load_config(path)
 
-    def run(story: Story, switch: FakeSwitch | None = None) -> None:
+    def run(scenario: Scenario, switch: FakeSwitch | None = None) -> None:
         async def scene() -> None:
             world = World(config, switch or FakeSwitch(CODEC))
             task = asyncio.create_task(world.controller.run())
             try:
-                await asyncio.wait_for(story(world), 20)
+                await asyncio.wait_for(scenario(world), 20)
             finally:
                 if task.done():
                     task.result()
@@ -235,42 +235,44 @@ def metadata(values: tuple[int, ...]) -> dict[str, int]:
     return dict(zip(PACKET_OUT, values, strict=True))
 
 
-def test_ready_when_the_interfaces_are_in_the_switch(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_ready_when_the_interfaces_are_in_the_switch(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await asyncio.wait_for(world.ready.wait(), 5)
-        assert len(world.switch.of(Kind.L3_INTERFACE)) == 3
-        assert slot("10.0.1.1/32") in world.switch.of(Kind.LOCAL_PREFIX)
-        assert len(world.switch.of(Kind.PUNT_METER)) == 18
-        for kind in (Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING):
+        assert len(world.switch.of(EntityKind.L3_INTERFACE)) == 3
+        assert slot("10.0.1.1/32") in world.switch.of(EntityKind.LOCAL_PREFIX)
+        assert len(world.switch.of(EntityKind.PUNT_METER)) == 18
+        for kind in (EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING):
             assert world.switch.of(kind) == dict.fromkeys((1, 2, 3), NO_POLICY)
         assert world.client.pushed
         assert world.switch.violations == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_route_walks(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_a_route_walks(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(FpmSessionOpened("zebra"), route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked[0] == (ifindex(1), parse_address("10.0.1.9"))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
         await world.synced()
-        macs = [v.mac for v in world.switch.of(Kind.NEXTHOP).values() if isinstance(v, Nexthop)]
+        macs = [
+            v.mac for v in world.switch.of(EntityKind.NEXTHOP).values() if isinstance(v, Nexthop)
+        ]
         assert bytes([2, 0, 0, 0, 9, 4]) in macs
         world.routes.put(no_route("20.0.0.0/8"))
-        await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") not in world.switch.of(EntityKind.ROUTE))
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.kernel.synced = False
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
@@ -282,13 +284,13 @@ def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.9"))]
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
@@ -299,15 +301,15 @@ def test_a_held_packet_goes_on_when_the_switch_knows_the_neighbor(
         await world.until(lambda: world.client.sent)
         ((frame, values),) = world.client.sent
         assert frame == packet.frame
-        nexthop = world.switch.of(Kind.NEXTHOP)[metadata(values)["nexthop_id"]]
+        nexthop = world.switch.of(EntityKind.NEXTHOP)[metadata(values)["nexthop_id"]]
         assert isinstance(nexthop, Nexthop)
         assert nexthop.mac is not None
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_nobody_answers(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_nobody_answers(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
@@ -319,7 +321,7 @@ def test_nobody_answers(play: Callable[..., None]) -> None:
         world.kernel.put(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
         await world.until(lambda: len(world.client.sent) == 2)
 
-    play(story)
+    run_scenario(scenario)
 
 
 async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
@@ -329,15 +331,15 @@ async def routes_shown(world: World, **more: Any) -> list[dict[str, Any]]:
 
 
 def group_sizes(world: World) -> list[int]:
-    groups = world.switch.of(Kind.GROUP).values()
-    return [len(group.members) for group in groups if isinstance(group, Group)]
+    groups = world.switch.of(EntityKind.GROUP).values()
+    return [len(group.members) for group in groups if isinstance(group, NexthopGroup)]
 
 
 @pytest.mark.parametrize("failure", ["the kernel gives up", "packets wait in vain"])
 def test_a_silent_leg_leaves_its_group_until_it_answers(
-    play: Callable[..., None], failure: str
+    run_scenario: Callable[..., None], failure: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(
             route("20.0.0.0/8", gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)),
@@ -363,11 +365,11 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
         world.kernel.put(neighbor(2, "10.0.2.9", 5))
         await world.until(lambda: group_sizes(world) == [2])
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_to_the_host_and_from_it(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         packet = punt(ipv4(), "LOCAL")
@@ -381,11 +383,11 @@ def test_to_the_host_and_from_it(play: Callable[..., None]) -> None:
         assert (first["kind"], first["egress_l3_if"]) == (1, 2)
         assert (second["kind"], second["egress_l3_if"], second["origin"]) == (2, 1, 1)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_a_full_packet_out_queue_is_counted(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         world.client.packet_out_room = 0
@@ -393,18 +395,20 @@ def test_a_full_packet_out_queue_is_counted(play: Callable[..., None]) -> None:
         name = "packets out dropped: queue full or no switch"
         await world.until(lambda: world.controller.counters[name] == 1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_scenario: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Regression: this was an endless loop of ValueErrors, one per turn."""
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
     caplog.set_level(logging.INFO)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.arbitration = [(False, 5, "", LARGEST)]
         world.links()
         await world.until(lambda: len(world.clients) > 5)
@@ -417,28 +421,28 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
         assert connection.last_error is None
         assert len([line for line in caplog.messages if "connected again" in line]) == 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_switch_that_restarts_is_programmed_again(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_a_switch_that_restarts_is_programmed_again(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         world.switch.entities.clear()
         world.switch.raw.clear()
         world.switch._uses.clear()
         world.client.hang_up()
         await world.until(lambda: len(world.clients) == 2)
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.synced()
         assert world.switch.violations == []
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
-    play: Callable[..., None],
+    run_scenario: Callable[..., None],
 ) -> None:
     switch = FakeSwitch(CODEC)
     kept, gone = "20.0.0.0/8", "21.0.0.0/8"
@@ -447,7 +451,7 @@ def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
         world.links()
         world.routes.put(route(kept, gateway("10.0.1.9", 1)), route(gone, gateway("10.0.1.9", 1)))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
-        await world.until(lambda: slot(gone) in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(gone) in switch.of(EntityKind.ROUTE))
         await world.synced()
 
     async def second(world: World) -> None:
@@ -457,33 +461,33 @@ def test_a_new_controller_keeps_what_forwards_until_zebra_has_spoken(
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
         await world.synced()
-        assert {k: v for k, v in switch.entities.items() if k[0] > Kind.HASH_SEED} == {
-            k: v for k, v in before.items() if k[0] > Kind.HASH_SEED
+        assert {k: v for k, v in switch.entities.items() if k[0] > EntityKind.HASH_SEED} == {
+            k: v for k, v in before.items() if k[0] > EntityKind.HASH_SEED
         }
-        assert all(kind <= Kind.HASH_SEED for _, kind, _ in switch.log)
+        assert all(kind <= EntityKind.HASH_SEED for _, kind, _ in switch.log)
         assert (ifindex(1), parse_address("10.0.1.9")) in world.kernel.asked
 
     async def third(world: World) -> None:
         world.links()
         world.controller.sources.gate._quiet = 0.01  # type: ignore[attr-defined]
         world.routes.put(FpmSessionOpened("zebra"), route(kept, gateway("10.0.1.9", 1)))
-        await world.until(lambda: slot(gone) not in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(gone) not in switch.of(EntityKind.ROUTE))
         await world.synced()
-        assert slot(kept) in switch.of(Kind.ROUTE)
+        assert slot(kept) in switch.of(EntityKind.ROUTE)
 
-    play(first, switch)
-    play(second, switch)
-    play(third, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
+    run_scenario(third, switch)
     assert switch.violations == []
 
 
 def test_routes_wait_while_the_reconciler_is_behind(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice.controller.ROUTES_BEHIND", 300)
     monkeypatch.setattr("sluice.controller.ROUTES_CAUGHT_UP", 100)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         most = 0
@@ -496,9 +500,9 @@ def test_routes_wait_while_the_reconciler_is_behind(
             await asyncio.sleep(0)
         await world.synced()
         assert most <= 300 + 256
-        assert len(world.switch.of(Kind.ROUTE)) == 3003
+        assert len(world.switch.of(EntityKind.ROUTE)) == 3003
 
-    play(story)
+    run_scenario(scenario)
 
 
 async def quiet_passes(controller: Controller) -> None:
@@ -510,7 +514,7 @@ async def quiet_passes(controller: Controller) -> None:
 
 
 def test_a_replay_that_waits_to_be_read_is_not_over(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full table stays unread while the switch's is compared: for longer than the quiet time."""
     switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
@@ -519,7 +523,7 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
     async def first(world: World) -> None:
         world.links()
         world.routes.put(named)
-        await world.until(lambda: slot(kept) in switch.of(Kind.ROUTE))
+        await world.until(lambda: slot(kept) in switch.of(EntityKind.ROUTE))
 
     async def second(world: World) -> None:
         world.links()
@@ -536,17 +540,17 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
             controller._set_timer()
             await quiet_passes(controller)
             assert not controller.settled
-            assert slot(kept) in switch.of(Kind.ROUTE)
+            assert slot(kept) in switch.of(EntityKind.ROUTE)
         controller.daemons.enable(True)
         await world.until(lambda: controller.settled)
-        assert slot(kept) in switch.of(Kind.ROUTE)
+        assert slot(kept) in switch.of(EntityKind.ROUTE)
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
 def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay has no end mark: after its start a controller does not take silence for the end."""
     switch = FakeSwitch(CODEC)
@@ -558,7 +562,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
     async def first(world: World) -> None:
         world.links()
         world.routes.put(early, late, gone)
-        await world.until(lambda: gone_slot in switch.of(Kind.ROUTE))
+        await world.until(lambda: gone_slot in switch.of(EntityKind.ROUTE))
         await world.synced()
 
     async def second(world: World) -> None:
@@ -568,16 +572,16 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), early)
         await world.until(lambda: controller.settled)
-        await world.until(lambda: gone_slot not in switch.of(Kind.ROUTE))
+        await world.until(lambda: gone_slot not in switch.of(EntityKind.ROUTE))
         await world.synced()
-        assert late_slot in switch.of(Kind.ROUTE)
+        assert late_slot in switch.of(EntityKind.ROUTE)
         assert controller.daemons.kept == 1
         assert controller.sources.gate.due is not None  # the kernel is asked again
         world.routes.put(late)
         await world.until(lambda: not controller.daemons.kept)
         await world.synced()
         assert controller.reconciler.orphans == 0
-        assert late_slot in switch.of(Kind.ROUTE)
+        assert late_slot in switch.of(EntityKind.ROUTE)
         assert world.dump.asked == 1  # nothing was left the second time
 
     async def third(world: World) -> None:
@@ -585,15 +589,15 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         world.links()
         await world.ready.wait()
         world.routes.put(FpmSessionOpened("zebra"), early)
-        await world.until(lambda: late_slot not in switch.of(Kind.ROUTE))
+        await world.until(lambda: late_slot not in switch.of(EntityKind.ROUTE))
         await world.synced()
         assert controller.settled
         assert not controller.daemons.kept
 
-    play(first, switch)
+    run_scenario(first, switch)
     monkeypatch.setattr(World, "quiet", 0.01)
-    play(second, switch)
-    play(third, switch)
+    run_scenario(second, switch)
+    run_scenario(third, switch)
     assert switch.violations == []
 
 
@@ -607,11 +611,11 @@ def after_a_restart_of_the_daemon(world: World) -> None:
 
 
 def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "quiet", 0.3)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
@@ -622,11 +626,11 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         assert daemon_of(controller).comparing.slices > 4
         await world.synced()
         routes = [
-            target for target in world.switch.of(Kind.ROUTE).values() if target != UNREACHABLE
+            target for target in world.switch.of(EntityKind.ROUTE).values() if target != UNREACHABLE
         ]
         assert len(routes) == 1000 + 3
 
-    play(story)
+    run_scenario(scenario)
 
 
 def daemon_of(controller: Controller) -> Daemon:
@@ -635,12 +639,12 @@ def daemon_of(controller: Controller) -> Daemon:
 
 
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
-    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The dumped kernel routes are older than the routes of the new session."""
     monkeypatch.setattr(World, "quiet", 0.3)
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         await world.ready.wait()
         after_a_restart_of_the_daemon(world)
@@ -657,21 +661,21 @@ def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
         assert due is not None
         assert due > asyncio.get_running_loop().time() + 50
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
     "what",
     ["status", "interfaces", "routes", "nexthops", "neighbors", "punts", "counters", "metrics"],
 )
-def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
-    async def story(world: World) -> None:
+def test_everything_can_be_shown(run_scenario: Callable[..., None], what: str) -> None:
+    async def scenario(world: World) -> None:
         world.links()
         legs = (gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1))
         world.routes.put(route("169.254.7.0/24", gateway("10.0.1.9", 1)))
         world.routes.put(route("20.0.0.0/8", *legs))
         world.kernel.put(neighbor(1, "10.0.1.9", 4))
-        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+        await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
         await world.synced()
         shown = await Views(world.controller).answer({"command": "show", "what": what})
         if isinstance(shown, Rows):
@@ -697,4 +701,4 @@ def test_everything_can_be_shown(play: Callable[..., None], what: str) -> None:
         else:
             assert shown
 
-    play(story)
+    run_scenario(scenario)

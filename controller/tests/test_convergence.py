@@ -31,7 +31,7 @@ from scenes import (
     resolved,
     route,
 )
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -150,18 +150,18 @@ def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
 
 
 def installed(bench: Bench) -> dict[object, object]:
-    entities: dict[tuple[Kind, object], object] = dict(bench.switch.entities.items())
+    entities: dict[tuple[EntityKind, object], object] = dict(bench.switch.entities.items())
     return resolved(entities)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(events, max_size=40), st.randoms(use_true_random=False))
 def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random.Random) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench, facts = Bench(), PhaseInputs()
         bench.switch.refuse = lambda *_: 8 if chance.random() < 0.05 else 0
         await bench.connect()
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         for spec in SPECS:
             bench.feed(link(spec.l3_if))
         for event in history:
@@ -185,16 +185,16 @@ def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random
         bench.check()
         assert installed(bench) == from_scratch(facts, bench)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(events, max_size=20), st.lists(events, max_size=20))
 def test_a_new_session_replaces_the_old(before: list[Event], after: list[Event]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench, facts = Bench(), PhaseInputs()
         await bench.connect()
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         for spec in SPECS:
             bench.feed(link(spec.l3_if))
         bench.feed(FpmSessionOpened("first"))
@@ -217,4 +217,4 @@ def test_a_new_session_replaces_the_old(before: list[Event], after: list[Event])
         bench.check()
         assert installed(bench) == from_scratch(facts, bench)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

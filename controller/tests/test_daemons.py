@@ -10,7 +10,7 @@ import pytest
 
 from scenes import Desired
 from sluice.daemons import WAITED_FOR, Daemon, RoutingDaemons
-from sluice.entities import Key, Kind
+from sluice.entities import EntityKey, EntityKind
 from sluice.inputs import RouteFeed
 from sluice.scheduler import Inlet
 from sluice.sources.replay import ReplayGate
@@ -24,10 +24,12 @@ class Switch:
 
     comparisons = 1
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         return False
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
         return iter(())
 
 
@@ -37,7 +39,7 @@ class Dump:
     running = False
 
 
-class Two:
+class TwoDaemons:
     """Two daemons: the default VRF's and that of VRF red."""
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class Two:
 
     def names_all(self, daemon: Daemon, now: float) -> bool:
         daemon.has_spoken = True
-        self.daemons.named_all(daemon, now)
+        self.daemons.routes_complete(daemon, now)
         return self.daemons.settle(now)
 
     def compare(self, now: float) -> list[Daemon]:
@@ -63,44 +65,44 @@ class Two:
         for daemon in under_way:
             while not daemon.comparison.step(now).settled:
                 pass
-            self.daemons.named_all(daemon, now)
+            self.daemons.routes_complete(daemon, now)
         return under_way
 
 
 @pytest.fixture
-def two() -> Two:
-    return Two()
+def daemons() -> TwoDaemons:
+    return TwoDaemons()
 
 
-def test_all_are_waited_for(two: Two) -> None:
-    assert not two.daemons.settle(0.0)
-    assert not two.names_all(two.home, 1.0)
-    assert not two.daemons.settled
-    assert two.names_all(two.red, 2.0)
-    assert not two.daemons.settle(3.0)  # only once
+def test_all_are_waited_for(daemons: TwoDaemons) -> None:
+    assert not daemons.daemons.settle(0.0)
+    assert not daemons.names_all(daemons.home, 1.0)
+    assert not daemons.daemons.settled
+    assert daemons.names_all(daemons.red, 2.0)
+    assert not daemons.daemons.settle(3.0)  # only once
 
 
-def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(two: Two) -> None:
-    assert not two.names_all(two.red, 1.0)
-    assert two.compare(0.9 + WAITED_FOR) == []
-    assert not two.daemons.settle(0.9 + WAITED_FOR)
-    assert two.daemons.next_due(0.9 + WAITED_FOR) == 1.0 + WAITED_FOR
-    assert two.compare(1.0 + WAITED_FOR) == [two.home]
-    assert two.daemons.settle(1.0 + WAITED_FOR)
-    assert two.compare(2.0 + WAITED_FOR) == []
+def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(daemons: TwoDaemons) -> None:
+    assert not daemons.names_all(daemons.red, 1.0)
+    assert daemons.compare(0.9 + WAITED_FOR) == []
+    assert not daemons.daemons.settle(0.9 + WAITED_FOR)
+    assert daemons.daemons.next_due(0.9 + WAITED_FOR) == 1.0 + WAITED_FOR
+    assert daemons.compare(1.0 + WAITED_FOR) == [daemons.home]
+    assert daemons.daemons.settle(1.0 + WAITED_FOR)
+    assert daemons.compare(2.0 + WAITED_FOR) == []
 
 
-def test_one_that_has_come_is_waited_for_as_long_as_it_takes(two: Two) -> None:
-    two.red.has_spoken = True
-    assert not two.names_all(two.home, 1.0)
-    assert two.compare(10 * WAITED_FOR) == []
-    assert not two.daemons.settle(10 * WAITED_FOR)
-    assert two.names_all(two.red, 11 * WAITED_FOR)
+def test_one_that_has_come_is_waited_for_as_long_as_it_takes(daemons: TwoDaemons) -> None:
+    daemons.red.has_spoken = True
+    assert not daemons.names_all(daemons.home, 1.0)
+    assert daemons.compare(10 * WAITED_FOR) == []
+    assert not daemons.daemons.settle(10 * WAITED_FOR)
+    assert daemons.names_all(daemons.red, 11 * WAITED_FOR)
 
 
 def test_one_alone_waits_for_nobody() -> None:
     nothing = cast(Any, None)
     daemons = RoutingDaemons([RouteFeed(0, nothing, nothing, nothing)], Desired().fib, Switch())
     (home,) = daemons._daemons
-    daemons.named_all(home, 5.0)
+    daemons.routes_complete(home, 5.0)
     assert daemons.settle(5.0)

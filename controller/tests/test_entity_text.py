@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.entities import LOCAL, Egress, ListState, RouteSlot, Target, TargetKind
+from sluice.entities import LOCAL, Egress, ListState, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.entity_text import text_of
 from sluice.model import Prefix, parse_address
 from sluice.p4.flows import FlowSlot
@@ -35,7 +35,7 @@ KEY = FlowKey(parse_address("10.0.1.2"), parse_address("10.9.0.1"), 17, 4000, 70
         (FlowVerdict(9, 5, Action.BYPASS), "bypass by rule 5, epoch 9"),
         (FlowVerdict(9, 5, Action.PROTECT, 7), "protect (bundle 7) by rule 5, epoch 9"),
         (RouteSlot(2, Prefix.parse("10.0.0.0/8")), "vrf 2, prefix 10.0.0.0/8"),
-        (Target(TargetKind.NEXTHOP, 4), "kind nexthop, id 4"),
+        (RouteTarget(RouteTargetKind.NEXTHOP, 4), "kind nexthop, id 4"),
         (
             Egress(2, 0, bytes.fromhex("020000000101"), 1500),
             "port 2, vlan 0, mac 02:00:00:00:01:01, mtu 1500",

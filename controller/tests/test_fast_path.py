@@ -24,7 +24,7 @@ from fake_switch import FakeSwitch
 from policy_world import CONFIG, PolicyWorld, filled
 from sluice.config import InterfaceConfig, VrfConfig, load_config
 from sluice.fast_path import FastPath
-from sluice.icmp import ErrorKind, error_for
+from sluice.icmp import IcmpErrorKind, error_for
 from sluice.model import (
     AddressAdded,
     HostFrame,
@@ -35,7 +35,7 @@ from sluice.model import (
 )
 from sluice.p4.packets import PACKET_OUT
 from sluice.p4runtime.client import Metadata
-from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST, Outcome
+from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST, PuntActions
 from sluice.sources.host import HostInterfaces
 from sluice.wire import packet as wire
 from sources.test_host import ISIS, FakeAddresses, FakeDevices, FakeTaps, interface
@@ -130,7 +130,7 @@ class BothWays:
         """Returns the frames delivered to the host for a punted packet; a packet-out as well would
         fail the test."""
         self.taps.given.clear()
-        outcome = Outcome()
+        outcome = PuntActions()
         self.controller.punts.handle(packet, 0.0, outcome)
         assert not (outcome.to_host and outcome.packet_outs)
         self.host.deliver(outcome.to_host)
@@ -210,7 +210,9 @@ def error(source: str, kind: int) -> bytes:
 
 def made_error() -> bytes:
     frame = of_host(1, packets.ipv6("2001:db8:1::9", "2001:db8:1::1", udp(9, 9)))
-    answer = error_for(frame, ErrorKind.NO_ROUTE, parse_address("2001:db8:1::1"), 0, frozenset())
+    answer = error_for(
+        frame, IcmpErrorKind.NO_ROUTE, parse_address("2001:db8:1::1"), 0, frozenset()
+    )
     assert isinstance(answer, bytes)
     return answer
 
@@ -443,7 +445,7 @@ ABOUT = packets.ipv4("10.0.3.7", "10.0.1.1", udp(40000, 9))
 ERROR = packets.ipv4("10.0.1.1", "10.0.3.7", b"\3\3" + bytes(6) + ABOUT, wire.ICMP)
 
 
-def play(folder: Path, story: Callable[[FastWorld], Awaitable[None]]) -> None:
+def run_scenario(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]]) -> None:
     path = folder / "r1.yaml"
     path.write_text(filled(CONFIG, folder))
 
@@ -451,7 +453,7 @@ def play(folder: Path, story: Callable[[FastWorld], Awaitable[None]]) -> None:
         world = FastWorld(load_config(path), FakeSwitch(CODEC))
         task = asyncio.create_task(world.controller.run())
         try:
-            await asyncio.wait_for(story(world), 20)
+            await asyncio.wait_for(scenario(world), 20)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -466,7 +468,7 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
 ) -> None:
     """Just after a start, an error about an unknown packet would be dropped."""
 
-    async def story(world: FastWorld) -> None:
+    async def scenario(world: FastWorld) -> None:
         await world.began()
         frame = packets.ethernet(ABOUT)
         world.told.untold.append(packet_in(frame, "LOCAL", 1, bundle))  # not seen on its own
@@ -474,31 +476,31 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
         (sent,) = await world.sent()
         assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
 def test_an_error_about_what_nobody_told_of_does_not_leave(tmp_path: Path) -> None:
-    async def story(world: FastWorld) -> None:
+    async def scenario(world: FastWorld) -> None:
         await world.began()
         world.host.put(HostFrame(1, of_host(1, ERROR)))
         await world.until(lambda: world.controller.host_errors.counters.total() == 1)
         assert world.client.sent == []
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
 def test_what_was_told_is_heard_without_any_frame_of_the_hosts(tmp_path: Path) -> None:
-    async def story(world: FastWorld) -> None:
+    async def scenario(world: FastWorld) -> None:
         await world.began()
         world.told.tell(packet_in(packets.ethernet(ABOUT), "LOCAL", 1))
         await world.until(lambda: not world.told.untold)
         assert len(world.controller.host_errors._delivered) == 1
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)
 
 
 def test_what_passed_is_shown_with_what_it_belongs_to(tmp_path: Path) -> None:
-    async def story(world: FastWorld) -> None:
+    async def scenario(world: FastWorld) -> None:
         await world.began()
         world.host.counters["to_host"] = 4
         punts = await world.ask("show", what="punts")
@@ -507,4 +509,4 @@ def test_what_passed_is_shown_with_what_it_belongs_to(tmp_path: Path) -> None:
         assert (shown["host"]["to_host"], shown["fast_path"]["to_host"]) == (7, 3)
         assert world.host.counters["to_host"] == 4
 
-    play(tmp_path, story)
+    run_scenario(tmp_path, scenario)

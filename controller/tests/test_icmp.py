@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packets import ethernet, ipv4, ipv6, ipv6_chain
-from sluice.icmp import ErrorKind, RateLimiter, Refusal, error_for
+from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import parse_address
 from sluice.wire import packet as wire
 from wire.strategies import damaged
@@ -19,19 +19,25 @@ HOST_V4, FAR_V4 = "192.0.2.1", "198.51.100.1"
 HOST_V6, FAR_V6 = "2001:db8:1::1", "2001:db8:2::1"
 
 
-def answer_v4(frame: bytes, kind: ErrorKind = ErrorKind.TTL_EXCEEDED, mtu: int = 0) -> bytes:
+def answer_v4(
+    frame: bytes, kind: IcmpErrorKind = IcmpErrorKind.TTL_EXCEEDED, mtu: int = 0
+) -> bytes:
     answer = error_for(frame, kind, ROUTER_V4, mtu)
     assert isinstance(answer, bytes)
     return answer
 
 
-def answer_v6(frame: bytes, kind: ErrorKind = ErrorKind.TTL_EXCEEDED, mtu: int = 0) -> bytes:
+def answer_v6(
+    frame: bytes, kind: IcmpErrorKind = IcmpErrorKind.TTL_EXCEEDED, mtu: int = 0
+) -> bytes:
     answer = error_for(frame, kind, ROUTER_V6, mtu)
     assert isinstance(answer, bytes)
     return answer
 
 
-def refusal(frame: bytes, kind: ErrorKind = ErrorKind.TTL_EXCEEDED, **known: object) -> object:
+def refusal(
+    frame: bytes, kind: IcmpErrorKind = IcmpErrorKind.TTL_EXCEEDED, **known: object
+) -> object:
     source = ROUTER_V4 if frame[12:14] == b"\x08\x00" else ROUTER_V6
     return error_for(frame, kind, source, **known)  # type: ignore[arg-type]
 
@@ -42,15 +48,15 @@ def refusal(frame: bytes, kind: ErrorKind = ErrorKind.TTL_EXCEEDED, **known: obj
 @pytest.mark.parametrize(
     ("kind", "type_code_rest"),
     [
-        (ErrorKind.NO_ROUTE, (3, 0, 0)),
-        (ErrorKind.ROUTE_UNREACHABLE, (3, 1, 0)),
-        (ErrorKind.NEIGHBOR_UNREACHABLE, (3, 1, 0)),
-        (ErrorKind.PROHIBITED, (3, 13, 0)),
-        (ErrorKind.TOO_BIG, (3, 4, 1400)),
-        (ErrorKind.TTL_EXCEEDED, (11, 0, 0)),
+        (IcmpErrorKind.NO_ROUTE, (3, 0, 0)),
+        (IcmpErrorKind.ROUTE_UNREACHABLE, (3, 1, 0)),
+        (IcmpErrorKind.NEIGHBOR_UNREACHABLE, (3, 1, 0)),
+        (IcmpErrorKind.PROHIBITED, (3, 13, 0)),
+        (IcmpErrorKind.TOO_BIG, (3, 4, 1400)),
+        (IcmpErrorKind.TTL_EXCEEDED, (11, 0, 0)),
     ],
 )
-def test_icmp_error(kind: ErrorKind, type_code_rest: tuple[int, int, int]) -> None:
+def test_icmp_error(kind: IcmpErrorKind, type_code_rest: tuple[int, int, int]) -> None:
     original = ipv4(HOST_V4, FAR_V4, b"some data")
     error = answer_v4(ethernet(original + bytes(17)), kind, 1400)
     header = wire.parse_ipv4(error)
@@ -66,15 +72,15 @@ def test_icmp_error(kind: ErrorKind, type_code_rest: tuple[int, int, int]) -> No
 @pytest.mark.parametrize(
     ("kind", "type_code_rest"),
     [
-        (ErrorKind.NO_ROUTE, (1, 0, 0)),
-        (ErrorKind.ROUTE_UNREACHABLE, (1, 0, 0)),
-        (ErrorKind.NEIGHBOR_UNREACHABLE, (1, 3, 0)),
-        (ErrorKind.PROHIBITED, (1, 1, 0)),
-        (ErrorKind.TOO_BIG, (2, 0, 1400)),
-        (ErrorKind.TTL_EXCEEDED, (3, 0, 0)),
+        (IcmpErrorKind.NO_ROUTE, (1, 0, 0)),
+        (IcmpErrorKind.ROUTE_UNREACHABLE, (1, 0, 0)),
+        (IcmpErrorKind.NEIGHBOR_UNREACHABLE, (1, 3, 0)),
+        (IcmpErrorKind.PROHIBITED, (1, 1, 0)),
+        (IcmpErrorKind.TOO_BIG, (2, 0, 1400)),
+        (IcmpErrorKind.TTL_EXCEEDED, (3, 0, 0)),
     ],
 )
-def test_icmpv6_error(kind: ErrorKind, type_code_rest: tuple[int, int, int]) -> None:
+def test_icmpv6_error(kind: IcmpErrorKind, type_code_rest: tuple[int, int, int]) -> None:
     original = ipv6(HOST_V6, FAR_V6, b"some data")
     error = answer_v6(ethernet(original, vlan=5), kind, 1400)
     header = wire.parse_ipv6(error)
@@ -110,7 +116,7 @@ def test_echo_and_its_reply_are_answered() -> None:
 @pytest.mark.parametrize("kind", [3, 4, 5, 11, 12])
 def test_no_error_about_an_icmp_error(kind: int) -> None:
     frame = ethernet(ipv4(HOST_V4, FAR_V4, bytes([kind]) + bytes(7), wire.ICMP))
-    assert refusal(frame) is Refusal.ABOUT_AN_ERROR
+    assert refusal(frame) is IcmpErrorRefusal.ABOUT_AN_ERROR
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4, 127, 137])
@@ -119,56 +125,67 @@ def test_no_error_about_an_icmpv6_error_or_redirect(
     kind: int, chain: list[tuple[int, bytes]]
 ) -> None:
     frame = ethernet(ipv6_chain(chain, wire.ICMPV6, bytes([kind]) + bytes(7), HOST_V6))
-    assert refusal(frame) is Refusal.ABOUT_AN_ERROR
+    assert refusal(frame) is IcmpErrorRefusal.ABOUT_AN_ERROR
 
 
 def test_no_error_about_icmp_without_its_type() -> None:
-    assert refusal(ethernet(ipv4(HOST_V4, FAR_V4, b"", wire.ICMP))) is Refusal.ABOUT_AN_ERROR
+    assert (
+        refusal(ethernet(ipv4(HOST_V4, FAR_V4, b"", wire.ICMP))) is IcmpErrorRefusal.ABOUT_AN_ERROR
+    )
     later = [(wire.FRAGMENT, b"\0\0\0\x08abcd")]
     frame = ethernet(ipv6_chain(later, wire.ICMPV6, b"\x80" + bytes(7), HOST_V6))
-    assert refusal(frame) is Refusal.ABOUT_AN_ERROR
+    assert refusal(frame) is IcmpErrorRefusal.ABOUT_AN_ERROR
 
 
 @pytest.mark.parametrize(
     "source", ["0.0.0.0", "0.0.0.9", "127.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"]
 )
 def test_no_error_to_an_impossible_source(source: str) -> None:
-    assert refusal(ethernet(ipv4(source, FAR_V4))) is Refusal.SOURCE
+    assert refusal(ethernet(ipv4(source, FAR_V4))) is IcmpErrorRefusal.SOURCE
 
 
 @pytest.mark.parametrize("source", ["::", "::1", "ff02::1", "::ffff:192.0.2.1"])
 def test_no_error_to_an_impossible_ipv6_source(source: str) -> None:
-    assert refusal(ethernet(ipv6(source, FAR_V6))) is Refusal.SOURCE
+    assert refusal(ethernet(ipv6(source, FAR_V6))) is IcmpErrorRefusal.SOURCE
 
 
 def test_no_error_about_multicast_and_broadcast() -> None:
-    assert refusal(ethernet(ipv4(HOST_V4, "239.1.1.1"))) is Refusal.DESTINATION_MULTICAST
-    assert refusal(ethernet(ipv6(HOST_V6, "ff0e::1"))) is Refusal.DESTINATION_MULTICAST
-    assert refusal(ethernet(ipv4(HOST_V4, "255.255.255.255"))) is Refusal.DESTINATION_BROADCAST
+    assert refusal(ethernet(ipv4(HOST_V4, "239.1.1.1"))) is IcmpErrorRefusal.DESTINATION_MULTICAST
+    assert refusal(ethernet(ipv6(HOST_V6, "ff0e::1"))) is IcmpErrorRefusal.DESTINATION_MULTICAST
+    assert (
+        refusal(ethernet(ipv4(HOST_V4, "255.255.255.255")))
+        is IcmpErrorRefusal.DESTINATION_BROADCAST
+    )
     known = {parse_address("198.51.100.255")}
     directed = ethernet(ipv4(HOST_V4, "198.51.100.255"))
-    assert refusal(directed, broadcasts=known) is Refusal.DESTINATION_BROADCAST
+    assert refusal(directed, broadcasts=known) is IcmpErrorRefusal.DESTINATION_BROADCAST
 
 
 def test_no_error_about_a_link_layer_multicast() -> None:
     group = bytes.fromhex("01005e000001")
-    assert refusal(ethernet(ipv4(HOST_V4, FAR_V4), destination=group)) is Refusal.LINK_MULTICAST
-    assert refusal(ethernet(ipv6(HOST_V6, FAR_V6), destination=group)) is Refusal.LINK_MULTICAST
+    assert (
+        refusal(ethernet(ipv4(HOST_V4, FAR_V4), destination=group))
+        is IcmpErrorRefusal.LINK_MULTICAST
+    )
+    assert (
+        refusal(ethernet(ipv6(HOST_V6, FAR_V6), destination=group))
+        is IcmpErrorRefusal.LINK_MULTICAST
+    )
 
 
 def test_packet_too_big_is_sent_about_ipv6_multicast() -> None:
     frame = ethernet(ipv6(HOST_V6, "ff0e::1", bytes(1400)), destination=b"\x33\x33" + bytes(4))
-    assert isinstance(refusal(frame, ErrorKind.TOO_BIG), bytes)
+    assert isinstance(refusal(frame, IcmpErrorKind.TOO_BIG), bytes)
 
 
 def test_no_error_about_a_later_fragment() -> None:
     frame = ethernet(ipv4(HOST_V4, FAR_V4, bytes(8), fragment_offset=8))
-    assert refusal(frame) is Refusal.LATER_FRAGMENT
+    assert refusal(frame) is IcmpErrorRefusal.LATER_FRAGMENT
 
 
 def test_no_error_about_what_is_not_ip() -> None:
-    assert error_for(bytes(12) + b"\x08\x06" + bytes(28), ErrorKind.NO_ROUTE, ROUTER_V4) is (
-        Refusal.MALFORMED
+    assert error_for(bytes(12) + b"\x08\x06" + bytes(28), IcmpErrorKind.NO_ROUTE, ROUTER_V4) is (
+        IcmpErrorRefusal.MALFORMED
     )
 
 
@@ -180,13 +197,13 @@ def test_no_error_about_what_is_not_ip() -> None:
             ethernet(ipv6_chain([(wire.ROUTING, bytes(8))], wire.ICMPV6, bytes(8), HOST_V6)),
         ]),
     ),
-    st.sampled_from(ErrorKind),
+    st.sampled_from(IcmpErrorKind),
     st.integers(0, 1 << 32 - 1),
 )  # fmt: skip
-def test_any_frame_is_answered_or_refused(frame: bytes, kind: ErrorKind, mtu: int) -> None:
+def test_any_frame_is_answered_or_refused(frame: bytes, kind: IcmpErrorKind, mtu: int) -> None:
     version = 4 if frame[12:14] == b"\x08\x00" or frame[16:18] == b"\x08\x00" else 6
     answer = error_for(frame, kind, ROUTER_V4 if version == 4 else ROUTER_V6, mtu)
-    assert isinstance(answer, Refusal) or len(answer) <= 1280
+    assert isinstance(answer, IcmpErrorRefusal) or len(answer) <= 1280
 
 
 # --- rate ----------------------------------------------------------------------------------------
@@ -196,14 +213,18 @@ A, B = parse_address("192.0.2.1"), parse_address("192.0.2.2")
 
 def test_all_errors_together_are_bounded() -> None:
     limiter = RateLimiter(rate=10, burst=5, host_rate=100, host_burst=100)
-    assert [limiter.refuse(A, 0.0) for _ in range(6)] == [None] * 5 + [Refusal.RATE_LIMITED]
-    assert limiter.refuse(B, 0.05) is Refusal.RATE_LIMITED
+    assert [limiter.refuse(A, 0.0) for _ in range(6)] == [None] * 5 + [
+        IcmpErrorRefusal.RATE_LIMITED
+    ]
+    assert limiter.refuse(B, 0.05) is IcmpErrorRefusal.RATE_LIMITED
     assert limiter.refuse(B, 0.1) is None
 
 
 def test_one_host_does_not_use_up_the_errors_of_others() -> None:
     limiter = RateLimiter(rate=100, burst=100, host_rate=1, host_burst=2)
-    assert [limiter.refuse(A, 0.0) for _ in range(3)] == [None] * 2 + [Refusal.RATE_LIMITED_SOURCE]
+    assert [limiter.refuse(A, 0.0) for _ in range(3)] == [None] * 2 + [
+        IcmpErrorRefusal.RATE_LIMITED_SOURCE
+    ]
     assert limiter.refuse(B, 0.0) is None
     assert limiter.refuse(A, 1.0) is None
 
@@ -211,7 +232,7 @@ def test_one_host_does_not_use_up_the_errors_of_others() -> None:
 def test_hosts_of_one_ipv6_subnet_share_a_bucket() -> None:
     limiter = RateLimiter(rate=100, burst=100, host_rate=1, host_burst=1)
     assert limiter.refuse(parse_address("2001:db8::1"), 0.0) is None
-    assert limiter.refuse(parse_address("2001:db8::2"), 0.0) is Refusal.RATE_LIMITED_SOURCE
+    assert limiter.refuse(parse_address("2001:db8::2"), 0.0) is IcmpErrorRefusal.RATE_LIMITED_SOURCE
     assert limiter.refuse(parse_address("2001:db8:0:1::1"), 0.0) is None
 
 

@@ -24,7 +24,7 @@ from sluice.policy.config import DEFAULT_PATH_MTU
 from sluice.sa_model import MAX_REPLAY_WINDOW
 from sluice.state.kernel_rules import KernelBundle, _default
 from sluice.state.kernel_sas import AEADS, CIPHERS
-from sluice.xfrm_model import Mode, PolicyAction, PolicyDirection
+from sluice.xfrm_model import KernelMode, PolicyAction, PolicyDirection
 
 PAGE = "docs/how-to/ike.md"
 TEXT = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_each_algorithm_is_named(name: str) -> None:
 
 def test_names_of_rules_and_bundles() -> None:
     ends = parse_address("10.0.1.1"), parse_address("10.0.2.1")
-    assert f"`{KernelBundle(*ends, 1, Mode.TUNNEL).name}`" in TEXT
+    assert f"`{KernelBundle(*ends, 1, KernelMode.TUNNEL).name}`" in TEXT
     defaults = [_default(one, PolicyAction.ALLOW).name for one in PolicyDirection]
     assert sorted(defaults) == [f"kernel-default-{end}" for end in ("fwd", "in", "out")]
     assert "`kernel-default-out`, `-in`, `-fwd`" in TEXT

@@ -30,19 +30,19 @@ from sluice.api.standby import standby_status
 from sluice.api.views import Views
 from sluice.config import Config, ConfigError, load_config
 from sluice.connection_config import HostPort
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.session import Session
 from sluice.primacy import Primacy
 from sluice.reload import ReloadReport
-from test_controller import CONFIG, World, play  # noqa: F401 - a fixture
+from test_controller import CONFIG, World, run_scenario  # noqa: F401 - a fixture
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 UNPACKED = Path(__file__).parents[2] / "build/promtool"
 METRIC = re.compile(r"\b(?:sluice|process)_[a-z0-9_]+")
 REASONS = re.compile(r'reason=~?"([^"]*)"')
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 RULE = {"name": "web", "hits": 3, "searched": 1}
 POLICY = {
     "spd": "corp",
@@ -70,7 +70,7 @@ def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> 
 async def text_of(world: World) -> str:
     world.links()
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
     text: str = await Views(world.controller).answer({"command": "show", "what": "metrics"})
     return text
@@ -106,15 +106,15 @@ def load_config_of(text: str) -> Config:
         return load_config(file.name)
 
 
-def test_promtool_takes_them(play: Callable[[Story], None]) -> None:  # noqa: F811
-    async def story(world: World) -> None:
+def test_promtool_takes_them(run_scenario: Callable[[Scenario], None]) -> None:  # noqa: F811
+    async def scenario(world: World) -> None:
         text = await text_of(world)
         promtool("check", "metrics", stdin=text)
         assert 'sluice_role{router="r1",role="primary"} 1\n' in text
         assert 'sluice_role{router="r1",role="standby"} 0\n' in text
         assert re.search(r"^process_cpu_seconds_total\{.*\} [0-9.]+$", text, re.MULTILINE)
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_standby_has_those_of_its_process() -> None:

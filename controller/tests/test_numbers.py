@@ -25,7 +25,7 @@ def configured(directory: Path, *names: str, engines: str = "[]") -> Config:
 def give(directory: Path, *names: str, engines: str = "[]") -> tuple[dict[str, int], set[int]]:
     """One start that got as far as the switch: the numbers, and those that moved."""
     numbers = InterfaceNumbers(directory)
-    config = numbers.give(configured(directory, *names, engines=engines))
+    config = numbers.assign(configured(directory, *names, engines=engines))
     moved = set(map(int, numbers.moved)) if numbers.moved else set()
     numbers.settled()
     given = {one.name: one.l3_if for one in config.interfaces}
@@ -64,7 +64,7 @@ def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> Non
     """A controller that dies before that closes what they meant when it starts again."""
     for _ in range(2):
         numbers = InterfaceNumbers(tmp_path)
-        numbers.give(configured(tmp_path, "a", "b"))
+        numbers.assign(configured(tmp_path, "a", "b"))
         assert numbers.moved == {1, 2}
     numbers.settled()
     assert give(tmp_path, "a", "b")[1] == set()

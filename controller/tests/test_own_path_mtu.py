@@ -15,7 +15,7 @@ from kernel_namespace import ip
 from sluice.model import HostFrame, parse_address
 from sluice.wire.packet import ip_payload, is_multicast
 from sources.test_host import Host, connected, host, resolve_peer
-from test_punts import ORIGINS, Desk, punt
+from test_punts import ORIGINS, PuntHarness, punt
 
 __all__ = ["host"]
 
@@ -50,7 +50,7 @@ def path_mtu(udp: socket.socket) -> int:
 def test_the_kernel_learns_what_protection_leaves(
     host: Host, family: int, target: str, via: str
 ) -> None:
-    desk = Desk()
+    desk = PuntHarness()
     resolve_peer()
     ip(f"{'-6 ' if ':' in target else ''}route add {target} via {via}")
     host.until(lambda: connected(family, host))
@@ -75,7 +75,7 @@ def test_the_kernel_learns_what_protection_leaves(
 
 
 def test_without_dont_fragment_it_is_fragmented(host: Host) -> None:
-    desk = Desk()
+    desk = PuntHarness()
     resolve_peer()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, 0)
@@ -91,7 +91,7 @@ def is_datagram(frame: HostFrame) -> bool:
 
 
 def test_a_group_has_no_path_to_learn(host: Host) -> None:
-    desk = Desk()
+    desk = PuntHarness()
     group = "ff02::5"
     host.until(lambda: connected(socket.AF_INET6, host))
     with datagram_socket(socket.AF_INET6) as udp:

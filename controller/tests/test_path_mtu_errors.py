@@ -34,18 +34,18 @@ def sa(direction: Direction, spi: int) -> SecurityAssociation:
     return SecurityAssociation(f"sa-{spi:x}", settings, Origin.CONFIGURATION, NoKeys())
 
 
-class Told:
+class ReportRecorder:
     """SAs that note what they are told."""
 
     def __init__(self) -> None:
         wanted = [sa(Direction.INBOUND, SPI), sa(Direction.OUTBOUND, SPI)]
         self.table = SimpleNamespace(wanted=wanted)
-        self.told: list[tuple[str, int, bytes]] = []
+        self.recorder: list[tuple[str, int, bytes]] = []
         self.counts = True
 
-    def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: bytes) -> bool:
+    def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: bytes) -> bool:
         assert sa.is_outbound
-        self.told.append((sa.name, mtu, sender))
+        self.recorder.append((sa.name, mtu, sender))
         return self.counts
 
 
@@ -59,16 +59,16 @@ def error(
     return packets.ethernet(packets.ipv4(ROUTER, source, message, ICMP))
 
 
-def counted(frame: bytes, told: Told | None = None, **known: int) -> dict[str, int]:
-    errors = PathMtuErrors(told or Told())  # type: ignore[arg-type]
+def counted(frame: bytes, recorder: ReportRecorder | None = None, **known: int) -> dict[str, int]:
+    errors = PathMtuErrors(recorder or ReportRecorder())  # type: ignore[arg-type]
     errors.delivered(punt(frame, "LOCAL", **known))
     return dict(errors.counters)
 
 
 def test_an_error_that_its_bundle_carried_counts() -> None:
-    told = Told()
-    assert counted(error(1400), told, bundle=BUNDLE) == {"path MTUs told": 1}
-    assert told.told == [(f"sa-{SPI:x}", 1400, parse_address(ROUTER))]
+    recorder = ReportRecorder()
+    assert counted(error(1400), recorder, bundle=BUNDLE) == {"path MTUs told": 1}
+    assert recorder.recorder == [(f"sa-{SPI:x}", 1400, parse_address(ROUTER))]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_an_error_that_its_bundle_carried_counts() -> None:
 def test_any_other_is_counted_and_changes_nothing(
     frame: bytes, known: dict[str, int], why: str
 ) -> None:
-    told = Told()
-    assert counted(frame, told, **known) == {f"refused: {why}": 1}
-    assert told.told == []
+    recorder = ReportRecorder()
+    assert counted(frame, recorder, **known) == {f"refused: {why}": 1}
+    assert recorder.recorder == []
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,14 @@ def test_any_other_is_counted_and_changes_nothing(
     ],
 )
 def test_what_is_about_no_packet_of_ours_is_nobodys(frame: bytes, known: dict[str, int]) -> None:
-    told = Told()
-    assert counted(frame, told, **known) == {}
-    assert told.told == []
+    recorder = ReportRecorder()
+    assert counted(frame, recorder, **known) == {}
+    assert recorder.recorder == []
 
 
 def test_what_tells_no_less_is_counted() -> None:
-    told = Told()
-    told.counts = False
-    assert counted(error(1400), told, bundle=BUNDLE) == {"refused: tells no less than is known": 1}
+    recorder = ReportRecorder()
+    recorder.counts = False
+    assert counted(error(1400), recorder, bundle=BUNDLE) == {
+        "refused: tells no less than is known": 1
+    }

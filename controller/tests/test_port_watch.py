@@ -13,7 +13,7 @@ from fake_switch import FakeSwitch, load_codec
 from policy_world import CONFIG
 from sluice.api.views import Views
 from sluice.config import load_config
-from sluice.entities import ENGINE_DOWN, EnginePort, Kind
+from sluice.entities import ENGINE_DOWN, EnginePort, EntityKind
 from test_controller import World
 
 CODEC = load_codec()
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Callable[[], World]:
 async def engine(world: World) -> object:
     """Returns what the switch has for engine 1, once nothing is under way."""
     await world.synced()
-    return world.switch.of(Kind.ENGINE)[1]
+    return world.switch.of(EntityKind.ENGINE)[1]
 
 
 async def problems(world: World) -> str:
@@ -47,7 +47,7 @@ def test_ports_that_go_and_come(
     monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
     caplog.set_level("INFO", "sluice.port_watch")
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         watch = router.controller.port_watch
         running = asyncio.create_task(router.controller.run())
@@ -70,7 +70,7 @@ def test_ports_that_go_and_come(
         await router.until(lambda: watch.state_of(9) == "absent")
         assert await engine(router) == ENGINE_DOWN
         assert "engine 1: the switch has no port 9" in await problems(router)
-        assert "no longer so: interface eth3: the switch has no port 3" in caplog.text
+        assert "solved: interface eth3: the switch has no port 3" in caplog.text
 
         router.client.links = dict(ALL)
         await router.until(lambda: watch.state_of(9) == "up")
@@ -80,7 +80,7 @@ def test_ports_that_go_and_come(
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_a_switch_that_does_not_answer_is_named(
@@ -92,7 +92,7 @@ def test_a_switch_that_does_not_answer_is_named(
     monkeypatch.setattr("sluice.port_watch.PATIENCE", 0.5)
     caplog.set_level("INFO", "sluice.port_watch")
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         watch = router.controller.port_watch
         running = asyncio.create_task(router.controller.run())
@@ -106,17 +106,17 @@ def test_a_switch_that_does_not_answer_is_named(
         router.client.answers_ports = True
         await router.until(lambda: not watch.problems)
         assert caplog.text.count("has not answered") == 2
-        assert "no longer so: the switch at" in caplog.text
+        assert "solved: the switch at" in caplog.text
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 @pytest.mark.parametrize("cpu_port", [None, 64])
 def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         running = asyncio.create_task(router.controller.run())
         await router.until(lambda: router.clients)
@@ -130,7 +130,7 @@ def test_another_cpu_port(world: Callable[[], World], cpu_port: int | None) -> N
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_a_target_that_does_not_tell_has_all_ports(
@@ -138,7 +138,7 @@ def test_a_target_that_does_not_tell_has_all_ports(
 ) -> None:
     monkeypatch.setattr("sluice.port_watch.INTERVAL", 0.001)
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         running = asyncio.create_task(router.controller.run())
         router.links()
@@ -152,4 +152,4 @@ def test_a_target_that_does_not_tell_has_all_ports(
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))

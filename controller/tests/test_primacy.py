@@ -21,7 +21,7 @@ from sluice.primacy import DisplacedError, Primacy
 
 OTHER = (5, 7)
 IS_PRIMARY, NOBODY = (False, 6, "", OTHER), (False, NOT_FOUND, "", OTHER)
-Story = Callable[["Switch"], Awaitable[None]]
+Scenario = Callable[["Switch"], Awaitable[None]]
 
 
 class Switch:
@@ -55,13 +55,13 @@ class Switch:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
+def run_scenario(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     monkeypatch.setattr(primacy, "FIRST_RECONNECT", 0.001)
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def scene() -> None:
             switch = Switch()
-            await asyncio.wait_for(story(switch), 20)
+            await asyncio.wait_for(scenario(switch), 20)
             for client in switch.clients:
                 os.close(client.fileno())
 
@@ -76,29 +76,31 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_it_stands_by_until_it_has_its_turn(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_it_stands_by_until_it_has_its_turn(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.0)  # of a controller that was primary before
-        turn = asyncio.create_task(primacy.stand_by())
+        turn = asyncio.create_task(primacy.wait_for_primacy())
         await until(lambda: primacy.is_standby)
         assert not turn.done()
         assert is_question(switch.asked[0])
         switch.give_turn()
         await turn
         assert not primacy.is_standby
-        session = await primacy.win(lambda _: None)
+        session = await primacy.acquire(lambda _: None)
         assert session.is_primary
         assert session.election_id[0] == OTHER[0] + 1
         assert len(switch.clients) == 1, "the same session"
         primacy.close()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_a_switch_that_is_not_there_is_asked_again(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy()
-        turn = asyncio.create_task(primacy.stand_by())
+        turn = asyncio.create_task(primacy.wait_for_primacy())
         await until(lambda: primacy.is_standby)
         switch.arbitration = []
         switch.clients[-1].hang_up(message="gone")
@@ -106,27 +108,29 @@ def test_a_switch_that_is_not_there_is_asked_again(play: Callable[[Story], None]
         assert "gone" in (primacy.last_error or "")
         primacy.close()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_one_that_lost_its_turn_for_good_is_displaced(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_one_that_lost_its_turn_for_good_is_displaced(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(switch: Switch) -> None:
         primacy = switch.primacy(patience=0.01)
         with pytest.raises(DisplacedError, match=r"another controller is primary"):
-            await primacy.win(lambda _: None)
+            await primacy.acquire(lambda _: None)
         assert switch.clients[-1].closed
         assert primacy.session is None
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_one_that_hears_nothing_waits(play: Callable[[Story], None]) -> None:
+def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) -> None:
     """However long the switch takes to say who is primary: that is nobody else yet."""
 
-    async def story(switch: Switch) -> None:
+    async def scenario(switch: Switch) -> None:
         switch.arbitration = [NOBODY]  # asked above, and no answer
         primacy = switch.primacy(patience=0.001)
-        turn = asyncio.create_task(primacy.win(lambda _: None))
+        turn = asyncio.create_task(primacy.acquire(lambda _: None))
         await until(lambda: switch.clients[-1:] and switch.clients[-1].elections)
         for _ in range(20):
             await asyncio.sleep(0.001)
@@ -135,19 +139,21 @@ def test_one_that_hears_nothing_waits(play: Callable[[Story], None]) -> None:
         with pytest.raises(P4RuntimeError):
             await turn
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_reload_takes_the_turn_of_its_own_session(play: Callable[[Story], None]) -> None:
-    async def story(switch: Switch) -> None:
+def test_a_reload_takes_the_turn_of_its_own_session(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(switch: Switch) -> None:
         switch.arbitration = []
         old = switch.primacy()
-        first = await old.win(lambda _: None)
+        first = await old.acquire(lambda _: None)
         new = switch.primacy(first_id=above(first.election_id))
-        second = await new.win(lambda _: None)
+        second = await new.acquire(lambda _: None)
         assert second.election_id > first.election_id
         assert switch.asked[1] == second.election_id, "asked with at once, without a question"
         old.close()
         new.close()
 
-    play(story)
+    run_scenario(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.progress import WINDOW, Pace, Phase, PhaseInputs, phase_of
+from sluice.progress import WINDOW, EventRate, Phase, PhaseInputs, phase_of
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_phase_is_what_is_waited_for(facts: PhaseInputs, phase: Phase) -> No
 
 
 def test_the_pace_is_that_of_the_last_seconds() -> None:
-    pace = Pace()
+    pace = EventRate()
     assert pace.per_second(10.0) == 0
     for tenth in range(100):
         pace.note(1000, 100 + tenth / 10)
@@ -38,6 +38,6 @@ def test_the_pace_is_that_of_the_last_seconds() -> None:
 
 
 def test_a_pace_of_less_than_a_second_is_not_made_larger() -> None:
-    pace = Pace()
+    pace = EventRate()
     pace.note(500, 100.0)
     assert pace.per_second(100.01) == 500

@@ -10,13 +10,13 @@ import pytest
 
 from fake_switch import PIPELINE
 from scenes import SPECS, address, gateway, link, mac, neighbor, route
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
-from sluice.punts import Outcome, PuntHandler, Tunnel
+from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
 from sluice.wire.errors import WireError
@@ -69,7 +69,7 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
 class NoPolicy:
     """Nobody asks a list here; `test_first_packets` is about those."""
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         return False
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
@@ -79,7 +79,7 @@ class NoPolicy:
         pass
 
 
-class Desk:
+class PuntHarness:
     """A handler with a Fib of three links, and what it decided."""
 
     def __init__(self, rate: float = 1000) -> None:
@@ -97,7 +97,7 @@ class Desk:
             RateLimiter(rate, 10, rate, 10),
             self.ready.append,
             first_packets=NoPolicy(),
-            tunnels={7: Tunnel(1400, 100)},
+            tunnels={7: TunnelMtu(1400, 100)},
             audit_drop=lambda reason, packet, now: self.audited.append(reason),
             delivering=lambda packet: None,
         )
@@ -105,18 +105,18 @@ class Desk:
     def apply(self, *events: object) -> None:
         self.fib.apply(events, 0.0)  # type: ignore[arg-type]
 
-    def handle(self, packet: PuntedPacket, now: float = 0.0) -> Outcome:
-        outcome = Outcome()
+    def handle(self, packet: PuntedPacket, now: float = 0.0) -> PuntActions:
+        outcome = PuntActions()
         self.handler.handle(packet, now, outcome)
         return outcome
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def harness() -> PuntHarness:
+    return PuntHarness()
 
 
-def sent(outcome: Outcome) -> tuple[bytes, dict[str, int]]:
+def sent(outcome: PuntActions) -> tuple[bytes, dict[str, int]]:
     """The only packet-out: its frame, and its metadata by name."""
     ((frame, metadata),) = outcome.packet_outs
     return frame, dict(zip(PACKET_OUT, metadata, strict=True))
@@ -126,11 +126,11 @@ def sent(outcome: Outcome) -> tuple[bytes, dict[str, int]]:
     "reason",
     ["ARP", "LINK_PROTOCOL", "NEIGHBOR_DISCOVERY", "ROUTING_PROTOCOL", "IKE", "LOCAL"],
 )
-def test_for_the_host(desk: Desk, reason: str) -> None:
-    outcome = desk.handle(punt(b"frame", reason))
+def test_for_the_host(harness: PuntHarness, reason: str) -> None:
+    outcome = harness.handle(punt(b"frame", reason))
     assert outcome.to_host == [(3, b"frame")]
     assert not outcome.packet_outs
-    assert desk.handler.by_reason[reason] == 1
+    assert harness.handler.by_reason[reason] == 1
 
 
 @pytest.mark.parametrize(
@@ -143,55 +143,55 @@ def test_for_the_host(desk: Desk, reason: str) -> None:
     ],
 )
 def test_errors_come_from_the_interface_the_packet_came_by(
-    desk: Desk, reason: str, code4: tuple[int, int], code6: tuple[int, int]
+    harness: PuntHarness, reason: str, code4: tuple[int, int], code6: tuple[int, int]
 ) -> None:
-    frame, metadata = sent(desk.handle(punt(ipv4(), reason, vrf=0)))
+    frame, metadata = sent(harness.handle(punt(ipv4(), reason, vrf=0)))
     error = ip_payload(frame)
     assert parse_ipv4(error).source == parse_address("10.0.3.1")
     assert tuple(error[20:22]) == code4
     assert metadata["kind"] == 2  # of local origin, routed
     assert metadata["egress_l3_if"] == 0
-    frame, _ = sent(desk.handle(punt(ipv6("2001:db8:3::7", "2001:db8:9::1"), reason)))
+    frame, _ = sent(harness.handle(punt(ipv6("2001:db8:3::7", "2001:db8:9::1"), reason)))
     error = ip_payload(frame)
     assert parse_ipv6(error).source == parse_address("2001:db8:3::1")
     assert tuple(error[40:42]) == code6
 
 
-def test_no_error_about_what_this_router_sent(desk: Desk) -> None:
-    outcome = desk.handle(punt(ipv4(), "NO_ROUTE", origin=1))
+def test_no_error_about_what_this_router_sent(harness: PuntHarness) -> None:
+    outcome = harness.handle(punt(ipv4(), "NO_ROUTE", origin=1))
     assert not outcome.packet_outs
-    assert desk.handler.counters["dropped: own packet, NO_ROUTE"] == 1
+    assert harness.handler.counters["dropped: own packet, NO_ROUTE"] == 1
 
 
 def test_errors_are_limited() -> None:
-    desk = Desk(rate=0.001)
-    outcomes = [desk.handle(punt(ipv4(), "NO_ROUTE")) for _ in range(20)]
+    harness = PuntHarness(rate=0.001)
+    outcomes = [harness.handle(punt(ipv4(), "NO_ROUTE")) for _ in range(20)]
     assert sum(len(outcome.packet_outs) for outcome in outcomes) == 10
-    refused = {name: n for name, n in desk.handler.counters.items() if "refused" in name}
+    refused = {name: n for name, n in harness.handler.counters.items() if "refused" in name}
     assert sum(refused.values()) == 10
 
 
 @pytest.mark.parametrize("frame", [b"", ETHERNET, ETHERNET + b"\x08\x00", ipv4()[:30]])
 @pytest.mark.parametrize("reason", sorted(REASONS.keys() - {"AUDIT"}))
 def test_truncated_packets_end_in_a_counter_or_at_the_host(
-    desk: Desk, frame: bytes, reason: str
+    harness: PuntHarness, frame: bytes, reason: str
 ) -> None:
-    outcome = desk.handle(punt(frame, reason, egress_l3_if=1))
+    outcome = harness.handle(punt(frame, reason, egress_l3_if=1))
     assert not outcome.packet_outs
-    assert outcome.to_host or any("dropped" in name for name in desk.handler.counters)
+    assert outcome.to_host or any("dropped" in name for name in harness.handler.counters)
 
 
-def test_an_unknown_reason_is_counted(desk: Desk) -> None:
-    desk.handle(punt(ipv4(), "LOCAL")._replace(reason=200))
-    assert desk.handler.counters["dropped: unknown punt reason"] == 1
+def test_an_unknown_reason_is_counted(harness: PuntHarness) -> None:
+    harness.handle(punt(ipv4(), "LOCAL")._replace(reason=200))
+    assert harness.handler.counters["dropped: unknown punt reason"] == 1
 
 
 class TestTooBig:
-    def test_ipv4_is_fragmented_and_goes_on_at_rewrite(self, desk: Desk) -> None:
-        desk.apply(link(1, mtu=1300))
+    def test_ipv4_is_fragmented_and_goes_on_at_rewrite(self, harness: PuntHarness) -> None:
+        harness.apply(link(1, mtu=1300))
         tag = b"\x81\x00\x00\x05"
         packet = punt(ipv4(size=2000, tag=tag), "MTU_EXCEEDED", egress_l3_if=1, nexthop_id=9)
-        outcome = desk.handle(packet)
+        outcome = harness.handle(packet)
         assert len(outcome.packet_outs) == 2
         for frame, metadata in outcome.packet_outs:
             assert frame[:16] == ETHERNET + tag
@@ -201,11 +201,11 @@ class TestTooBig:
             assert named["ingress_l3_if"] == 3
 
     @pytest.mark.parametrize(("mtu", "size"), [(1500, 1300), (1350, 1250)])
-    def test_what_protection_adds_counts(self, desk: Desk, mtu: int, size: int) -> None:
-        desk.apply(link(1, mtu=mtu))
+    def test_what_protection_adds_counts(self, harness: PuntHarness, mtu: int, size: int) -> None:
+        harness.apply(link(1, mtu=mtu))
         known = {"egress_l3_if": 1, "nexthop_id": 9, "verdict": 3, "sa_bundle": 7, "rule": 5}
         packet = punt(ipv4(size=1400), "MTU_EXCEEDED", **known, list_id=2, generation=3)
-        outcome = desk.handle(packet)
+        outcome = harness.handle(packet)
         assert len(outcome.packet_outs) == 2
         for frame, metadata in outcome.packet_outs:
             assert len(ip_payload(frame)) <= size
@@ -214,70 +214,70 @@ class TestTooBig:
             assert claim == [2, 3, 3, 7]
             assert named["rule"] == 5
         told, _ = sent(
-            desk.handle(punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", **known))
+            harness.handle(punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", **known))
         )
         assert int.from_bytes(ip_payload(told)[26:28], "big") == size
 
-    def test_with_dont_fragment_the_sender_is_told(self, desk: Desk) -> None:
-        desk.apply(link(1, mtu=1300))
+    def test_with_dont_fragment_the_sender_is_told(self, harness: PuntHarness) -> None:
+        harness.apply(link(1, mtu=1300))
         packet = punt(ipv4(size=1400, dont_fragment=True), "MTU_EXCEEDED", egress_l3_if=1)
-        frame, _ = sent(desk.handle(packet))
+        frame, _ = sent(harness.handle(packet))
         error = ip_payload(frame)
         assert tuple(error[20:22]) == (3, 4)
         assert int.from_bytes(error[26:28], "big") == 1300
 
-    def test_ipv6_is_told(self, desk: Desk) -> None:
-        desk.apply(link(1, mtu=1300))
+    def test_ipv6_is_told(self, harness: PuntHarness) -> None:
+        harness.apply(link(1, mtu=1300))
         big = ipv6("2001:db8:3::7", "2001:db8:1::9", 1400)
-        frame, _ = sent(desk.handle(punt(big, "MTU_EXCEEDED", egress_l3_if=1)))
+        frame, _ = sent(harness.handle(punt(big, "MTU_EXCEEDED", egress_l3_if=1)))
         error = ip_payload(frame)
         assert error[40] == 2
         assert int.from_bytes(error[44:48], "big") == 1300
 
     @pytest.mark.parametrize("origin", ["LOCAL", "ENCRYPTED"])
     def test_nobody_is_told_of_what_the_controller_or_the_engine_made(
-        self, desk: Desk, origin: str
+        self, harness: PuntHarness, origin: str
     ) -> None:
         """`test_own_path_mtu` is about what the host stack made."""
-        desk.apply(link(1, mtu=1300))
+        harness.apply(link(1, mtu=1300))
         big = ipv4(size=1400, dont_fragment=True)
         known = {"origin": ORIGINS[origin], "egress_l3_if": 1, "nexthop_id": 9}
-        outcome = desk.handle(punt(big, "MTU_EXCEEDED", **known))
+        outcome = harness.handle(punt(big, "MTU_EXCEEDED", **known))
         assert not outcome.packet_outs
         assert not outcome.to_host
-        assert desk.handler.counters["dropped: own packet, TOO_BIG"] == 1
+        assert harness.handler.counters["dropped: own packet, TOO_BIG"] == 1
 
-    def test_esp_over_ipv6_is_fragmented_by_its_source(self, desk: Desk) -> None:
-        desk.apply(link(1, mtu=1300))
+    def test_esp_over_ipv6_is_fragmented_by_its_source(self, harness: PuntHarness) -> None:
+        harness.apply(link(1, mtu=1300))
         esp = ipv6("2001:db8:3::7", "2001:db8:1::9", 1400)
         esp = esp[:20] + bytes([50]) + esp[21:]
         known = {"origin": ORIGINS["ENCRYPTED"], "egress_l3_if": 1, "nexthop_id": 9}
-        outcome = desk.handle(punt(esp, "MTU_EXCEEDED", **known))
+        outcome = harness.handle(punt(esp, "MTU_EXCEEDED", **known))
         assert [len(ip_payload(frame)) for frame, _ in outcome.packet_outs] == [1296, 200]
         for frame, metadata in outcome.packet_outs:
             assert frame[:14] == esp[:14]
             named = dict(zip(PACKET_OUT, metadata, strict=True))
             assert (named["stage"], named["origin"]) == (6, ORIGINS["ENCRYPTED"])
 
-    def test_an_unknown_interface(self, desk: Desk) -> None:
-        desk.handle(punt(ipv4(size=2000), "MTU_EXCEEDED", egress_l3_if=99))
-        assert desk.handler.counters["dropped: too big for an unknown interface"] == 1
+    def test_an_unknown_interface(self, harness: PuntHarness) -> None:
+        harness.handle(punt(ipv4(size=2000), "MTU_EXCEEDED", egress_l3_if=99))
+        assert harness.handler.counters["dropped: too big for an unknown interface"] == 1
 
 
 class TestOptions:
-    def test_harmless_ones_are_routed(self, desk: Desk) -> None:
+    def test_harmless_ones_are_routed(self, harness: PuntHarness) -> None:
         record_route = bytes([7, 7, 4, 0, 0, 0, 0, 0])
         packet = punt(ipv4(options=record_route), "IP_OPTIONS")
-        frame, metadata = sent(desk.handle(packet))
+        frame, metadata = sent(harness.handle(packet))
         assert frame == packet.frame
         assert (metadata["kind"], metadata["stage"]) == (3, 4)
 
     @pytest.mark.parametrize("kind", [131, 137])
     @pytest.mark.parametrize("before", [1, 13])
-    def test_source_routes_are_dropped(self, desk: Desk, kind: int, before: int) -> None:
+    def test_source_routes_are_dropped(self, harness: PuntHarness, kind: int, before: int) -> None:
         options = bytes([1] * before + [kind, 7, 4, 1, 2, 3, 4])
-        assert not desk.handle(punt(ipv4(options=options), "IP_OPTIONS")).packet_outs
-        assert desk.handler.counters["dropped: source_route"] == 1
+        assert not harness.handle(punt(ipv4(options=options), "IP_OPTIONS")).packet_outs
+        assert harness.handler.counters["dropped: source_route"] == 1
 
     @pytest.mark.parametrize("options", [b"\x07\x01", b"\x07", b"\x07\x09aa"])
     def test_malformed_ones_are_refused(self, options: bytes) -> None:
@@ -289,25 +289,25 @@ class TestOptions:
 class TestNeighbors:
     HOST = Path(1, parse_address("10.0.1.77"))
 
-    def test_held_asked_for_once_and_released(self, desk: Desk) -> None:
+    def test_held_asked_for_once_and_released(self, harness: PuntHarness) -> None:
         packets = [punt(ipv4(size=n), "NEIGHBOR_UNRESOLVED", egress_l3_if=1) for n in (1, 2, 3)]
-        outcomes = [desk.handle(packet) for packet in packets]
+        outcomes = [harness.handle(packet) for packet in packets]
         assert [outcome.resolve for outcome in outcomes] == [[self.HOST], [], []]
-        desk.apply(neighbor(1, "10.0.1.77", 5))
-        desk.handler.neighbor_changed(self.HOST, NeighborState.REACHABLE, 0.1, Outcome())
-        assert desk.ready == [self.HOST]
-        outcome = Outcome()
-        desk.handler.release(self.HOST, outcome)
+        harness.apply(neighbor(1, "10.0.1.77", 5))
+        harness.handler.neighbor_changed(self.HOST, NeighborState.REACHABLE, 0.1, PuntActions())
+        assert harness.ready == [self.HOST]
+        outcome = PuntActions()
+        harness.handler.release(self.HOST, outcome)
         assert [frame for frame, _ in outcome.packet_outs] == [p.frame for p in packets[:2]]
         named = dict(zip(PACKET_OUT, outcome.packet_outs[0][1], strict=True))
         assert (named["kind"], named["stage"]) == (3, 6)
-        assert named["nexthop_id"] == desk.fib.nexthops.id_of(self.HOST)
-        assert desk.held.counters["dropped: too many for one neighbour"] == 1
+        assert named["nexthop_id"] == harness.fib.nexthops.id_of(self.HOST)
+        assert harness.held.counters["dropped: too many for one neighbour"] == 1
 
-    def test_a_gateway_is_asked_for_instead_of_the_destination(self, desk: Desk) -> None:
-        desk.apply(route("20.0.0.0/8", gateway("10.0.2.9", 2)))
+    def test_a_gateway_is_asked_for_instead_of_the_destination(self, harness: PuntHarness) -> None:
+        harness.apply(route("20.0.0.0/8", gateway("10.0.2.9", 2)))
         path = Path(2, parse_address("10.0.2.9"))
-        identifier = desk.fib.nexthops.id_of(path)
+        identifier = harness.fib.nexthops.id_of(path)
         assert identifier is not None
         packet = punt(
             ipv4(destination="20.1.1.1"),
@@ -315,55 +315,57 @@ class TestNeighbors:
             egress_l3_if=2,
             nexthop_id=identifier,
         )
-        assert desk.handle(packet).resolve == [path]
+        assert harness.handle(packet).resolve == [path]
 
-    def test_failure_is_told_to_every_sender(self, desk: Desk) -> None:
-        desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
-        desk.apply(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
-        outcome = Outcome()
-        desk.handler.neighbor_changed(self.HOST, NeighborState.FAILED, 3.0, outcome)
+    def test_failure_is_told_to_every_sender(self, harness: PuntHarness) -> None:
+        harness.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        harness.apply(neighbor(1, "10.0.1.77", None, NeighborState.FAILED))
+        outcome = PuntActions()
+        harness.handler.neighbor_changed(self.HOST, NeighborState.FAILED, 3.0, outcome)
         frame, _ = sent(outcome)
         assert tuple(ip_payload(frame)[20:22]) == (3, 1)
 
-    def test_so_is_silence(self, desk: Desk) -> None:
-        desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
-        early, late = Outcome(), Outcome()
-        desk.handler.expire(2.9, early)
-        desk.handler.expire(3.0, late)
+    def test_so_is_silence(self, harness: PuntHarness) -> None:
+        harness.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        early, late = PuntActions(), PuntActions()
+        harness.handler.expire(2.9, early)
+        harness.handler.expire(3.0, late)
         assert not early.packet_outs
         assert not early.unanswered
         assert len(late.packet_outs) == 1
         assert late.unanswered == [self.HOST]
 
-    def test_resolved_in_the_meantime(self, desk: Desk) -> None:
-        desk.apply(neighbor(1, "10.0.1.77", 5))
-        assert desk.fib.neighbors.mac_of(self.HOST) == mac(5)
-        outcome = desk.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
-        assert desk.ready == [self.HOST]
+    def test_resolved_in_the_meantime(self, harness: PuntHarness) -> None:
+        harness.apply(neighbor(1, "10.0.1.77", 5))
+        assert harness.fib.neighbors.mac_of(self.HOST) == mac(5)
+        outcome = harness.handle(punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1))
+        assert harness.ready == [self.HOST]
         assert not outcome.resolve
 
-    def test_known_but_not_to_be_reached_that_way(self, desk: Desk) -> None:
+    def test_known_but_not_to_be_reached_that_way(self, harness: PuntHarness) -> None:
         off_link = punt(ipv4(destination="10.9.9.9"), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
-        desk.handle(off_link)
+        harness.handle(off_link)
         path = Path(1, parse_address("10.9.9.9"))
-        desk.apply(neighbor(1, "10.9.9.9", 5))
-        outcome = Outcome()
-        desk.handler.neighbor_changed(path, NeighborState.REACHABLE, 0.1, outcome)
+        harness.apply(neighbor(1, "10.9.9.9", 5))
+        outcome = PuntActions()
+        harness.handler.neighbor_changed(path, NeighborState.REACHABLE, 0.1, outcome)
         assert len(outcome.packet_outs) == 1
-        assert len(desk.held) == 0
+        assert len(harness.held) == 0
 
 
-def test_copies_of_dropped_packets_go_to_the_audit_log(desk: Desk) -> None:
-    outcome = desk.handle(punt(ipv4(), "AUDIT", drop_reason=28))
-    assert desk.audited == ["UNKNOWN_SPI"]
+def test_copies_of_dropped_packets_go_to_the_audit_log(harness: PuntHarness) -> None:
+    outcome = harness.handle(punt(ipv4(), "AUDIT", drop_reason=28))
+    assert harness.audited == ["UNKNOWN_SPI"]
     assert (outcome.to_host, outcome.packet_outs) == ([], [])
-    desk.handle(punt(ipv4(), "AUDIT", drop_reason=255))
-    assert desk.audited[1:] == ["255"]
+    harness.handle(punt(ipv4(), "AUDIT", drop_reason=255))
+    assert harness.audited[1:] == ["255"]
 
 
 @pytest.mark.parametrize("bundle", [0, 7])
-def test_an_error_goes_by_the_bundle_that_carried_its_packet(desk: Desk, bundle: int) -> None:
+def test_an_error_goes_by_the_bundle_that_carried_its_packet(
+    harness: PuntHarness, bundle: int
+) -> None:
     """It quotes plaintext (RFC 4301, section 6); what came in clear is answered in clear."""
     packet = punt(ipv4(), "TTL_EXCEEDED", bundle=bundle, origin=2 if bundle else 0)
-    _, metadata = sent(desk.handle(packet))
+    _, metadata = sent(harness.handle(packet))
     assert (metadata["kind"], metadata["bundle"], metadata["egress_l3_if"]) == (2, bundle, 0)

@@ -18,9 +18,17 @@ from fake_switch import (
     load_codec,
 )
 from scenes import SPECS, address, gateway, link, neighbor, no_route, route, slot
-from sluice.entities import OPENING, Changes, Kind, Nexthop, PuntLimit, Target, TargetKind
+from sluice.entities import (
+    OPENING,
+    EntityChanges,
+    EntityKind,
+    Nexthop,
+    PuntLimit,
+    RouteTarget,
+    RouteTargetKind,
+)
 from sluice.model import Event, NexthopKind, NexthopSpec, parse_address
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.readback import BATCH, SLICE
 from sluice.reconciler import Reconciler
@@ -40,7 +48,7 @@ class Bench:
         self.reconciler = Reconciler(CODEC, self._deleted, lambda: self.now)
         self.reconciler.submit(self.fib.start())
 
-    def _deleted(self, kind: Kind, key: object) -> None:
+    def _deleted(self, kind: EntityKind, key: object) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
 
@@ -97,27 +105,31 @@ def many(count: int, *nexthops: object) -> list[Event]:
 
 
 def test_everything_goes_in_and_out_in_order() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.switch.log.clear()
         bench.feed(*many(3 * BATCH, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
         await bench.settle()
         bench.check()
-        inserts = [kind for operation, kind, _ in bench.switch.log if operation is Operation.INSERT]
+        inserts = [
+            kind for operation, kind, _ in bench.switch.log if operation is UpdateType.INSERT
+        ]
         assert inserts == sorted(inserts)
         bench.switch.log.clear()
         bench.feed(*(no_route(f"20.{n >> 8}.{n & 255}.0/24") for n in range(3 * BATCH)))
         await bench.settle()
         bench.check()
-        deletes = [kind for operation, kind, _ in bench.switch.log if operation is Operation.DELETE]
+        deletes = [
+            kind for operation, kind, _ in bench.switch.log if operation is UpdateType.DELETE
+        ]
         assert deletes == sorted(deletes, reverse=True)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_change_is_a_modify() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
@@ -126,14 +138,16 @@ def test_a_change_is_a_modify() -> None:
         bench.feed(route("20.0.0.0/24", gateway("10.0.2.9", 2)))
         await bench.settle()
         bench.check()
-        operations = [operation for operation, kind, _ in bench.switch.log if kind is Kind.ROUTE]
-        assert operations == [Operation.MODIFY]
+        operations = [
+            operation for operation, kind, _ in bench.switch.log if kind is EntityKind.ROUTE
+        ]
+        assert operations == [UpdateType.MODIFY]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_changes_of_one_key_are_coalesced_and_no_change_is_no_write() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.switch.log.clear()
@@ -143,32 +157,32 @@ def test_changes_of_one_key_are_coalesced_and_no_change_is_no_write() -> None:
         assert bench.switch.log == []
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_right_is_not_touched_after_a_reconnect() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(20, gateway("10.0.1.9", 1)), neighbor(1, "10.0.1.9", 3))
         await bench.settle()
-        wrong = (Kind.NEXTHOP, 1)
+        wrong = (EntityKind.NEXTHOP, 1)
         bench.switch.entities[wrong] = Nexthop(1, None, b"\2\0\0\0\0\x66", True)
         bench.switch.raw[wrong] = CODEC._encoder._entity(*wrong, bench.switch.entities[wrong])
-        bench.switch.raw.pop((Kind.ROUTE, slot("20.0.3.0/24")))
-        bench.switch.entities.pop((Kind.ROUTE, slot("20.0.3.0/24")))
+        bench.switch.raw.pop((EntityKind.ROUTE, slot("20.0.3.0/24")))
+        bench.switch.entities.pop((EntityKind.ROUTE, slot("20.0.3.0/24")))
         bench.switch.log.clear()
         await bench.connect()
         await bench.settle()
         bench.check()
         touched = {(kind, key) for _, kind, key in bench.switch.log}
-        assert touched == {wrong, (Kind.ROUTE, slot("20.0.3.0/24"))}
+        assert touched == {wrong, (EntityKind.ROUTE, slot("20.0.3.0/24"))}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_orphans_stay_until_released() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first = Bench()
         await first.ready()
         first.feed(*many(5, gateway("10.0.1.9", 1), gateway("10.0.2.9", 2)))
@@ -177,8 +191,8 @@ def test_orphans_stay_until_released() -> None:
         second.switch = first.switch
         await second.reconciler.read_back(second.switch)
         found = second.reconciler.installed.by_kind
-        nexthops = {k: v for k, v in found[Kind.NEXTHOP].items() if isinstance(k, int)}
-        groups = {k: v for k, v in found[Kind.GROUP].items() if isinstance(k, int)}
+        nexthops = {k: v for k, v in found[EntityKind.NEXTHOP].items() if isinstance(k, int)}
+        groups = {k: v for k, v in found[EntityKind.GROUP].items() if isinstance(k, int)}
         second.reconciler.submit(second.fib.adopt(nexthops, groups, 0.0))  # type: ignore[arg-type]
         await second.reconciler.compare()
         second.switch.log.clear()
@@ -188,13 +202,13 @@ def test_orphans_stay_until_released() -> None:
         await second.settle()
         assert second.switch.log == []
         assert second.reconciler.orphans
-        second.reconciler.release(Kind)
+        second.reconciler.release(EntityKind)
         await second.settle()
         second.check()
-        assert len(second.switch.of(Kind.ROUTE)) == 4
+        assert len(second.switch.of(EntityKind.ROUTE)) == 4
         assert not second.reconciler.orphans
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +216,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.reconciler.BATCHES_PER_TURN", 2)
     count, most = 9 * BATCH, 0
 
-    async def story() -> None:
+    async def scenario() -> None:
         nonlocal most
         first = Bench()
         await first.ready()
@@ -211,7 +225,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         second = Bench()
         second.switch = first.switch
         await second.ready()
-        second.reconciler.release(Kind)
+        second.reconciler.release(EntityKind)
         assert second.reconciler.pending >= count
         assert not second.reconciler.orphans
         gone = route("20.0.2.0/24", gateway("10.0.1.9", 1))
@@ -220,23 +234,23 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def looked() -> bool:
             nonlocal most
-            most = max(most, len(second.reconciler._deletes[Kind.ROUTE]))
+            most = max(most, len(second.reconciler._deletes[EntityKind.ROUTE]))
             return second.reconciler.compared and not second.reconciler.pending
 
         await second.settle(looked)
         second.check()
         assert 0 < most <= 2 * BATCH
-        assert kept in second.switch.of(Kind.ROUTE)
-        assert len(second.switch.of(Kind.ROUTE)) == 4
+        assert kept in second.switch.of(EntityKind.ROUTE)
+        assert len(second.switch.of(EntityKind.ROUTE)) == 4
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
     """A controller that starts with a full table: nothing is written, and the loop has its turn."""
     count = 4 * SLICE
 
-    async def story() -> None:
+    async def scenario() -> None:
         first = Bench()
         await first.ready()
         first.feed(*many(count, gateway("10.0.1.9", 1)))
@@ -246,7 +260,7 @@ def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
         await second.ready()
         await second.settle(lambda: second.reconciler.compared)
         second.feed(*many(count, gateway("10.0.1.9", 1)))
-        left = second.reconciler._orphans[Kind.ROUTE]
+        left = second.reconciler._orphans[EntityKind.ROUTE]
         assert len(left) >= count
         seen = [len(left)]
 
@@ -254,27 +268,27 @@ def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
             seen.append(len(left))
             return not left
 
-        second.reconciler.release(Kind)
+        second.reconciler.release(EntityKind)
         await second.settle(looked)
         await second.settle()
         second.check()
         assert max(before - after for before, after in pairwise(seen)) <= SLICE
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         broken = True
         bench.switch.refuse = lambda operation, kind, key: (
-            RESOURCE_EXHAUSTED if broken and kind is Kind.NEXTHOP and key == 4 else 0
+            RESOURCE_EXHAUSTED if broken and kind is EntityKind.NEXTHOP and key == 4 else 0
         )
         bench.feed(*many(10, gateway("10.0.1.9", 1)))
         bench.feed(route("30.0.0.0/8", gateway("10.0.2.9", 2)))
         await bench.settle()
-        assert len(bench.switch.of(Kind.ROUTE)) == 3 + 1
+        assert len(bench.switch.of(EntityKind.ROUTE)) == 3 + 1
         names = {str(failure) for _, failure in bench.reconciler.failures.items()}
         assert names == {"RESOURCE_EXHAUSTED", "WAITING: nexthop 4 is not installed"}
         assert not bench.reconciler.synced
@@ -283,17 +297,17 @@ def test_a_refused_update_is_named_retried_and_holds_back_what_needs_it() -> Non
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_table_keeps_what_fits() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
-        bench.switch.capacity[Kind.ROUTE] = 10
+        bench.switch.capacity[EntityKind.ROUTE] = 10
         bench.feed(*many(50, gateway("10.0.1.9", 1)))
         await bench.settle()
-        assert len(bench.switch.of(Kind.ROUTE)) == 10
+        assert len(bench.switch.of(EntityKind.ROUTE)) == 10
         assert len(bench.reconciler.failures) == 43
         bench.feed(*(no_route(f"20.0.{n}.0/24") for n in range(45)))
         await bench.settle()
@@ -301,17 +315,19 @@ def test_a_full_table_keeps_what_fits() -> None:
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_switch_that_is_not_as_thought_is_corrected_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(3, gateway("10.0.1.9", 1)))
         await bench.settle()
-        del bench.switch.entities[Kind.ROUTE, slot("20.0.1.0/24")]
-        bench.switch.entities[Kind.ROUTE, slot("20.0.9.0/24")] = Target(TargetKind.BLACKHOLE)
+        del bench.switch.entities[EntityKind.ROUTE, slot("20.0.1.0/24")]
+        bench.switch.entities[EntityKind.ROUTE, slot("20.0.9.0/24")] = RouteTarget(
+            RouteTargetKind.BLACKHOLE
+        )
         bench.feed(
             route("20.0.1.0/24", gateway("10.0.2.9", 2)),
             route("20.0.9.0/24", gateway("10.0.2.9", 2)),
@@ -319,11 +335,11 @@ def test_a_switch_that_is_not_as_thought_is_corrected_at_once() -> None:
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_deletes_wait_for_users_that_could_not_be_moved() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(3, gateway("10.0.1.9", 1)))
@@ -334,18 +350,18 @@ def test_deletes_wait_for_users_that_could_not_be_moved() -> None:
         )
         bench.feed(*many(3, gateway("10.0.2.9", 2)))
         await bench.settle()
-        assert (Kind.NEXTHOP, 4) in bench.switch.entities
+        assert (EntityKind.NEXTHOP, 4) in bench.switch.entities
         bench.switch.refuse = lambda *_: 0
         bench.now += 1
         await bench.settle(until=lambda: bench.reconciler.synced)
         bench.check()
-        assert (Kind.NEXTHOP, 4) not in bench.switch.entities
+        assert (EntityKind.NEXTHOP, 4) not in bench.switch.entities
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_links_overtake_a_long_run_of_routes() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(6 * BATCH, gateway("10.0.1.9", 1)))
@@ -353,14 +369,14 @@ def test_links_overtake_a_long_run_of_routes() -> None:
         bench.feed(neighbor(1, "10.0.1.9", 5))
         await bench.settle()
         bench.check()
-        modified = bench.switch.log.index((Operation.MODIFY, Kind.NEXTHOP, 4))
+        modified = bench.switch.log.index((UpdateType.MODIFY, EntityKind.NEXTHOP, 4))
         assert modified < 6 * BATCH
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lost_session_is_taken_up_where_it_broke() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(
@@ -372,45 +388,45 @@ def test_a_lost_session_is_taken_up_where_it_broke() -> None:
         bench.reconciler.disconnect()
         bench.switch.break_after = None
         bench.feed(no_route("30.0.0.0/8"))
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         await bench.connect()
         await bench.settle()
         bench.check()
         assert bench.fib.nexthops._nexthop_ids._quarantine == set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_for_an_entity() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(route("20.0.0.0/24", gateway("10.0.1.9", 1)))
         called: list[str] = []
-        bench.reconciler.when_installed(Kind.NEXTHOP, 4, lambda: called.append("later"))
+        bench.reconciler.when_installed(EntityKind.NEXTHOP, 4, lambda: called.append("later"))
         assert called == []
         await bench.settle()
         assert called == ["later"]
-        bench.reconciler.when_installed(Kind.NEXTHOP, 4, lambda: called.append("at once"))
+        bench.reconciler.when_installed(EntityKind.NEXTHOP, 4, lambda: called.append("at once"))
         assert called == ["later", "at once"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_settings_are_written_at_every_connection() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
-        changes = Changes()
-        changes.set(Kind.PUNT_METER, "LOCAL", PuntLimit(100, 10))
+        changes = EntityChanges()
+        changes.set(EntityKind.PUNT_METER, "LOCAL", PuntLimit(100, 10))
         bench.reconciler.submit(changes)
         for _ in range(2):
             bench.switch.log.clear()
             await bench.connect()
             await bench.settle()
-            assert (Operation.MODIFY, Kind.PUNT_METER, 6) in bench.switch.log
+            assert (UpdateType.MODIFY, EntityKind.PUNT_METER, 6) in bench.switch.log
         assert bench.switch.violations == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def loaded(bench: Bench, count: int) -> None:
@@ -426,43 +442,43 @@ def loaded(bench: Bench, count: int) -> None:
 def test_an_empty_switch_gets_its_links_before_the_table() -> None:
     """A restarted switch does not cut neighbours off for as long as a full table takes."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 2_000)
         await bench.connect()
         await bench.settle()
         bench.check()
         order = [(kind, key) for _, kind, key in bench.switch.log]
-        routes = [key for kind, key in order if kind is Kind.ROUTE]
+        routes = [key for kind, key in order if kind is EntityKind.ROUTE]
         near = {slot(f"10.0.{n}.0/24") for n in (1, 2, 3)} | {slot("10.0.1.9/32")}
         assert set(routes[: len(near)]) == near
-        others = [place for place, (kind, _) in enumerate(order) if kind is not Kind.ROUTE]
-        table = order.index((Kind.ROUTE, routes[len(near)]))
+        others = [place for place, (kind, _) in enumerate(order) if kind is not EntityKind.ROUTE]
+        table = order.index((EntityKind.ROUTE, routes[len(near)]))
         assert max(others) < table  # interfaces, MAC and local addresses, all of them
-        admitted = min(place for place in others if order[place][0] is Kind.L3_INTERFACE)
-        assert max(order.index((Kind.ROUTE, key)) for key in near) < admitted
+        admitted = min(place for place in others if order[place][0] is EntityKind.L3_INTERFACE)
+        assert max(order.index((EntityKind.ROUTE, key)) for key in near) < admitted
         assert routes[len(near)] == slot("20.0.0.0/12")
         assert routes[len(near) + 1] == slot("0.0.0.0/0")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_links_are_acknowledged_before_the_table_is_sent() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 100_000)
         await bench.connect()
-        admitted = bench.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        admitted = bench.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         await bench.settle(lambda: len(admitted) == 3)
-        sent = sum(kind is Kind.ROUTE for _, kind, _ in bench.switch.log)
+        sent = sum(kind is EntityKind.ROUTE for _, kind, _ in bench.switch.log)
         assert sent == 4
-        assert bench.reconciler.desired[Kind.ROUTE].keys() > {slot("20.0.7.0/24")}
+        assert bench.reconciler.desired[EntityKind.ROUTE].keys() > {slot("20.0.7.0/24")}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         bench.reconciler.hold(OPENING)
         loaded(bench, 3_000)
@@ -472,8 +488,10 @@ def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
             await asyncio.sleep(0)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not any(kind is Kind.ROUTE for _, kind, _ in bench.switch.log)
-        assert not any(kind is Kind.ROUTE for (kind, _), _ in bench.reconciler.failures.items())
+        assert not any(kind is EntityKind.ROUTE for _, kind, _ in bench.switch.log)
+        assert not any(
+            kind is EntityKind.ROUTE for (kind, _), _ in bench.reconciler.failures.items()
+        )
         bench.reconciler.open()
         while not bench.reconciler.synced:
             await asyncio.sleep(0)
@@ -481,28 +499,28 @@ def test_a_table_waits_in_its_queue_while_no_interface_may_open() -> None:
         await asyncio.gather(task, return_exceptions=True)
         bench.check()
         kinds = [kind for _, kind, _ in bench.switch.log]
-        assert kinds[-3_000:] == [Kind.ROUTE] * 3_000
-        first = kinds.index(Kind.L3_INTERFACE)
-        assert kinds[:first].count(Kind.ROUTE) == 4
+        assert kinds[-3_000:] == [EntityKind.ROUTE] * 3_000
+        first = kinds.index(EntityKind.L3_INTERFACE)
+        assert kinds[:first].count(EntityKind.ROUTE) == 4
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_comes_while_the_table_is_compared_goes_first() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         loaded(bench, 1_500)
         await bench.connect()
-        admitted = bench.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        admitted = bench.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         await bench.settle(lambda: len(admitted) == 3)
         assert not bench.reconciler.compared
         bench.feed(neighbor(2, "10.0.2.9", 5), no_route("20.0.7.0/24"))
         await bench.settle()
         bench.check()
-        routes = [key for _, kind, key in bench.switch.log if kind is Kind.ROUTE]
+        routes = [key for _, kind, key in bench.switch.log if kind is EntityKind.ROUTE]
         assert routes[4] == slot("10.0.2.9/32")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class CountingTable(MutableMapping[Any, Any]):
@@ -537,7 +555,7 @@ class CountingTable(MutableMapping[Any, Any]):
 
 
 def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         count = 3 * SLICE
@@ -545,13 +563,13 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
         await bench.settle()
         bench.reconciler.disconnect()
         for n in range(0, count, 7):  # somebody else took these meanwhile
-            key = Kind.ROUTE, slot(f"20.{n >> 8}.{n & 255}.0/24")
+            key = EntityKind.ROUTE, slot(f"20.{n >> 8}.{n & 255}.0/24")
             del bench.switch.entities[key], bench.switch.raw[key]
         await bench.reconciler.read_back(bench.switch)
         looked_up = Counter[str]()
         reconciler = bench.reconciler
         for tables in (reconciler.desired, reconciler.installed.by_kind):
-            tables[Kind.ROUTE] = CountingTable(tables[Kind.ROUTE], looked_up)
+            tables[EntityKind.ROUTE] = CountingTable(tables[EntityKind.ROUTE], looked_up)
         await reconciler.compare()
         task = asyncio.create_task(reconciler._compare_routes())
         turns = most = 0
@@ -561,10 +579,10 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
             most = max(most, looked_up.total() - before)
             turns += 1
             if not task.done():  # nobody may correct what is known of them
-                assert reconciler.is_under_way(Kind.ROUTE, slot("10.0.1.0/24"))
+                assert reconciler.is_under_way(EntityKind.ROUTE, slot("10.0.1.0/24"))
             bench.feed(no_route(f"20.0.{turns}.0/24"), *many(turns, gateway("10.0.2.9", 2))[-1:])
             bench.feed(neighbor(1, "10.0.1.9", turns))
-            macs = [one.mac for one in reconciler.desired[Kind.NEXTHOP].values()]  # type: ignore[union-attr]
+            macs = [one.mac for one in reconciler.desired[EntityKind.NEXTHOP].values()]  # type: ignore[union-attr]
             assert bench.fib.neighbors.mac_of(Path(1, parse_address("10.0.1.9"))) in macs
         await task
         assert 0 < most <= SLICE + 50
@@ -572,11 +590,11 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
         await bench.settle()
         bench.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         bench = Bench()
         await bench.ready()
         bench.feed(*many(2 * SLICE, gateway("10.0.1.9", 1)))
@@ -594,6 +612,6 @@ def test_changes_that_came_during_a_comparison_survive_its_failure() -> None:
         await bench.connect()
         await bench.settle()
         bench.check()
-        assert (Kind.ROUTE, slot("30.0.0.0/8")) in bench.switch.entities
+        assert (EntityKind.ROUTE, slot("30.0.0.0/8")) in bench.switch.entities
 
-    asyncio.run(story())
+    asyncio.run(scenario())

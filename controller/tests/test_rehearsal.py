@@ -9,8 +9,8 @@ from fake_switch import PIPELINE
 from sluice.model import parse_address
 from sluice.p4.packets import PACKET_OUT, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.p4runtime.session import Step
-from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, way_in
+from sluice.p4runtime.session import TraceStep
+from sluice.rehearsal import Flow, FlowError, TracedPath, packet_of, path_in
 from sluice.wire.packet import (
     ICMP,
     ICMPV6,
@@ -96,21 +96,21 @@ def test_metadata_become_the_header_that_the_pipeline_reads() -> None:
     assert dict(zip(PACKET_OUT, metadata, strict=True))["vrf"] == 0x1234
 
 
-def table(name: str, **details: str) -> Step:
-    return Step("table", f"v1model_ingress.router.{name}", details)
+def table(name: str, **details: str) -> TraceStep:
+    return TraceStep("table", f"v1model_ingress.router.{name}", details)
 
 
 def test_the_way_is_read_from_the_steps() -> None:
     group = table("routing.multipath.nexthop_group", group="7", nexthop_id="0x1f")
-    nexthop = Step("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x1f"})
+    nexthop = TraceStep("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x1f"})
     hit, miss = (
         table("routing.fib.ipv4_fib", result="hit"),
         table("routing.fib.ipv6_fib", result="miss"),
     )
-    other = Step("extern", "hash", {"value": "0x9"})
-    assert way_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
-    assert way_in([hit, nexthop]) == TracedPath(True, None, 31)
-    assert way_in([miss]) == TracedPath(False, None, None)
-    dead = Step("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x0"})
-    assert way_in([hit, group, dead]) == TracedPath(True, 7, None)
-    assert way_in([]) == TracedPath(False, None, None)
+    other = TraceStep("extern", "hash", {"value": "0x9"})
+    assert path_in([hit, other, group, nexthop]) == TracedPath(True, 7, 31)
+    assert path_in([hit, nexthop]) == TracedPath(True, None, 31)
+    assert path_in([miss]) == TracedPath(False, None, None)
+    dead = TraceStep("table", "v1model_ingress.router.r.nexthop", {"key.nexthop_id": "0x0"})
+    assert path_in([hit, group, dead]) == TracedPath(True, 7, None)
+    assert path_in([]) == TracedPath(False, None, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.config import Config, Isolation, load_config
-from sluice.reload import decided_like, differences
+from sluice.reload import differences, with_isolation_of
 
 WHOLE = """
 router: r1
@@ -85,7 +85,7 @@ def test_settings(tmp_path: Path, old: str, new: str, key: str) -> None:
 )
 def test_walked(tmp_path: Path, old: str, new: str, key: str) -> None:
     found = differences(read(tmp_path, WHOLE), read(tmp_path, WHOLE.replace(old, new)))
-    assert key in found.walked
+    assert key in found.by_restart
     assert found.fixed == ()
 
 
@@ -99,6 +99,6 @@ def test_vrfs_stay_where_they_are(tmp_path: Path) -> None:
     """Also those of interfaces: an undecided one would be taken for one of the default's stack."""
     new = read(tmp_path, WHOLE)
     running = read(tmp_path, WHOLE.replace("table: 100", "table: 100, isolation: namespace"))
-    decided = decided_like(new, running)
+    decided = with_isolation_of(new, running)
     assert [vrf.isolation for vrf in decided.vrfs] == [None, Isolation.NAMESPACE, None]
     assert decided.interfaces[1].vrf.isolation is Isolation.NAMESPACE

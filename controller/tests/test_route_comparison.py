@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from scenes import SPECS
-from sluice.entities import Key, Kind, RouteSlot
-from sluice.left_routes import LeftRoutes
+from sluice.entities import EntityKey, EntityKind, RouteSlot
 from sluice.model import (
     FpmSessionOpened,
     Prefix,
@@ -22,6 +21,7 @@ from sluice.route_comparison import RouteComparison
 from sluice.sources.replay import ReplayGate
 from sluice.state.fib import Fib
 from sluice.state.stale_sweep import KERNEL_ROUTES_PER_SLICE
+from sluice.unreplayed_routes import UnreplayedRoutes
 
 MAIN, TABLE = 254, 100
 STATIC = 196
@@ -57,16 +57,18 @@ class Switch:
 
     def __init__(self, fib: Fib) -> None:
         self.comparisons: int | None = 1
-        self.left: list[RouteSlot] = []
+        self.unreplayed: list[RouteSlot] = []
         self._fib = fib
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
-        return key in self.left
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
+        return key in self.unreplayed
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
-        for slot in list(self.left):
-            if self._fib.rib.get(self._fib.key_of(slot)) is not None or not stays(slot):
-                self.left.remove(slot)
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
+        for slot in list(self.unreplayed):
+            if self._fib.rib.get(self._fib.key_of(slot)) is not None or not is_kept(slot):
+                self.unreplayed.remove(slot)
             yield
 
 
@@ -83,7 +85,7 @@ class Bench:
 
     def compare_with(self, dump: Dump) -> None:
         self.dump = dump
-        left = LeftRoutes(self.switch, self.fib)
+        left = UnreplayedRoutes(self.switch, self.fib)
         self.comparison = RouteComparison(self.fib, self.gate, dump, left)
 
     def tell(self, event: RouteEvent) -> None:
@@ -190,11 +192,11 @@ def test_of_what_was_left_in_the_switch_only_that_goes_which_the_kernel_lost() -
     bench.compare_with(dump)
     bench.tell(FpmSessionOpened("c"))
     bench.tell(RouteUpdated(*some(MAIN, 1).values()))
-    bench.switch.left = slots(1, 2, 200)
+    bench.switch.unreplayed = slots(1, 2, 200)
     bench.begin()
     bench.finish()
     assert dump.given.keys() == some(MAIN, 2).keys()
-    assert bench.switch.left == slots(2)
+    assert bench.switch.unreplayed == slots(2)
     assert bench.comparison.kept == 1
     assert bench.gate.due == 33.0
 
@@ -209,11 +211,11 @@ def test_nothing_is_left_for_certain_until_the_switch_was_read() -> None:
 def test_nothing_follows_from_what_the_kernel_said_before_the_switch_was_read_again() -> None:
     """The kernel was asked for what was left then."""
     bench = Bench({}, {})
-    bench.switch.left = slots(1, 2)
+    bench.switch.unreplayed = slots(1, 2)
     bench.begin()
     while bench.comparison._sweep is None:
         assert not bench.step()
     bench.switch.comparisons = 2
     bench.finish()
-    assert bench.switch.left == slots(1, 2)
+    assert bench.switch.unreplayed == slots(1, 2)
     assert bench.gate.due == 6.0

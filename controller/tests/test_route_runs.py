@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fake_switch import FakeSwitch, load_codec
 from scenes import SPECS, address, ifindex, link, neighbor
 from sluice._native import RouteRun
-from sluice.entities import Kind, RouteSlot, Target, TargetKind
+from sluice.entities import EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import Event, Prefix, RouteKey, StaleRoutesGone, parse_address
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.reconciler import Reconciler
@@ -121,13 +121,13 @@ class Router:
         if not runs:
             self.reconciler._may_write_many = lambda: False  # type: ignore[method-assign]
         self.reconciler.submit(self.fib.start())
-        self.reconciler.release(Kind)
+        self.reconciler.release(EntityKind)
         self.seen_runs = 0
         self.session = 0
         self.frames: list[bytes] = []
         self.task: asyncio.Task[None] | None = None
 
-    def _deleted(self, kind: Kind, key: object) -> None:
+    def _deleted(self, kind: EntityKind, key: object) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
 
@@ -201,17 +201,21 @@ class Router:
         """Where the switch sends what, without the numbers of next hops."""
         found: dict[RouteSlot, object] = {}
         for (kind, key), value in self.switch.entities.items():
-            if kind is Kind.ROUTE and isinstance(key, RouteSlot) and isinstance(value, Target):
+            if (
+                kind is EntityKind.ROUTE
+                and isinstance(key, RouteSlot)
+                and isinstance(value, RouteTarget)
+            ):
                 found[key] = self._legs(value)
         return found
 
-    def _legs(self, target: Target) -> object:
+    def _legs(self, target: RouteTarget) -> object:
         entities: dict[Any, Any] = self.switch.entities
-        if target.kind is TargetKind.NEXTHOP:
-            return entities[Kind.NEXTHOP, target.id]
-        if target.kind is TargetKind.GROUP:
-            members = entities[Kind.GROUP, target.id].members
-            legs = [(entities[Kind.NEXTHOP, member], weight) for member, weight in members]
+        if target.kind is RouteTargetKind.NEXTHOP:
+            return entities[EntityKind.NEXTHOP, target.id]
+        if target.kind is RouteTargetKind.GROUP:
+            members = entities[EntityKind.GROUP, target.id].members
+            legs = [(entities[EntityKind.NEXTHOP, member], weight) for member, weight in members]
             return sorted(legs, key=repr)
         return target.kind
 
@@ -231,10 +235,10 @@ class Router:
             "unrouted": dict(self.fib.unrouted),
             "waiting": rib.waiting_objects(),
             "problems": set(self.fib.problems),
-            "desired": set(reconciler.desired[Kind.ROUTE]),
-            "installed": len(reconciler.installed.by_kind[Kind.ROUTE]),
-            "next hops": len(reconciler.desired[Kind.NEXTHOP]),
-            "groups": len(reconciler.desired[Kind.GROUP]),
+            "desired": set(reconciler.desired[EntityKind.ROUTE]),
+            "installed": len(reconciler.installed.by_kind[EntityKind.ROUTE]),
+            "next hops": len(reconciler.desired[EntityKind.NEXTHOP]),
+            "groups": len(reconciler.desired[EntityKind.GROUP]),
         }
 
     def check(self) -> None:
@@ -251,12 +255,12 @@ class Router:
         entries = {id(entry): entry for key in self.fib.rib if (entry := self.fib.rib.get(key))}
         assert sum(entry.uses for entry in entries.values()) == len(self.fib.rib)
         installed = self.reconciler.installed
-        for kind, target_kind in ((Kind.NEXTHOP, TargetKind.NEXTHOP),):
+        for kind, target_kind in ((EntityKind.NEXTHOP, RouteTargetKind.NEXTHOP),):
             for identifier in installed.by_kind[kind]:
                 assert isinstance(identifier, int)
-                routes = installed.by_kind[Kind.ROUTE].values()
-                uses = list(routes).count(Target(target_kind, identifier))
-                member = (Kind.GROUP_MEMBER, identifier) in installed
+                routes = installed.by_kind[EntityKind.ROUTE].values()
+                uses = list(routes).count(RouteTarget(target_kind, identifier))
+                member = (EntityKind.GROUP_MEMBER, identifier) in installed
                 assert installed.uses((kind, identifier)) == uses + member
 
 
@@ -310,11 +314,11 @@ def send(router: Router, said: Sequence[tuple[str, int, Any, int]], replaces: bo
 
 
 def refuse(router: Router, text: str) -> None:
-    refused = Kind.ROUTE, RouteSlot(0, Prefix.parse(text))
+    refused = EntityKind.ROUTE, RouteSlot(0, Prefix.parse(text))
     router.switch.refuse = lambda _, kind, key: 8 if (kind, key) == refused else 0
 
 
-async def play(router: Router, steps: Sequence[Any]) -> None:
+async def run_scenario(router: Router, steps: Sequence[Any]) -> None:
     await router.connect()
     for n in (1, 2, 3):
         router.tell(link(n), address(n, f"10.0.{n}.1/24"), address(n, f"2001:db8:{n}::1/64"))
@@ -345,15 +349,15 @@ async def play(router: Router, steps: Sequence[Any]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(STEPS, min_size=5, max_size=60))
 def test_runs_are_the_routes_one_by_one(steps: list[Any]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         one_by_one, many = Router(runs=False), Router(runs=True)
         for router in (one_by_one, many):
-            await play(router, steps)
+            await run_scenario(router, steps)
             router.check()
         assert many.knows() == one_by_one.knows()
         assert many.forwards() == one_by_one.forwards()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def table_of(count: int, gateway: str) -> list[bytes]:
@@ -361,9 +365,9 @@ def table_of(count: int, gateway: str) -> list[bytes]:
 
 
 def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         for frames, count in (
             (table_of(5000, "10.0.1.9"), 5000),
             (table_of(5000, "10.0.2.9"), 5000),
@@ -377,7 +381,7 @@ def test_a_table_comes_in_runs_and_goes_in_runs() -> None:
             assert len(router.fib.rib) == count
             assert 0 < router.seen_runs - before < len(frames) / 40
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_is_the_events_that_it_stands_for() -> None:
@@ -404,9 +408,9 @@ def test_no_run_has_a_prefix_that_is_not_routed_by() -> None:
 def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> None:
     """Inserted, deleted and inserted with the first value again, before the first answer."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=bulk)
-        await play(router, [])
+        await run_scenario(router, [])
         router.frames = table_of(3, "10.0.1.9")
         await router.connect()
         router.hear()
@@ -422,17 +426,17 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
         await router.settle()
         router.check()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
     """A neighbour's host route stands only under a connected prefix of its own link."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         host = RouteSlot(0, Prefix.parse("10.0.1.9/32"))
-        desired = router.reconciler.desired[Kind.ROUTE]
+        desired = router.reconciler.desired[EntityKind.ROUTE]
         assert host in desired
         router.frames = table_of(2, "10.0.2.9")
         router.frames += [route_message("20.0.0.0/24", 254, None, 0)]
@@ -445,18 +449,18 @@ def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
             assert router.seen_runs == before + 1
             assert (host in desired) is stands
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = Router(runs=True)
-        await play(router, [("neighbor", "10.0.1.9", 1)])
+        await run_scenario(router, [("neighbor", "10.0.1.9", 1)])
         router.frames = table_of(3000, "10.0.1.9")
         await router.connect()
         await router.settle()
         router.switch = FakeSwitch(CODEC)
-        router.switch.refuse = lambda _, kind, key: 8 if kind is Kind.NEXTHOP else 0
+        router.switch.refuse = lambda _, kind, key: 8 if kind is EntityKind.NEXTHOP else 0
         await router.connect()
         await router.turns(500)
         assert not router.switch.violations
@@ -465,4 +469,4 @@ def test_routes_wait_for_a_next_hop_that_a_new_switch_has_not() -> None:
         router.check()
         assert len(router.forwards()) > 3000
 
-    asyncio.run(story())
+    asyncio.run(scenario())

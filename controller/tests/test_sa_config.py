@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.sa_config import BundleOfSas, Taken, parse_associations, to_document
+from sluice.sa_config import BundleOfSas, ValuesInUse, parse_associations, to_document
 from sluice.sa_model import Fragmentation, SecurityAssociation
 from sluice.yamlreader import ConfigError
 
@@ -27,7 +27,7 @@ def read(directory: Path, rest: str, direction: str = "outbound") -> SecurityAss
         f"security_associations: [{{name: a, bundle: branch, direction: {direction}, spi: 0x1001,"
         f" algorithm: aes-128-gcm, key_file: key, {rest}}}]"
     )
-    (sa,) = parse_associations(text, "sas.yaml", directory, BUNDLES, Taken.by())
+    (sa,) = parse_associations(text, "sas.yaml", directory, BUNDLES, ValuesInUse.by())
     return sa
 
 
@@ -42,7 +42,7 @@ def test_after_encryption_is_written_as_it_was_read(tmp_path: Path, ends: str) -
     sa = read(tmp_path, f"{ends}, fragmentation: after")
     assert sa.fragmentation is Fragmentation.AFTER
     text = json.dumps({"security_associations": [to_document(sa, "branch")]})
-    (again,) = parse_associations(text, "again", tmp_path, BUNDLES, Taken.by())
+    (again,) = parse_associations(text, "again", tmp_path, BUNDLES, ValuesInUse.by())
     assert again == sa
 
 
@@ -61,3 +61,53 @@ def test_what_cannot_be_fragmented_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         read(tmp_path, rest, direction)
+
+
+def problems(directory: Path, old: str, new: str) -> list[str]:
+    """The problems of a file with one outbound SA in which `new` stands for `old`."""
+    path = directory / "key"
+    path.touch(mode=0o600)
+    path.write_text("0f" * 20)
+    text = (
+        "security_associations: [{name: a, bundle: branch, direction: outbound, spi: 0x1001,"
+        f" algorithm: aes-128-gcm, key_file: key, engine: 1, {IPV4}}}]"
+    )
+    assert old in text
+    with pytest.raises(ConfigError) as error:
+        parse_associations(text.replace(old, new), "sas.yaml", directory, BUNDLES, ValuesInUse.by())
+    return error.value.problems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("spi: 0x1001", "spi: 0400", ".spi: YAML takes 0400 for the number 256; write 256 or 400"),
+        ("spi: 0x1001", "spi: 10:30", ".spi: YAML takes 10:30 for the number 630; write 630"),
+        ("algorithm: aes-128-gcm", "algorithm: des", ".algorithm: 'des' is not one of"),
+        ("direction: outbound", "direction: out", ".direction: 'out' is not one of"),
+        ("bundle: branch", "bundle: twig", ".bundle: 'twig' is not one of: branch"),
+        (
+            "engine: 1",
+            "hard: {seconds: 8h}",
+            ".hard.seconds: '8h' is not a whole number of seconds from 1; 8 hours are written as"
+            " 28800",
+        ),
+    ],
+)
+def test_one_mistake_is_one_problem(tmp_path: Path, old: str, new: str, says: str) -> None:
+    (problem,) = problems(tmp_path, old, new)
+    assert says in problem
+
+
+def test_a_second_sa_of_an_spi_names_it_in_hexadecimal(tmp_path: Path) -> None:
+    for name, digits in (("one", "01"), ("two", "02")):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(digits * 20)
+    sas = ", ".join(
+        f"{{name: {name}, bundle: branch, direction: inbound, spi: 4097, algorithm: aes-128-gcm,"
+        f" key_file: {name}}}"
+        for name in ("one", "two")
+    )
+    text = f"security_associations: [{sas}]"
+    with pytest.raises(ConfigError, match="the inbound SPI 0x1001 belongs to 'one' already"):
+        parse_associations(text, "sas.yaml", tmp_path, BUNDLES, ValuesInUse.by())

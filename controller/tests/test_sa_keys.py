@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from errno import ENOSPC
+from errno import EACCES, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,21 @@ def test_an_integrity_key_is_a_second_file(tmp_path: Path) -> None:
     )
     keys = files.read()
     assert (len(keys.key), len(keys.integrity_key)) == (32, 64)
+
+
+def test_a_file_of_another_user_names_the_owner_that_it_must_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = key_file(tmp_path, "0f" * 20)
+    os.chown(path, 12345, 12345)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(EACCES, os.strerror(EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    says = r"Permission denied: belongs to user 12345, .* runs as user 0; chown it to user 0, chmod"
+    with pytest.raises(KeyUnavailableError, match=says):
+        KeyFiles(GCM, path, None).read()
 
 
 @pytest.mark.parametrize(
@@ -90,9 +105,9 @@ def again(uses: SaUses) -> SaUses:
 
 def test_a_record_outlives_the_controller(uses: SaUses) -> None:
     assert uses.number() == 1
-    uses.give(1, [("aa", 1), ("bb", 0)], Clocks(100.0))
-    uses.give(2, [("cc", 2)], Clocks(150.0))
-    uses.give(1, [("aa", 3)], Clocks(200.0))
+    uses.record_use(1, [("aa", 1), ("bb", 0)], Clocks(100.0))
+    uses.record_use(2, [("cc", 2)], Clocks(150.0))
+    uses.record_use(1, [("aa", 3)], Clocks(200.0))
     uses.expire(["bb"])
     for _ in range(3):
         uses = again(uses)
@@ -101,13 +116,13 @@ def test_a_record_outlives_the_controller(uses: SaUses) -> None:
         assert uses.uses["cc"] == (2, Clocks(150.0), False)
         assert uses.next_number == 4, "no number comes twice"
     assert (uses.path.stat().st_mode & 0o777) == 0o600
-    uses.give(1, [("bb", 0)], Clocks(300.0))
+    uses.record_use(1, [("bb", 0)], Clocks(300.0))
     assert uses.uses["bb"].is_expired, "for good"
 
 
 def test_the_boot_of_a_key_is_on_record(uses: SaUses) -> None:
     since = Clocks(100.0, "a boot", 7.5)
-    uses.give(1, [("aa", 1)], since)
+    uses.record_use(1, [("aa", 1)], since)
     for _ in range(2):
         uses = again(uses)
         assert uses.uses["aa"].since == since
@@ -122,7 +137,7 @@ def test_lines_of_a_version_without_boots_are_read(uses: SaUses) -> None:
 def test_an_expiry_that_a_full_disk_refused_is_written_later(
     uses: SaUses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uses.give(1, [("aa", 1), ("bb", 2)], Clocks(100.0))
+    uses.record_use(1, [("aa", 1), ("bb", 2)], Clocks(100.0))
     with monkeypatch.context() as full:
         full.setattr("sluice.sa_uses.os.write", refuse_to_write)
         with pytest.raises(SaStoreError, match="No space left"):
@@ -146,14 +161,14 @@ def test_the_clocks_are_of_this_boot() -> None:
 
 
 def test_half_a_line_at_the_end_said_nothing(uses: SaUses) -> None:
-    uses.give(1, [("aa", 1)], Clocks(100.0))
+    uses.record_use(1, [("aa", 1)], Clocks(100.0))
     with uses.path.open("a") as file:
         file.write('{"key": "bb", "numb')
     assert set(again(uses).uses) == {"aa"}
 
 
 def test_damage_ends_the_start(tmp_path: Path, uses: SaUses) -> None:
-    uses.give(1, [("aa", 1)], Clocks(100.0))
+    uses.record_use(1, [("aa", 1)], Clocks(100.0))
     text = (tmp_path / FILE_NAME).read_text()
     (tmp_path / FILE_NAME).write_text("{}\n" + text)
     with pytest.raises(SaStoreError, match="give all SAs new keys"):
@@ -163,5 +178,5 @@ def test_damage_ends_the_start(tmp_path: Path, uses: SaUses) -> None:
 def test_a_record_that_cannot_be_written_is_not_made(uses: SaUses) -> None:
     uses.close()
     with pytest.raises(SaStoreError):
-        uses.give(1, [("aa", 1)], Clocks(100.0))
+        uses.record_use(1, [("aa", 1)], Clocks(100.0))
     assert uses.uses == {}

@@ -12,7 +12,7 @@ from sluice.scheduler import PATIENCE, Inlet, Scheduler
 
 
 def test_priority_and_patience() -> None:
-    async def story() -> list[str]:
+    async def scenario() -> list[str]:
         turns: list[str] = []
         scheduler = Scheduler()
         enough = asyncio.Event()
@@ -33,13 +33,13 @@ def test_priority_and_patience() -> None:
         task.cancel()
         return turns
 
-    turns = asyncio.run(story())
+    turns = asyncio.run(scenario())
     assert turns[:PATIENCE] == ["high"] * PATIENCE
     assert 3 <= turns[:40].count("low") <= 6
 
 
 def test_a_disabled_inlet_keeps_what_it_has() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         reader, writer = os.pipe()
         got: list[bytes] = []
         scheduler = Scheduler()
@@ -65,11 +65,11 @@ def test_a_disabled_inlet_keeps_what_it_has() -> None:
         os.close(writer)
         assert got == [b"a", b"b"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lone_piece_of_work_is_served_at_once() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         scheduler = Scheduler()
         served: list[str] = []
 
@@ -105,11 +105,11 @@ def test_a_lone_piece_of_work_is_served_at_once() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_left_of_it_and_what_goes_wrong_are_the_tasks() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         scheduler = Scheduler()
         left = [3]
 
@@ -133,4 +133,4 @@ def test_what_is_left_of_it_and_what_goes_wrong_are_the_tasks() -> None:
         with pytest.raises(ZeroDivisionError):
             await task
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -18,14 +18,14 @@ from fake_switch import PIPELINE, FakeSwitch, load_codec
 from sluice import service
 from sluice.api.server import BadRequestError
 from sluice.config import Config, load_config
-from sluice.entities import Kind, PuntLimit
-from sluice.host_sources import Start
+from sluice.entities import EntityKind, PuntLimit
+from sluice.host_sources import StartResources
 from sluice.inputs import Sources
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.election import ElectionId
 from sluice.p4runtime.session import NOT_FOUND
 from sluice.reload import ReloadReport
-from sluice.service import Parts, ReloadError, Service
+from sluice.service import ReloadError, Service, SharedState
 from sluice.service_manager import ServiceManager
 from sluice.sources.punt import PuntQueue
 from sluice.sources.replay import ReplayGate
@@ -53,7 +53,7 @@ class Manager(ServiceManager):
         super().__init__(None)
         self.told: list[str] = []
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         self.told += state.splitlines()
 
 
@@ -71,12 +71,12 @@ class Daemon:
         self.manager = Manager()
         read = load_config(path)
         read.state_dir.mkdir()
-        start = Start(read.state_dir)
+        start = StartResources(read.state_dir)
         monkeypatch.setattr(service, "open_sources", self._open)
         monkeypatch.setattr(service, "connect", self._connect)
         monkeypatch.setattr(service, "probe", lambda *_: None)
         monkeypatch.setattr(service, "remove_taps", lambda taps, _: self.removed.extend(taps))
-        parts = Parts(
+        parts = SharedState(
             load_pipeline(PIPELINE), start, Stalls(), self.manager, ReloadReport(0.0), 0.0
         )
         self.service = Service(parts, path, read, read)
@@ -116,20 +116,20 @@ class Daemon:
                 await asyncio.sleep(0.001)
 
 
-Story = Callable[[Daemon], Awaitable[None]]
+Scenario = Callable[[Daemon], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
+def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario], None]:
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG.format(directory=tmp_path))
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def scene() -> None:
             daemon = Daemon(path, monkeypatch)
             task = asyncio.create_task(daemon.service.run())
             try:
-                await asyncio.wait_for(story(daemon), 30)
+                await asyncio.wait_for(scenario(daemon), 30)
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -139,8 +139,10 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], N
     return run
 
 
-def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_a_standby_opens_nothing_before_it_is_primary(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]
         await daemon.until(lambda: "READY=1" in daemon.manager.told)
         status = await daemon.status()
@@ -154,16 +156,18 @@ def test_a_standby_opens_nothing_before_it_is_primary(play: Callable[[Story], No
         client.arbitration(False, NOT_FOUND, "", OTHER)
         await daemon.until(lambda: daemon.controller)
         assert daemon.opened == [["eth1", "eth2"]]
-        await daemon.until(lambda: daemon.switch.of(Kind.HASH_SEED))
+        await daemon.until(lambda: daemon.switch.of(EntityKind.HASH_SEED))
         assert (await daemon.status())["role"] == "primary"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Story], None]) -> None:
+def test_a_standby_that_reloads_removes_no_interface(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     """They are the primary's, on the same host."""
 
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]
         await daemon.until(lambda: "READY=1" in daemon.manager.told)
         daemon.write(("name: eth2", "name: eth9"))
@@ -174,13 +178,13 @@ def test_a_standby_that_reloads_removes_no_interface(play: Callable[[Story], Non
         assert daemon.opened == [["eth1", "eth9"]]
         assert daemon.removed == []
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_reload_begins_another_life_and_frees_the_old_one(
-    play: Callable[[Story], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         old = weakref.ref(daemon.controller)
         daemon.write(("name: eth2", "name: eth9"), more=THIRD)
@@ -198,13 +202,13 @@ def test_a_reload_begins_another_life_and_frees_the_old_one(
         assert daemon.manager.told[-1].startswith(("READY=1", "STATUS="))
         assert await daemon.service.reload() == []
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_the_old_configuration_begins_again_where_the_new_one_cannot(
-    play: Callable[[Story], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
-    async def story(daemon: Daemon) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         daemon.write(more=THIRD)
         daemon.problem = OSError("interface eth3: no")
@@ -215,11 +219,13 @@ def test_the_old_configuration_begins_again_where_the_new_one_cannot(
         assert any("eth3: no" in one for one in (await daemon.status())["problems"])
         assert len(await daemon.service.reload()) == 1, "what the file says is still new"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_settings_change_in_the_life_that_there_is(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_settings_change_in_the_life_that_there_is(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         controller = daemon.controller
         daemon.write(
@@ -231,15 +237,15 @@ def test_settings_change_in_the_life_that_there_is(play: Callable[[Story], None]
         assert controller.auditor.interval == 9
         assert controller.held._total == 1
         assert controller.audit._rate == 3
-        meters = controller.reconciler.installed.by_kind[Kind.PUNT_METER]
+        meters = controller.reconciler.installed.by_kind[EntityKind.PUNT_METER]
         await daemon.until(lambda: meters.get("ARP") == PuntLimit(1, 1))
         assert len(daemon.clients) == 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_fixed_key_refuses_all(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_a_fixed_key_refuses_all(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller)
         daemon.write(("router: r1", "router: r2"), more="limits: {held_packets: 1}\n")
         with pytest.raises(ReloadError, match=r"^router: not to be changed while"):
@@ -248,11 +254,11 @@ def test_a_fixed_key_refuses_all(play: Callable[[Story], None]) -> None:
         with pytest.raises(BadRequestError, match=r"^router: not"):
             await daemon.service.answer({"command": "reload"})
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_views_under_way_end_with_a_sentence(play: Callable[[Story], None]) -> None:
-    async def story(daemon: Daemon) -> None:
+def test_views_under_way_end_with_a_sentence(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(daemon: Daemon) -> None:
         await daemon.until(lambda: daemon.controller and daemon.controller.reconciler.synced)
         waiting = asyncio.create_task(daemon.controller.views.next())
         late = daemon.controller.views
@@ -264,4 +270,4 @@ def test_views_under_way_end_with_a_sentence(play: Callable[[Story], None]) -> N
         with pytest.raises(EndedError, match="ask again"):
             await late.next()
 
-    play(story)
+    run_scenario(scenario)

@@ -24,7 +24,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 def test_ready_is_heard(manager: socket.socket) -> None:
     told = ServiceManager.from_environment({"NOTIFY_SOCKET": manager.getsockname()})
-    told.tell("READY=1")
+    told.notify("READY=1")
     assert manager.recv(100) == b"READY=1"
 
 
@@ -32,7 +32,7 @@ def test_an_abstract_socket_is_reached_too() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.settimeout(10)
         listener.bind(f"\0sluice-test-{os.getpid()}")
-        ServiceManager(f"@sluice-test-{os.getpid()}").tell("STOPPING=1")
+        ServiceManager(f"@sluice-test-{os.getpid()}").notify("STOPPING=1")
         assert listener.recv(100) == b"STOPPING=1"
 
 
@@ -66,8 +66,8 @@ def test_signs_of_life_come_twice_in_the_manager_s_time(
 
 
 def test_a_manager_that_is_gone_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    ServiceManager("/nowhere/notify").tell("READY=1")
+    ServiceManager("/nowhere/notify").notify("READY=1")
     assert "No such file" in caplog.text
     caplog.clear()
-    ServiceManager.from_environment({}).tell("READY=1")
+    ServiceManager.from_environment({}).notify("READY=1")
     assert caplog.text == ""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sluice.scheduler import Inlet, Scheduler
-from sluice.stalls import GARBAGE, LEAST, LOOP, Longest, Stalls, measured_loop
+from sluice.stalls import GARBAGE, LEAST, LOOP, LongestStalls, Stalls, measured_loop
 
 
 class Clock:
@@ -21,14 +21,14 @@ class Clock:
         return self.now
 
 
-def play(story: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, Longest]:
+def run_scenario(scenario: Callable[[Stalls, Clock], Awaitable[None]]) -> dict[str, LongestStalls]:
     clock = Clock()
     stalls = Stalls(clock)
     with asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner:
 
         async def scene() -> None:
             await asyncio.sleep(0)
-            await story(stalls, clock)
+            await scenario(stalls, clock)
 
         runner.run(scene())
     return stalls.longest()
@@ -53,14 +53,14 @@ def test_the_longest_ever_and_in_the_last_minute() -> None:
 
 
 def test_a_turn_of_the_loop_is_all_that_ran_in_it() -> None:
-    async def story(stalls: Stalls, clock: Clock) -> None:
+    async def scenario(stalls: Stalls, clock: Clock) -> None:
         async def work(seconds: float) -> None:
             clock.now += seconds
 
         await asyncio.gather(work(0.5), work(0.25))
         await asyncio.sleep(0)
 
-    assert play(story)[LOOP].ever == pytest.approx(0.75)
+    assert run_scenario(scenario)[LOOP].ever == pytest.approx(0.75)
 
 
 def test_waiting_is_no_stall() -> None:
@@ -74,7 +74,7 @@ def test_waiting_is_no_stall() -> None:
 
 
 def test_each_turn_of_a_coroutine_counts_and_its_waiting_does_not() -> None:
-    async def story(stalls: Stalls, clock: Clock) -> None:
+    async def scenario(stalls: Stalls, clock: Clock) -> None:
         waits = asyncio.Event()
 
         async def work() -> str:
@@ -90,11 +90,11 @@ def test_each_turn_of_a_coroutine_counts_and_its_waiting_does_not() -> None:
         waits.set()
         assert await task == "done"
 
-    assert play(story)["work"].ever == pytest.approx(0.2)
+    assert run_scenario(scenario)["work"].ever == pytest.approx(0.2)
 
 
 def test_cancelling_and_failing_pass_through() -> None:
-    async def story(stalls: Stalls, clock: Clock) -> None:
+    async def scenario(stalls: Stalls, clock: Clock) -> None:
         ended: list[str] = []
 
         async def work() -> None:
@@ -117,11 +117,11 @@ def test_cancelling_and_failing_pass_through() -> None:
         with pytest.raises(ValueError, match="a bug"):
             await stalls.measured("fail", fail())
 
-    assert play(story)["work"].ever == pytest.approx(0.3)
+    assert run_scenario(scenario)["work"].ever == pytest.approx(0.3)
 
 
 def test_an_inlet_has_its_name() -> None:
-    async def story(stalls: Stalls, clock: Clock) -> None:
+    async def scenario(stalls: Stalls, clock: Clock) -> None:
         scheduler = Scheduler(stalls)
         done = asyncio.Event()
 
@@ -137,7 +137,7 @@ def test_an_inlet_has_its_name() -> None:
         await done.wait()
         task.cancel()
 
-    assert play(story)["routes"].ever == pytest.approx(0.04)
+    assert run_scenario(scenario)["routes"].ever == pytest.approx(0.04)
 
 
 def test_garbage_collections_have_theirs() -> None:

@@ -21,7 +21,7 @@ from sluice.model import parse_address, parse_mac
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.primacy import Primacy
-from sluice.sources.handover import Handover, Tables, left_in
+from sluice.sources.handover import Handover, Tables, tables_in
 from sluice.sources.host import Passing, PassingTap
 from test_punts import REASONS, SCHEMA
 
@@ -56,25 +56,25 @@ def sources(tables: Tables | None) -> set[bytes]:
 
 def test_tables_are_left_only_while_packets_pass(handover: Handover, fast_path: FastPath) -> None:
     fast_path.publish(passing("10.0.1.1"))
-    assert left_in(handover.file) is None
+    assert tables_in(handover.file) is None
     fast_path.set_passing(ELECTION_ID)
-    tables = left_in(handover.file)
+    tables = tables_in(handover.file)
     assert tables is not None
     assert tables["primary"] == ELECTION_ID
     assert tables["switch"][0] == "unix:/run/switch.sock"
     fast_path.set_passing(None)
     fast_path.publish(passing("10.0.1.2"))
-    assert left_in(handover.file) is None
+    assert tables_in(handover.file) is None
     assert os.pread(handover.file, 10_000, 0) == b"", "the keys neither"
 
 
 def test_an_address_that_is_withdrawn_is_not_left(handover: Handover, fast_path: FastPath) -> None:
     fast_path.set_passing(ELECTION_ID)
-    assert left_in(handover.file) is None, "no interface is known yet"
+    assert tables_in(handover.file) is None, "no interface is known yet"
     fast_path.publish(passing("10.0.1.1", "10.0.1.77"))
-    assert sources(left_in(handover.file)) == {b"\n\0\1\1", b"\n\0\1M"}
+    assert sources(tables_in(handover.file)) == {b"\n\0\1\1", b"\n\0\1M"}
     fast_path.publish(passing("10.0.1.1"))
-    assert sources(left_in(handover.file)) == {b"\n\0\1\1"}
+    assert sources(tables_in(handover.file)) == {b"\n\0\1\1"}
 
 
 def test_what_is_left_decides_as_the_controllers_own(
@@ -82,7 +82,7 @@ def test_what_is_left_decides_as_the_controllers_own(
 ) -> None:
     fast_path.publish(passing("10.0.1.1"))
     fast_path.set_passing(ELECTION_ID)
-    tables = left_in(handover.file)
+    tables = tables_in(handover.file)
     assert tables is not None
     stand_in = Native(**tables["rules"])
     stand_in.set_interfaces(*tables["interfaces"])
@@ -93,7 +93,7 @@ def test_what_is_left_decides_as_the_controllers_own(
 def test_its_role_is_for_the_hosts_packets_alone(handover: Handover, fast_path: FastPath) -> None:
     fast_path.publish(passing("10.0.1.1"))
     fast_path.set_passing(ELECTION_ID)
-    tables = left_in(handover.file)
+    tables = tables_in(handover.file)
     assert tables is not None
     p4info = load_pipeline(PIPELINE).p4info
     ids = {

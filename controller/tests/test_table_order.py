@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from scenes import slot
-from sluice.entities import BLACKHOLE, Key, Target, TargetKind, Value
+from sluice.entities import BLACKHOLE, EntityKey, EntityValue, RouteTarget, RouteTargetKind
 from sluice.state.route_order import new_table
 from sluice.table_order import (
     SLICE,
@@ -20,7 +20,7 @@ from sluice.table_order import (
     unwritten_routes,
 )
 
-LEG = Target(TargetKind.NEXTHOP, 4)
+LEG = RouteTarget(RouteTargetKind.NEXTHOP, 4)
 
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def test_what_drops_comes_first_and_short_prefixes_before_long_ones() -> None:
         "20.0.2.0/24",
         "21.0.0.0/9",
     ]
-    desired: dict[Key, Value] = {slot(text): LEG for text in texts}
+    desired: dict[EntityKey, EntityValue] = {slot(text): LEG for text in texts}
     desired[slot("22.0.0.0/16")] = BLACKHOLE
     order = ["22.0.0.0/16", "0.0.0.0/0", "21.0.0.0/9", "20.0.0.0/12", "2001:db8::/32"]
     parts = asyncio.run(in_order(unwritten(desired, {})))[::-1]
@@ -49,9 +49,9 @@ def test_what_drops_comes_first_and_short_prefixes_before_long_ones() -> None:
 
 
 def test_all_is_there_once_but_what_the_switch_holds() -> None:
-    keys: list[Key] = [slot(f"20.{n >> 8}.{n & 255}.0/24") for n in range(3 * SLICE)]
-    desired: dict[Key, Value] = dict.fromkeys(keys, LEG)
-    held: dict[Key, Value] = dict.fromkeys(keys[:100], LEG)
+    keys: list[EntityKey] = [slot(f"20.{n >> 8}.{n & 255}.0/24") for n in range(3 * SLICE)]
+    desired: dict[EntityKey, EntityValue] = dict.fromkeys(keys, LEG)
+    held: dict[EntityKey, EntityValue] = dict.fromkeys(keys[:100], LEG)
     held[keys[100]] = BLACKHOLE
     parts = asyncio.run(in_order(unwritten(desired, held)))
     found = [key for part in parts for key in part]
@@ -62,7 +62,7 @@ def test_all_is_there_once_but_what_the_switch_holds() -> None:
 def test_of_routes_the_table_says_the_same() -> None:
     chance = Random(7)
     table = new_table()
-    values: list[Value | None] = [None, LEG, BLACKHOLE, Target(TargetKind.GROUP, 4)]
+    values: list[EntityValue | None] = [None, LEG, BLACKHOLE, RouteTarget(RouteTargetKind.GROUP, 4)]
     for n in range(5 * SLICE):
         key = slot(f"20.{n >> 8}.{n & 255}.0/24")
         for column in (table.desired, table.installed):

@@ -10,7 +10,7 @@ import pytest
 
 from fake_switch import FakeSwitch
 from scenes import address, gateway, link, neighbor, no_route, route, slot
-from sluice.entities import Group, Kind, Nexthop
+from sluice.entities import EntityKind, Nexthop, NexthopGroup
 from sluice.model import NeighborState
 from sluice.p4messages import p4r
 from sluice.p4runtime.session import UNAVAILABLE, P4RuntimeError
@@ -58,8 +58,8 @@ async def restarted(switch: SlowSwitch) -> Bench:
     second.switch = switch
     await second.reconciler.read_back(switch)
     found = second.reconciler.installed.by_kind
-    nexthops = {k: v for k, v in found[Kind.NEXTHOP].items() if isinstance(v, Nexthop)}
-    groups = {k: v for k, v in found[Kind.GROUP].items() if isinstance(v, Group)}
+    nexthops = {k: v for k, v in found[EntityKind.NEXTHOP].items() if isinstance(v, Nexthop)}
+    groups = {k: v for k, v in found[EntityKind.GROUP].items() if isinstance(v, NexthopGroup)}
     second.reconciler.submit(second.fib.adopt(nexthops, groups, 0.0))  # type: ignore[arg-type]
     await second.reconciler.compare()
     switch.log.clear()
@@ -72,48 +72,50 @@ def kernel(bench: Bench) -> None:
 
 
 def test_interfaces_and_next_hops_do_not_wait_for_a_large_table() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
         bench.feed(neighbor(1, "10.0.1.9", 7))  # it has another MAC address by now
         bench.feed(*many(ROUTES, gateway("10.0.1.9", 1))[1:], no_route("20.0.0.0/24"))
-        bench.reconciler.release(Kind)  # the other gateway's next hop is nobody's
+        bench.reconciler.release(EntityKind)  # the other gateway's next hop is nobody's
         await bench.settle(lambda: bench.reconciler.forwards)
         assert not bench.reconciler.compared
         assert not bench.reconciler.synced
-        assert {kind for _, kind, _ in switch.log if kind > Kind.HASH_SEED} == {Kind.NEXTHOP}
-        assert slot("20.0.0.0/24") in switch.of(Kind.ROUTE)
-        assert bench.reconciler.is_under_way(Kind.ROUTE, slot("20.0.0.0/24"))
+        assert {kind for _, kind, _ in switch.log if kind > EntityKind.HASH_SEED} == {
+            EntityKind.NEXTHOP
+        }
+        assert slot("20.0.0.0/24") in switch.of(EntityKind.ROUTE)
+        assert bench.reconciler.is_under_way(EntityKind.ROUTE, slot("20.0.0.0/24"))
         switch.more.set()
         await bench.settle()
         bench.check()
-        assert slot("20.0.0.0/24") not in switch.of(Kind.ROUTE)
-        assert slot("20.0.1.0/24") in switch.of(Kind.ROUTE)
+        assert slot("20.0.0.0/24") not in switch.of(EntityKind.ROUTE)
+        assert slot("20.0.1.0/24") in switch.of(EntityKind.ROUTE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nothing_that_routes_refer_to_goes_while_they_are_read() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
         bench.feed(neighbor(2, "10.0.2.9", None, state=NeighborState.NONE))
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         await bench.settle(lambda: bench.reconciler.forwards)
-        assert len(switch.of(Kind.NEXTHOP)) == 5
+        assert len(switch.of(EntityKind.NEXTHOP)) == 5
         assert switch.violations == []
         switch.more.set()
         await bench.settle()
         bench.check()
-        assert len(switch.of(Kind.NEXTHOP)) < 5
+        assert len(switch.of(EntityKind.NEXTHOP)) < 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_session_that_ends_meanwhile_loses_no_change() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
@@ -123,21 +125,21 @@ def test_a_session_that_ends_meanwhile_loses_no_change() -> None:
         with pytest.raises(P4RuntimeError, match="gone"):
             await bench.settle()
         bench.reconciler.disconnect()
-        assert not bench.reconciler.is_under_way(Kind.ROUTE, slot("30.0.0.0/8"))
+        assert not bench.reconciler.is_under_way(EntityKind.ROUTE, slot("30.0.0.0/8"))
         switch.fails = False
         await bench.connect()
-        bench.reconciler.release(Kind)
+        bench.reconciler.release(EntityKind)
         await bench.settle()
         bench.check()
-        assert slot("30.0.0.0/8") not in switch.of(Kind.ROUTE)
+        assert slot("30.0.0.0/8") not in switch.of(EntityKind.ROUTE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_small_table_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sluice.table_reading.LARGE", 1000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         switch = SlowSwitch()
         switch.more.set()
         first = Bench()
@@ -152,13 +154,13 @@ def test_a_small_table_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not task.done()
         switch.more.set()
         await task
-        assert len(first.reconciler.installed.by_kind[Kind.ROUTE]) == ROUTES + 3
+        assert len(first.reconciler.installed.by_kind[EntityKind.ROUTE]) == ROUTES + 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_waits_for_a_reading_ends_it_when_it_is_cancelled() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ended = asyncio.Event()
 
         async def forever() -> None:
@@ -183,4 +185,4 @@ def test_what_waits_for_a_reading_ends_it_when_it_is_cancelled() -> None:
         except asyncio.CancelledError:
             return False
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -10,14 +10,14 @@ from sluice.scheduler import PATIENCE, Inlet, Scheduler
 from sluice.turns import Turns
 
 
-def play(story: Callable[[Scheduler, Turns], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[Scheduler, Turns], Awaitable[None]]) -> None:
     async def scene() -> None:
         scheduler = Scheduler()
         turns = Turns(scheduler, "views", 6)
         task = asyncio.create_task(scheduler.run())
         await asyncio.sleep(0)
         try:
-            await asyncio.wait_for(story(scheduler, turns), 10)
+            await asyncio.wait_for(scenario(scheduler, turns), 10)
         finally:
             task.cancel()
 
@@ -25,7 +25,7 @@ def play(story: Callable[[Scheduler, Turns], Awaitable[None]]) -> None:
 
 
 def test_urgent_work_goes_first_and_a_view_gets_on_all_the_same() -> None:
-    async def story(scheduler: Scheduler, turns: Turns) -> None:
+    async def scenario(scheduler: Scheduler, turns: Turns) -> None:
         log: list[str] = []
 
         def drain() -> bool:
@@ -41,11 +41,11 @@ def test_urgent_work_goes_first_and_a_view_gets_on_all_the_same() -> None:
         assert log.count("punts") >= 10 * (PATIENCE - 1)
         assert log.index("view") >= PATIENCE - 1
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_tasks_share_the_turns() -> None:
-    async def story(scheduler: Scheduler, turns: Turns) -> None:
+    async def scenario(scheduler: Scheduler, turns: Turns) -> None:
         log: list[int] = []
 
         async def view(number: int) -> None:
@@ -56,18 +56,18 @@ def test_tasks_share_the_turns() -> None:
         await asyncio.gather(view(1), view(2))
         assert log == [1, 2] * 5
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_task_that_was_cancelled_holds_nobody_up() -> None:
-    async def story(scheduler: Scheduler, turns: Turns) -> None:
+    async def scenario(scheduler: Scheduler, turns: Turns) -> None:
         gone = asyncio.create_task(turns.next())
         await asyncio.sleep(0)
         gone.cancel()
         await turns.next()
         assert gone.cancelled()
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_without_a_scheduler_at_work_the_loop_has_its_turn() -> None:

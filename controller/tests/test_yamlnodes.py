@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluice import yamlnodes
 from sluice.yamlnodes import MAXIMUM_DEPTH, LimitError, compose
-from sluice.yamlreader import ConfigError, Reader
+from sluice.yamlreader import ConfigError, YamlReader
 
 DEEP = 60_000
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -104,13 +104,13 @@ def test_anchors_and_documents_that_are_none(text: str, problem: str) -> None:
         compose(text)
     assert error.value.problem is not None
     with pytest.raises(ConfigError, match=f"f.yaml:[12]: not YAML: {problem}"):
-        Reader(text, "f.yaml")
+        YamlReader(text, "f.yaml")
 
 
 @pytest.mark.parametrize(("text", "line"), [("a:\n\t- b\n", 2), ("a: 1\n\tb: 2", 2)])
 def test_a_tab_is_called_a_tab(text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=f"f.yaml:{line}: .*: a tab; indent by spaces"):
-        Reader(text, "f.yaml")
+        YamlReader(text, "f.yaml")
 
 
 def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +123,14 @@ def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_limit_is_a_problem_with_file_and_line() -> None:
     with pytest.raises(ConfigError) as error:
-        Reader("a: 1\nb: " + "[" * DEEP, "f.yaml")
+        YamlReader("a: 1\nb: " + "[" * DEEP, "f.yaml")
     (problem,) = error.value.problems
     assert problem.startswith("f.yaml:2: lists and mappings are nested more than 32 deep")
 
 
 @given(st.text(alphabet="[]{}:,-?&*!|> \nab'\"#%", max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    assert _accepts(lambda: Reader(text, "f.yaml")) == _accepts(
+    assert _accepts(lambda: YamlReader(text, "f.yaml")) == _accepts(
         lambda: yaml.compose(text, Loader=yaml.CSafeLoader)
     )
 

@@ -22,7 +22,7 @@ from p4.v1 import p4runtime_pb2
 from sluice_ptf.frames import hop_decremented, untagged
 from sluice_ptf.network import Interface
 from sluice_ptf.packets import DPORT, SPORT
-from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.probe import FromPort, ProbeOutcome
 from sluice_ptf.raw import UDP
 from sluice_ptf.router import NO_RULES, Frame, Router, Rules, arriving, same
 from sluice_ptf.runtime import PacketIn
@@ -255,9 +255,9 @@ class Policy:
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, ingress_l3_if=source.id, vrf=sa.vrf)
         expected = shim.on(hop_decremented(untagged(frame)))
         outcome = self.router.exchange(FromPort(source.port, frame))
-        same(outcome, Outcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)
+        same(outcome, ProbeOutcome(out=[(ENGINE.port, expected)], rules=dict(rules)), frame)
 
-    def from_engine(self, shim: Shim, packet: Frame, expected: Outcome) -> None:
+    def from_engine(self, shim: Shim, packet: Frame, expected: ProbeOutcome) -> None:
         """Expects exactly this result of a packet from the engine."""
         frame = shim.on(arriving(ENGINE, packet))
         same(self.router.exchange(FromPort(ENGINE.port, frame)), expected, frame)

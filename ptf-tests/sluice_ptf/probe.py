@@ -68,7 +68,7 @@ Send = FromPort | FromCpu
 
 
 @dataclass
-class Outcome:
+class ProbeOutcome:
     """All results of the packets sent; counters are increments, by reason."""
 
     out: list[tuple[int, bytes]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Probe:
         punt: dict[str, Value] = {"vrf": SENTINEL_VRF, "dst_addr": f"{_address(CPU)}/32"}
         yield entry("ipv4_fib", punt, "punt_route", reason=SENTINEL_REASON)
 
-    def exchange(self, sends: Sequence[Send]) -> Outcome:
+    def exchange(self, sends: Sequence[Send]) -> ProbeOutcome:
         """Sends packets, and collects all results, with the counters that changed."""
         before, flushes = self._counters(), self._flushes
         counted = self._rule_counters()
@@ -145,9 +145,9 @@ class Probe:
         outcome.rules = {key: now[key] - counted[key] for key in now if now[key] != counted[key]}
         return outcome
 
-    def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> Outcome:
+    def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> ProbeOutcome:
         """Like `exchange`, but does not read the counters, and can skip some ports."""
-        outcome = Outcome()
+        outcome = ProbeOutcome()
         for start in range(0, len(sends), WINDOW):
             window = sends[start : start + WINDOW]
             for send in window:
@@ -160,7 +160,7 @@ class Probe:
                 self._flush(source, outcome, skip)
         return outcome
 
-    def _flush(self, source: int, outcome: Outcome, skip: Set[int]) -> None:
+    def _flush(self, source: int, outcome: ProbeOutcome, skip: Set[int]) -> None:
         """Sends sentinels on the path of `source`, and collects until all have arrived."""
         self._flushes += 1
         missing = {*self._ports.numbers, CPU} - skip
@@ -182,7 +182,7 @@ class Probe:
                 )
         self._patience = DEADLINE_SECONDS
 
-    def _take_frames(self, outcome: Outcome, missing: set[int], timeout: float) -> None:
+    def _take_frames(self, outcome: ProbeOutcome, missing: set[int], timeout: float) -> None:
         for port, frame in self._ports.receive(timeout):
             if frame[_TOKEN_AT + 4 :].startswith(_MAGIC):
                 if frame.endswith(self._token(port)):
@@ -190,7 +190,7 @@ class Probe:
             else:
                 outcome.out.append((port, frame))
 
-    def _take_punts(self, outcome: Outcome, missing: set[int]) -> None:
+    def _take_punts(self, outcome: ProbeOutcome, missing: set[int]) -> None:
         wait = missing == {CPU}
         while True:
             punt = self._client.next_packet_in(0.05 if wait else 0.0)

@@ -20,7 +20,7 @@ from sluice_ptf.policy import (
     Sa,
     Verdict,
 )
-from sluice_ptf.probe import FromCpu, FromPort, Outcome, Send
+from sluice_ptf.probe import FromCpu, FromPort, ProbeOutcome, Send
 from sluice_ptf.router import Frame, Router, arriving, routed, same
 from sluice_ptf.runtime import PacketIn
 from sluice_ptf.schema import Value
@@ -71,20 +71,20 @@ def again(router: Router, header: Mapping[str, Value], frame: bytes, reason: str
 
 
 def comes_to(
-    router: Router, punt: PacketIn, header: Mapping[str, Value], expected: Outcome
+    router: Router, punt: PacketIn, header: Mapping[str, Value], expected: ProbeOutcome
 ) -> None:
     """Expects exactly this result of re-injecting the punted packet."""
     same(router.exchange(FromCpu(punt.frame, header)), expected, punt.frame)
 
 
-def sent(punt: PacketIn, via: Nexthop, rules: dict[str, int] | None = None) -> Outcome:
+def sent(punt: PacketIn, via: Nexthop, rules: dict[str, int] | None = None) -> ProbeOutcome:
     """The packet leaves for a next hop, and nothing else happens."""
-    return Outcome(out=[(via.interface.port, routed(punt.frame, via))], rules=rules or {})
+    return ProbeOutcome(out=[(via.interface.port, routed(punt.frame, via))], rules=rules or {})
 
 
-def dropped(reason: str, rules: dict[str, int] | None = None) -> Outcome:
+def dropped(reason: str, rules: dict[str, int] | None = None) -> ProbeOutcome:
     """The packet is dropped, and nothing else happens."""
-    return Outcome(drops={reason: 1}, rules=rules or {})
+    return ProbeOutcome(drops={reason: 1}, rules=rules or {})
 
 
 def asked(of: PolicyList) -> dict[str, Value]:

@@ -19,7 +19,7 @@ from scapy.packet import Packet
 
 from sluice_ptf.frames import hop_decremented, readdressed, tagged, untagged
 from sluice_ptf.network import HOST_MAC, Interface, Member, Nexthop
-from sluice_ptf.probe import CPU, FromCpu, FromPort, Outcome, Probe, Send
+from sluice_ptf.probe import CPU, FromCpu, FromPort, Probe, ProbeOutcome, Send
 from sluice_ptf.runtime import Count, PacketIn, RuntimeClient, update
 from sluice_ptf.schema import Match, Value, bytestring
 
@@ -242,7 +242,7 @@ class Router:
 
     # --- packets --------------------------------------------------------------
 
-    def exchange(self, *sends: Send) -> Outcome:
+    def exchange(self, *sends: Send) -> ProbeOutcome:
         """Sends packets; returns all results."""
         return self.probe.exchange(sends)
 
@@ -258,13 +258,13 @@ class Router:
         frame = arriving(source, packet)
         expected = routed(frame, via) if sent is None else sent
         outcome = self.exchange(FromPort(source.port, frame))
-        same(outcome, Outcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
+        same(outcome, ProbeOutcome(out=[(via.interface.port, expected)], rules=dict(rules)), frame)
 
     def drops(self, source: Interface, packet: Frame, reason: str, rules: Rules = NO_RULES) -> None:
         """Expects that the packet is dropped for this reason, and nothing else happens."""
         frame = arriving(source, packet)
         outcome = self.exchange(FromPort(source.port, frame))
-        same(outcome, Outcome(drops={reason: 1}, rules=dict(rules)), frame)
+        same(outcome, ProbeOutcome(drops={reason: 1}, rules=dict(rules)), frame)
 
     def punts(
         self,
@@ -285,7 +285,7 @@ class Router:
             "stage": stage,
         }
         expected = self.packet_in(frame, **(came | metadata))
-        wanted = Outcome(punts=[expected], punted={reason: 1}, rules=dict(rules))
+        wanted = ProbeOutcome(punts=[expected], punted={reason: 1}, rules=dict(rules))
         same(self.exchange(FromPort(source.port, frame)), wanted, frame)
 
     def packet_in(self, frame: bytes, **metadata: Value) -> PacketIn:
@@ -298,11 +298,11 @@ class Router:
             values[name] = schema.number(name, value)
         return PacketIn(frame, values)
 
-    def from_cpu(self, packet: Frame, **metadata: Value) -> Outcome:
+    def from_cpu(self, packet: Frame, **metadata: Value) -> ProbeOutcome:
         """Sends a packet-out; returns all results."""
         return self.exchange(FromCpu(bytes(packet), metadata))
 
-    def packet_out(self, packet: Frame, expected: Outcome, **metadata: Value) -> None:
+    def packet_out(self, packet: Frame, expected: ProbeOutcome, **metadata: Value) -> None:
         """Expects exactly this result of a packet-out."""
         same(self.from_cpu(packet, **metadata), expected, bytes(packet))
 
@@ -342,7 +342,7 @@ def _identity(change: p4runtime_pb2.Update) -> bytes:
     return bytes(entity.SerializeToString(deterministic=True))
 
 
-def same(outcome: Outcome, expected: Outcome, frame: bytes) -> None:
+def same(outcome: ProbeOutcome, expected: ProbeOutcome, frame: bytes) -> None:
     """Checks that the outcome of a frame is the expected one, to the last counter."""
     if outcome == expected:
         return
@@ -363,7 +363,7 @@ __all__ = [
     "Interface",
     "Member",
     "Nexthop",
-    "Outcome",
+    "ProbeOutcome",
     "Router",
     "arriving",
     "leaving",

@@ -7,7 +7,7 @@ from sluice_ptf.case import ptf_test
 from sluice_ptf.network import HOST4
 from sluice_ptf.packets import ip4, udp_to
 from sluice_ptf.policy import IN, Flow, Policy, Verdict, hit
-from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.probe import FromPort, ProbeOutcome
 from sluice_ptf.protection import BUNDLE, OURS4, V4, with_engine
 from sluice_ptf.router import Router, arriving, same
 from sluice_ptf.schema import Value
@@ -27,7 +27,7 @@ def is_audited(
     """The frame is dropped for the reason, and a copy of it is punted."""
     came: dict[str, Value] = {"ingress_port": A.port, "ingress_l3_if": A.id}
     punt = router.packet_in(frame, reason="AUDIT", drop_reason=reason, **(came | known))
-    expected = Outcome(
+    expected = ProbeOutcome(
         punts=[punt], punted={"AUDIT": 1}, drops={reason: 1}, rules=dict(rules or {})
     )
     same(router.exchange(FromPort(A.port, frame)), expected, frame)

@@ -24,7 +24,7 @@ from sluice_ptf.policy import (
     encrypted,
     hit,
 )
-from sluice_ptf.probe import Outcome
+from sluice_ptf.probe import ProbeOutcome
 from sluice_ptf.protection import (
     BUNDLE,
     ESP_SOURCES,
@@ -62,9 +62,9 @@ def encrypted_is_routed(router: Router) -> None:
     policy.sends_from(BUNDLE, *ESP_SOURCES, vrf=OTHER_VRF)
     for packet in esp_packets():
         sent = leaving(arriving(ENGINE, packet), TO_B)
-        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
+        policy.from_engine(encrypted(A, BUNDLE), packet, ProbeOutcome(out=[(B.port, sent)]))
         sent = leaving(arriving(ENGINE, packet), TO_E)
-        expected = Outcome(out=[(E.port, sent)])
+        expected = ProbeOutcome(out=[(E.port, sent)])
         policy.from_engine(encrypted(A, BUNDLE, vrf=OTHER_VRF), packet, expected)
 
 
@@ -72,7 +72,7 @@ def encrypted_is_routed(router: Router) -> None:
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
     """It passes no list again, so only ESP of its bundle is accepted."""
     policy = with_engine(router)
-    invalid = Outcome(drops={"SHIM_INVALID": 1})
+    invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
     whole4, _, whole6, _ = esp_packets()
     nat_t = udp(dport=4500, sport=4500, size=0)
     for packet in (
@@ -93,10 +93,10 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
         for bundle, vrf in ((0, 0), (BUNDLE ^ 1, 0), (BUNDLE, OTHER_VRF)):
             policy.from_engine(encrypted(A, bundle, vrf=vrf), packet, invalid)
         sent = leaving(arriving(ENGINE, packet), TO_B)
-        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
+        policy.from_engine(encrypted(A, BUNDLE), packet, ProbeOutcome(out=[(B.port, sent)]))
     in_udp = ip4(V4, nat_t / Raw(esp(0x1001)), src="10.2.0.1")
     sent = leaving(arriving(ENGINE, in_udp), TO_B)
-    policy.from_engine(encrypted(A, BUNDLE), in_udp, Outcome(out=[(B.port, sent)]))
+    policy.from_engine(encrypted(A, BUNDLE), in_udp, ProbeOutcome(out=[(B.port, sent)]))
 
 
 @ptf_test
@@ -108,7 +108,7 @@ def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
     for dst, flow in FLOWS.items():
         policy.flow(IN, replace(flow, bundle=BUNDLE), Verdict("PROTECT", 3, BUNDLE))
         elsewhere = decrypted(BUNDLE, E, vrf=OTHER_VRF)
-        policy.from_engine(elsewhere, udp_to(dst), Outcome(drops={"NO_POLICY_BINDING": 1}))
+        policy.from_engine(elsewhere, udp_to(dst), ProbeOutcome(drops={"NO_POLICY_BINDING": 1}))
 
 
 @ptf_test
@@ -118,7 +118,7 @@ def encrypted_needs_no_binding(router: Router) -> None:
     router.delete(router.unbound(A)[0], router.unbound(B)[1])
     for packet in esp_packets():
         sent = leaving(arriving(ENGINE, packet), TO_B)
-        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(out=[(B.port, sent)]))
+        policy.from_engine(encrypted(A, BUNDLE), packet, ProbeOutcome(out=[(B.port, sent)]))
 
 
 @ptf_test
@@ -145,17 +145,19 @@ def encrypted_and_held_up(router: Router) -> None:
         ):
             router.modify(held)
             punt = router.packet_in(frame, reason=reason, **came, **way)
-            expected = Outcome(punts=[punt], punted={reason: 1})
+            expected = ProbeOutcome(punts=[punt], punted={reason: 1})
             policy.from_engine(encrypted(A, BUNDLE), packet, expected)
             router.modify(freed)
-            expected = Outcome(out=[(B.port, leaving(frame, TO_B))])
+            expected = ProbeOutcome(out=[(B.port, leaving(frame, TO_B))])
             router.packet_out(frame, expected, kind="REINJECT", **came, **way)
     nowhere = ip4("192.0.2.9", Raw(esp(0x1001)), proto=ESP, src="10.2.0.1")
     frame = arriving(ENGINE, nowhere)
     punt = router.packet_in(frame, reason="NO_ROUTE", stage="ROUTING", **came)
-    policy.from_engine(encrypted(A, BUNDLE), nowhere, Outcome(punts=[punt], punted={"NO_ROUTE": 1}))
+    policy.from_engine(
+        encrypted(A, BUNDLE), nowhere, ProbeOutcome(punts=[punt], punted={"NO_ROUTE": 1})
+    )
     router.route("192.0.2.0/24", nexthop_id=TO_B.id)
-    expected = Outcome(out=[(B.port, leaving(frame, TO_B))])
+    expected = ProbeOutcome(out=[(B.port, leaving(frame, TO_B))])
     router.packet_out(frame, expected, kind="REINJECT", stage="ROUTING", **came)
 
 
@@ -185,10 +187,10 @@ def decrypted_to_forward(router: Router) -> None:
             inbound_generation=IN.generation,
         )
         rules = hit(IN, 3)
-        expected = Outcome(punts=[punt], punted={"OUTBOUND_MISS": 1}, rules=rules)
+        expected = ProbeOutcome(punts=[punt], punted={"OUTBOUND_MISS": 1}, rules=rules)
         policy.from_engine(decrypted(BUNDLE, A), udp_to(dst), expected)
         policy.flow(OUT, flow, Verdict("BYPASS", rule=2))
-        expected = Outcome(out=[(B.port, routed(frame, TO_B))], rules=rules | hit(OUT, 2))
+        expected = ProbeOutcome(out=[(B.port, routed(frame, TO_B))], rules=rules | hit(OUT, 2))
         policy.from_engine(decrypted(BUNDLE, A), udp_to(dst), expected)
 
 
@@ -203,7 +205,7 @@ def hub_and_spoke(router: Router) -> None:
         frame = arriving(ENGINE, udp_to(dst))
         shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa, ingress_l3_if=C.id)
         out = [(ENGINE.port, shim.on(hop_decremented(frame)))]
-        expected = Outcome(out=out, rules=hit(IN, 3) | hit(OUT, 5))
+        expected = ProbeOutcome(out=out, rules=hit(IN, 3) | hit(OUT, 5))
         policy.from_engine(decrypted(7, C), udp_to(dst), expected)
 
 
@@ -237,7 +239,7 @@ def decrypted_with_a_last_hop(router: Router) -> None:
         policy.flow(IN, Flow(source, dst, is_local=local, bundle=BUNDLE), verdict)
         packet = udp_to(dst, **hops(dst, 1))
         punt = router.packet_in(arriving(ENGINE, packet), reason=reason, **where, **common)
-        expected = Outcome(punts=[punt], punted={reason: 1}, rules=hit(IN, 3))
+        expected = ProbeOutcome(punts=[punt], punted={reason: 1}, rules=hit(IN, 3))
         policy.from_engine(decrypted(BUNDLE, A), packet, expected)
 
 
@@ -278,7 +280,7 @@ def an_engine_speaks_in_shims_only(router: Router) -> None:
     policy = with_engine(router)
     for packet in (udp_to(V4), udp_to(V6), udp_to(OURS4), arp(OURS4)):
         router.drops(ENGINE, packet, "SHIM_INVALID")
-    invalid = Outcome(drops={"SHIM_INVALID": 1})
+    invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
     for kind in (0, ENCRYPT, DECRYPT, 5, 255):
         for dst in FLOWS:
             policy.from_engine(Shim(kind, bundle=BUNDLE, ingress_l3_if=1), udp_to(dst), invalid)
@@ -297,7 +299,7 @@ def an_engine_returns_well_formed_ip(router: Router) -> None:
         (ip4(V4, Raw(esp(1)), len=200, **sealed), "BAD_LENGTH"),
         (ip4("127.0.0.1", Raw(esp(1)), **sealed), "MARTIAN"),
     ):
-        policy.from_engine(encrypted(A, BUNDLE), packet, Outcome(drops={reason: 1}))
+        policy.from_engine(encrypted(A, BUNDLE), packet, ProbeOutcome(drops={reason: 1}))
     for packet, reason in (
         (udp_to(V4, src="127.0.0.1"), "MARTIAN"),
         (udp_to(V4, src="10.2.0.1"), "MARTIAN"),  # this router's own address
@@ -307,6 +309,6 @@ def an_engine_returns_well_formed_ip(router: Router) -> None:
         (bare / arp(OURS4) / Raw(bytes(18)), "MALFORMED"),
         (Ether(src=HOST_MAC, dst=A.mac, type=0x88B5) / Raw(bytes(46)), "MALFORMED"),
     ):
-        policy.from_engine(decrypted(BUNDLE, A), packet, Outcome(drops={reason: 1}))
+        policy.from_engine(decrypted(BUNDLE, A), packet, ProbeOutcome(drops={reason: 1}))
     truncated = encrypted(A).on(arriving(ENGINE, udp_to(V4)))[:24]
     router.drops(ENGINE, truncated, "SHIM_INVALID")

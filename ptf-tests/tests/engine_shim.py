@@ -22,7 +22,7 @@ from sluice_ptf.policy import (
     Verdict,
     hit,
 )
-from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.probe import FromPort, ProbeOutcome
 from sluice_ptf.protection import (
     BUNDLE,
     FLOWS,
@@ -45,7 +45,7 @@ from sluice_ptf.standard import OTHER_VRF, TO_B, A, B, C, D, E
 def goes_to(router: Router, source: Interface, packet: Packet, shim: Shim) -> None:
     """Expects the packet at the engine as it came, behind the shim, and nothing else."""
     frame = arriving(source, packet)
-    expected = Outcome(out=[(ENGINE.port, shim.on(frame))])
+    expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))])
     same(router.exchange(FromPort(source.port, frame)), expected, frame)
 
 
@@ -327,7 +327,7 @@ def never_in_clear(router: Router) -> None:
         router.drops(A, udp_to(dst), "NO_ENGINE", rules=hit(OUT, 5))
         policy.flow(OUT, replace(FLOWS[dst], is_local=1), PROTECT)
         frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / udp_to(dst))
-        expected = Outcome(drops={"NO_ENGINE": 1}, rules=hit(OUT, 5))
+        expected = ProbeOutcome(drops={"NO_ENGINE": 1}, rules=hit(OUT, 5))
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
 
 

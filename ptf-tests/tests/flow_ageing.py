@@ -42,7 +42,7 @@ def flow_to(dst: str) -> Flow:
     return Flow(HOST6 if ":" in dst else HOST4, dst)
 
 
-def told_of(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
+def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry]) -> set[Key]:
     """The keys of all notified entries, read until all wanted ones have been notified."""
     found: set[Key] = set()
     missing = {key(entry) for entry in wanted}
@@ -67,7 +67,7 @@ def idle_flows_are_told_of(router: Router) -> None:
         ageing(policy, OUT, flow_to("10.2.0.9"), BYPASS),
         ageing(policy, OUT, flow_to("2001:db8:2::9"), DISCARD),
     ]
-    assert told_of(router, entries) == {key(entry) for entry in entries}
+    assert idle_notifications(router, entries) == {key(entry) for entry in entries}
     assert time.monotonic() - start >= IDLE_SECONDS
     router.forwards(A, udp_to("10.2.0.9"), TO_B, rules=hit(IN, 2) | hit(OUT, 2))
     rules = hit(IN, 2) | hit(OUT, 4)
@@ -90,4 +90,4 @@ def flows_that_serve_are_not_told_of(router: Router) -> None:
         router.exchange(FromPort(A.port, frame))
         found |= {key(entry) for entry in router.client.next_idle_entries(0.0) or ()}
     assert key(busy) not in found
-    assert key(lasting) not in found | told_of(router, [busy])
+    assert key(lasting) not in found | idle_notifications(router, [busy])

@@ -19,7 +19,7 @@ from sluice_ptf.policy import (
     decrypted,
     hit,
 )
-from sluice_ptf.probe import Outcome
+from sluice_ptf.probe import ProbeOutcome
 from sluice_ptf.router import Router, arriving, routed
 from sluice_ptf.schema import Value
 from sluice_ptf.standard import TO_B, A, B, D
@@ -237,7 +237,7 @@ def decrypted_is_checked_against_its_own_spd(router: Router) -> None:
             is_local=local,
             **ASKED,
         )
-        expected = Outcome(punts=[punt], punted={"INBOUND_MISS": 1})
+        expected = ProbeOutcome(punts=[punt], punted={"INBOUND_MISS": 1})
         policy.from_engine(decrypted(BUNDLE, A), udp_to(dst), expected)
 
 
@@ -248,7 +248,7 @@ def decrypted_by_the_right_sa(router: Router) -> None:
     for dst, flow in (TRANSIT | TO_US).items():
         policy.flow(IN, carried(flow), Verdict("PROTECT", rule=5, sa_bundle=BUNDLE))
         frame = arriving(ENGINE, udp_to(dst))
-        expected = Outcome(out=[(B.port, routed(frame, TO_B))], rules=hit(IN, 5))
+        expected = ProbeOutcome(out=[(B.port, routed(frame, TO_B))], rules=hit(IN, 5))
         if dst in TO_US:
             punt = router.packet_in(
                 frame,
@@ -261,7 +261,7 @@ def decrypted_by_the_right_sa(router: Router) -> None:
                 is_local=1,
                 **PASSED,
             )
-            expected = Outcome(punts=[punt], punted={"LOCAL": 1}, rules=hit(IN, 5))
+            expected = ProbeOutcome(punts=[punt], punted={"LOCAL": 1}, rules=hit(IN, 5))
         policy.from_engine(decrypted(BUNDLE, A), udp_to(dst), expected)
 
 
@@ -284,7 +284,7 @@ def decrypted_by_another_sa(router: Router) -> None:
         for flow in (TRANSIT | TO_US).values():
             verdict = Verdict(answer, rule, bundle)
             entry = policy.flow(IN, carried(flow), verdict)
-            expected = Outcome(drops={reason: 1}, rules=hit(IN, rule))
+            expected = ProbeOutcome(drops={reason: 1}, rules=hit(IN, rule))
             policy.from_engine(decrypted(BUNDLE, A), udp_to(flow.dst_addr), expected)
             router.delete(entry)
 
@@ -293,7 +293,7 @@ def decrypted_by_another_sa(router: Router) -> None:
 def decrypted_by_a_bundle_of_no_spd(router: Router) -> None:
     """A bundle without an SPD admits nothing."""
     policy = with_bundle(router)
-    expected = Outcome(drops={"NO_POLICY_BINDING": 1})
+    expected = ProbeOutcome(drops={"NO_POLICY_BINDING": 1})
     policy.from_engine(decrypted(BUNDLE + 1, A), udp_to(V4), expected)
 
 

@@ -13,7 +13,7 @@ from sluice_ptf.case import ptf_test
 from sluice_ptf.network import HOST4, HOST6
 from sluice_ptf.packets import DPORT, SPORT, echo, ip4, ip6, tcp, udp_to
 from sluice_ptf.policy import ENGINE, IN, OUT, Flow, Policy, Verdict, decrypted, hit, reinjection
-from sluice_ptf.probe import FromCpu, Outcome
+from sluice_ptf.probe import FromCpu, ProbeOutcome
 from sluice_ptf.protection import BUNDLE, FLOWS, OURS4, PROTECT, SA, SPI, V4, protected
 from sluice_ptf.reinjected import first
 from sluice_ptf.router import Router, arriving, routed, same
@@ -34,7 +34,7 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
         carried = Flow(**(vars(flow) | {"bundle": BUNDLE}))
         policy.flow(IN, carried, PROTECT)
         frame = arriving(ENGINE, udp_to(dst))
-        accepted = Outcome(out=[(B.port, routed(frame, TO_B))], rules=hit(IN, 5))
+        accepted = ProbeOutcome(out=[(B.port, routed(frame, TO_B))], rules=hit(IN, 5))
         policy.from_engine(decrypted(BUNDLE, A), udp_to(dst), accepted)
         asked: dict[str, Value] = {"list_id": IN.id, "generation": IN.generation}
         punt = router.packet_in(
@@ -47,7 +47,7 @@ def protection_is_cached_with_its_bundle(router: Router) -> None:
             bundle=BUNDLE + 1,
             **asked,
         )
-        missed = Outcome(punts=[punt], punted={"INBOUND_MISS": 1})
+        missed = ProbeOutcome(punts=[punt], punted={"INBOUND_MISS": 1})
         policy.from_engine(decrypted(BUNDLE + 1, A), udp_to(dst), missed)
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **asked)
 
@@ -83,7 +83,7 @@ def an_sa_that_ends_in_mid_flow(router: Router) -> None:
     for dst in FLOWS:
         router.drops(A, udp_to(dst), "NO_SA", rules=hit(OUT, 5))
     late = FromCpu(punt.frame, reinjection(punt, PROTECT))
-    expected = Outcome(drops={"NO_SA": 1}, rules={"outbound claim 5": 1})
+    expected = ProbeOutcome(drops={"NO_SA": 1}, rules={"outbound claim 5": 1})
     same(router.exchange(late), expected, punt.frame)
     policy.protects(SA)
     for dst in FLOWS:

@@ -13,7 +13,7 @@ from sluice_ptf.policy import (
     hit,
     reinjection,
 )
-from sluice_ptf.probe import Outcome
+from sluice_ptf.probe import ProbeOutcome
 from sluice_ptf.reinjected import (
     BYPASS,
     DISCARD,
@@ -107,7 +107,7 @@ def another_inbound_list_by_now(router: Router) -> None:
     missed = router.packet_in(
         punt.frame, reason="INBOUND_MISS", stage="INBOUND", **came, **asked(IN2)
     )
-    expected = Outcome(punts=[missed], punted={"INBOUND_MISS": 1})
+    expected = ProbeOutcome(punts=[missed], punted={"INBOUND_MISS": 1})
     for answer in (BYPASS, DISCARD):
         comes_to(router, punt, reinjection(punt, answer), expected)
     policy.flow(IN2, flow_to(V4), Verdict("BYPASS", rule=7))
@@ -138,7 +138,7 @@ def another_outbound_list_by_now(router: Router) -> None:
         inbound_generation=IN.generation,
         **asked(OUT2),
     )
-    expected = Outcome(punts=[missed], punted={"OUTBOUND_MISS": 1})
+    expected = ProbeOutcome(punts=[missed], punted={"OUTBOUND_MISS": 1})
     comes_to(router, punt, reinjection(punt, BYPASS), expected)
     comes_to(router, missed, reinjection(missed, BYPASS), sent(punt, TO_C, claim(OUT2, 2)))
     policy.flow(OUT2, flow_to(V4), DISCARD)
@@ -172,7 +172,7 @@ def another_inbound_list_on_the_way_out(router: Router) -> None:
     missed = router.packet_in(
         punt.frame, reason="INBOUND_MISS", stage="INBOUND", **came, **asked(IN2)
     )
-    expected = Outcome(punts=[missed], punted={"INBOUND_MISS": 1})
+    expected = ProbeOutcome(punts=[missed], punted={"INBOUND_MISS": 1})
     comes_to(router, punt, reinjection(punt, BYPASS), expected)
     policy.flow(IN2, flow_to(V4), DISCARD)
     expected = dropped("INBOUND_DISCARD", hit(IN2, 4))

@@ -25,7 +25,7 @@ from sluice_ptf.policy import (
     Verdict,
     hit,
 )
-from sluice_ptf.probe import Outcome
+from sluice_ptf.probe import ProbeOutcome
 from sluice_ptf.router import Router, leaving, routed
 from sluice_ptf.schema import Value
 from sluice_ptf.shim import ENCRYPT, Shim
@@ -60,11 +60,11 @@ def an_interface_without_a_binding_lets_nothing_out(router: Router) -> None:
     for dst in (V4, V6):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
         frame = bytes(Ether(src=B.mac, dst=TO_B.mac) / udp_to(dst))
-        expected = Outcome(drops={"NO_POLICY_BINDING": 1})
+        expected = ProbeOutcome(drops={"NO_POLICY_BINDING": 1})
         for egress in (0, B.id):
             router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=egress)
     request = bytes(Ether(src=B.mac, dst="ff:ff:ff:ff:ff:ff") / arp(V4) / Raw(bytes(18)))
-    expected = Outcome(out=[(B.port, request)])
+    expected = ProbeOutcome(out=[(B.port, request)])
     router.packet_out(request, expected, kind="TO_PORT", egress_l3_if=B.id)
 
 
@@ -203,7 +203,7 @@ def what_this_router_says_asks_too(router: Router) -> None:
             egress_l3_if=B.id,
             **ASKED,
         )
-        expected = Outcome(punts=[punt], punted={"OUTBOUND_MISS": 1})
+        expected = ProbeOutcome(punts=[punt], punted={"OUTBOUND_MISS": 1})
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
 
 
@@ -216,7 +216,7 @@ def what_this_router_says_by_routing_asks_too(router: Router) -> None:
         punt = router.packet_in(
             frame, reason="OUTBOUND_MISS", stage="OUTBOUND", origin="LOCAL", **WAY, **ASKED
         )
-        expected = Outcome(punts=[punt], punted={"OUTBOUND_MISS": 1})
+        expected = ProbeOutcome(punts=[punt], punted={"OUTBOUND_MISS": 1})
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN")
 
 
@@ -231,14 +231,14 @@ def local_bypass_and_discard(router: Router) -> None:
         entry = policy.flow(OUT, own, Verdict("BYPASS", rule=1))
         for interface in (B, D):
             out = [(interface.port, tagged(frame, interface.vlan))]
-            expected = Outcome(out=out, rules=hit(OUT, 1))
+            expected = ProbeOutcome(out=out, rules=hit(OUT, 1))
             router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=interface.id)
         if flow.protocol == 6:
-            expected = Outcome(out=[(B.port, leaving(frame, TO_B))], rules=hit(OUT, 1))
+            expected = ProbeOutcome(out=[(B.port, leaving(frame, TO_B))], rules=hit(OUT, 1))
             router.packet_out(frame, expected, kind="LOCAL_ORIGIN")
         router.delete(entry)
         policy.flow(OUT, own, Verdict("DISCARD", rule=4))
-        expected = Outcome(drops={"OUTBOUND_DISCARD": 1}, rules=hit(OUT, 4))
+        expected = ProbeOutcome(drops={"OUTBOUND_DISCARD": 1}, rules=hit(OUT, 4))
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
 
 
@@ -256,13 +256,13 @@ def local_protect(router: Router) -> None:
         policy.flow(OUT, own, Verdict("PROTECT", rule=5, sa_bundle=sa.bundle))
         frame = of_the_host(packet)
         shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
-        expected = Outcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
+        expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
         for interface in (B, D):
             router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=interface.id)
     frame = of_the_host(BGP4[0])
     shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa, vrf=OTHER_VRF)
     policy.bind(E, OUT)
-    expected = Outcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
+    expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))], rules=hit(OUT, 5))
     router.packet_out(frame, expected, kind="LOCAL_ORIGIN", vrf=OTHER_VRF)
 
 
@@ -276,18 +276,20 @@ def errors_about_what_a_bundle_carried(router: Router) -> None:
     policy.flow(OUT, Flow("10.2.0.1", V4, 1, 0, 11 << 8, is_local=1), Verdict("BYPASS", rule=1))
     frame = of_the_host(error)
     asked: dict[str, Any] = {"kind": "LOCAL_ORIGIN", "bundle": sa.bundle}
-    router.packet_out(frame, Outcome(drops={"NO_SA": 1}), **asked)
+    router.packet_out(frame, ProbeOutcome(drops={"NO_SA": 1}), **asked)
     policy.protects(sa)
-    router.packet_out(frame, Outcome(drops={"NO_SA": 1}), **asked, vrf=OTHER_VRF)
+    router.packet_out(frame, ProbeOutcome(drops={"NO_SA": 1}), **asked, vrf=OTHER_VRF)
     shim = Shim(ENCRYPT, sa.engine, sa.bundle, sa.sa)
-    router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
+    router.packet_out(frame, ProbeOutcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
     # Without interface, list or binding the result is the same.
     policy.unbind(B)
-    router.packet_out(frame, Outcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
+    router.packet_out(frame, ProbeOutcome(out=[(ENGINE.port, shim.on(frame))]), **asked)
     # An interface chosen by the sender would bypass the bundle.
-    refused = Outcome(drops={"PACKET_OUT_INVALID": 1})
+    refused = ProbeOutcome(drops={"PACKET_OUT_INVALID": 1})
     router.packet_out(frame, refused, **asked, egress_l3_if=B.id)
-    router.packet_out(of_the_host(arp(V4)), Outcome(drops={"PACKET_OUT_NOT_ALLOWED": 1}), **asked)
+    router.packet_out(
+        of_the_host(arp(V4)), ProbeOutcome(drops={"PACKET_OUT_NOT_ALLOWED": 1}), **asked
+    )
 
 
 # --- packets that the parser cannot read completely ---------------------------
@@ -340,7 +342,7 @@ def segments_left_under_an_outbound_list(router: Router) -> None:
         for left in (1, 255):
             router.drops(A, routed_on(left, kind), "SEGMENTS_LEFT")
     made_here: Mapping[str, Value] = {"kind": "LOCAL_ORIGIN", "egress_l3_if": B.id}
-    refused = Outcome(drops={"SEGMENTS_LEFT": 1})
+    refused = ProbeOutcome(drops={"SEGMENTS_LEFT": 1})
     router.packet_out(of_the_host(routed_on(1)), refused, **made_here)
 
 

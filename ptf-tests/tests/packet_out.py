@@ -16,7 +16,7 @@ from sluice_ptf.router import (
     FromPort,
     Interface,
     Nexthop,
-    Outcome,
+    ProbeOutcome,
     Router,
     arriving,
     leaving,
@@ -41,14 +41,14 @@ def made_here(packet: Packet, mac: str = "02:00:00:00:00:00") -> bytes:
     return bytes(Ether(src=mac, dst=mac) / packet)
 
 
-def leaves(port: int, frame: bytes) -> Outcome:
+def leaves(port: int, frame: bytes) -> ProbeOutcome:
     """Expects one frame out of a port, and nothing else."""
-    return Outcome(out=[(port, frame)])
+    return ProbeOutcome(out=[(port, frame)])
 
 
-def dropped(reason: str) -> Outcome:
+def dropped(reason: str) -> ProbeOutcome:
     """Expects a drop under this reason, and nothing else."""
-    return Outcome(drops={reason: 1})
+    return ProbeOutcome(drops={reason: 1})
 
 
 def unresolve(router: Router, nexthop: Nexthop) -> None:
@@ -142,7 +142,7 @@ def local_origin_that_does_not_fit(router: Router) -> None:
         punt = router.packet_in(
             frame, reason="MTU_EXCEEDED", stage="REWRITE", origin="LOCAL", egress_l3_if=B.id
         )
-        expected = Outcome(punts=[punt], punted={"MTU_EXCEEDED": 1})
+        expected = ProbeOutcome(punts=[punt], punted={"MTU_EXCEEDED": 1})
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN", egress_l3_if=B.id)
 
 
@@ -175,7 +175,7 @@ def local_origin_without_a_way(router: Router) -> None:
     ):
         frame = made_here(udp_to(dst, ttl=1))
         punt = router.packet_in(frame, reason=reason, origin="LOCAL", **way)
-        expected = Outcome(punts=[punt], punted={reason: 1})
+        expected = ProbeOutcome(punts=[punt], punted={reason: 1})
         router.packet_out(frame, expected, kind="LOCAL_ORIGIN")
     frame = made_here(udp_to("198.51.100.1"))
     router.packet_out(frame, dropped("BLACKHOLE"), kind="LOCAL_ORIGIN")
@@ -228,7 +228,7 @@ def reinjected_at_routing_it_can_be_punted_again(router: Router) -> None:
         nexthop_id=TO_B.id,
         **way,
     )
-    expected = Outcome(punts=[punt], punted={"TTL_EXCEEDED": 1})
+    expected = ProbeOutcome(punts=[punt], punted={"TTL_EXCEEDED": 1})
     router.packet_out(frame, expected, kind="REINJECT", stage="ROUTING", **way)
 
 
@@ -290,7 +290,9 @@ def fragmented_by_the_controller(router: Router) -> None:
         "nexthop_id": punt.metadata["nexthop_id"],
     }
     outcome = router.exchange(FromCpu(first, header), FromCpu(second, header))
-    assert outcome == Outcome(out=[(B.port, routed(first, TO_B)), (B.port, routed(second, TO_B))])
+    assert outcome == ProbeOutcome(
+        out=[(B.port, routed(first, TO_B)), (B.port, routed(second, TO_B))]
+    )
 
 
 @ptf_test
@@ -314,7 +316,7 @@ def reinjected_at_no_stage_of_punts(router: Router) -> None:
 @ptf_test
 def this_router_makes_no_source_routes(router: Router) -> None:
     """IPv4's loose and strict ones, IPv6's type 0: policy would see a transit destination."""
-    refused = Outcome(drops={"SOURCE_ROUTE": 1})
+    refused = ProbeOutcome(drops={"SOURCE_ROUTE": 1})
     for option in (b"\x83\x07\x04", b"\x89\x07\x04"):
         packet = ip4(V4, udp(), src="10.2.0.1", options=option + bytes([10, 9, 0, 9, 0]))
         for egress in (0, B.id):

@@ -7,14 +7,14 @@ from sluice_ptf.case import ptf_test
 from sluice_ptf.network import HOST4
 from sluice_ptf.packets import udp_to
 from sluice_ptf.policy import ENGINE_ID, IN, OUT, Flow, Policy, Verdict
-from sluice_ptf.probe import FromPort, Outcome
+from sluice_ptf.probe import FromPort, ProbeOutcome
 from sluice_ptf.protection import SA, V4, V6, protected
 from sluice_ptf.router import Router, arriving
 from sluice_ptf.runtime import Count
 from sluice_ptf.standard import A, B, D
 
 
-def flood(router: Router, packet: Packet, count: int) -> Outcome:
+def flood(router: Router, packet: Packet, count: int) -> ProbeOutcome:
     """Sends a packet `count` times; returns all results."""
     frame = arriving(A, packet)
     return router.exchange(*(FromPort(A.port, frame) for _ in range(count)))

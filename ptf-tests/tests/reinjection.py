@@ -28,7 +28,7 @@ from sluice_ptf.policy import (
     hit,
     reinjection,
 )
-from sluice_ptf.probe import FromCpu, FromPort, Outcome
+from sluice_ptf.probe import FromCpu, FromPort, ProbeOutcome
 from sluice_ptf.reinjected import (
     BUNDLE,
     BYPASS,
@@ -89,7 +89,7 @@ def inbound_verdicts_for_this_router(router: Router) -> None:
             inbound_list_id=IN.id,
             inbound_generation=IN.generation,
         )
-        expected = Outcome(punts=[delivered], punted={"LOCAL": 1}, rules=claim(IN, 2))
+        expected = ProbeOutcome(punts=[delivered], punted={"LOCAL": 1}, rules=claim(IN, 2))
         comes_to(router, punt, reinjection(punt, BYPASS), expected)
         comes_to(router, punt, reinjection(punt, DISCARD), dropped("INBOUND_DISCARD", claim(IN, 4)))
 
@@ -101,7 +101,7 @@ def inbound_verdicts_by_vlan_and_vrf(router: Router) -> None:
     policy.guard(E, IN)
     punt = first(router, udp_to(V4), "INBOUND_MISS", by=E)
     assert punt.metadata["vrf"] == OTHER_VRF
-    expected = Outcome(out=[(E.port, routed(punt.frame, TO_E))], rules=claim(IN, 2))
+    expected = ProbeOutcome(out=[(E.port, routed(punt.frame, TO_E))], rules=claim(IN, 2))
     comes_to(router, punt, reinjection(punt, BYPASS), expected)
 
 
@@ -151,7 +151,7 @@ def outbound_verdicts(router: Router) -> None:
         comes_to(router, punt, reinjection(punt, DISCARD), expected)
         shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa, ingress_l3_if=A.id)
         out = [(ENGINE.port, shim.on(hop_decremented(punt.frame)))]
-        expected = Outcome(out=out, rules=claim(OUT, 5))
+        expected = ProbeOutcome(out=out, rules=claim(OUT, 5))
         comes_to(router, punt, reinjection(punt, PROTECT), expected)
         expected = dropped("OUTBOUND_DISCARD", claim(OUT, 0))
         comes_to(router, punt, reinjection(punt, Verdict("NONE", rule=0)), expected)
@@ -220,12 +220,12 @@ def local_verdicts_keep_the_frame(router: Router) -> None:
             }
             punt = again(router, origin, frame, "OUTBOUND_MISS")
             out = [(interface.port, tagged(frame, interface.vlan))]
-            expected = Outcome(out=out, rules=claim(OUT, 2))
+            expected = ProbeOutcome(out=out, rules=claim(OUT, 2))
             comes_to(router, punt, reinjection(punt, BYPASS), expected)
             expected = dropped("OUTBOUND_DISCARD", claim(OUT, 4))
             comes_to(router, punt, reinjection(punt, DISCARD), expected)
             shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa)
-            expected = Outcome(out=[(ENGINE.port, shim.on(frame))], rules=claim(OUT, 5))
+            expected = ProbeOutcome(out=[(ENGINE.port, shim.on(frame))], rules=claim(OUT, 5))
             comes_to(router, punt, reinjection(punt, PROTECT), expected)
 
 
@@ -236,7 +236,7 @@ def local_verdicts_by_routing(router: Router) -> None:
     for dst in (V4, V6):
         frame = bytes(Ether(src="02:00:00:00:00:00", dst="02:00:00:00:00:00") / udp_to(dst))
         punt = again(router, {"kind": "LOCAL_ORIGIN"}, frame, "OUTBOUND_MISS")
-        expected = Outcome(out=[(B.port, leaving(frame, TO_B))], rules=claim(OUT, 2))
+        expected = ProbeOutcome(out=[(B.port, leaving(frame, TO_B))], rules=claim(OUT, 2))
         comes_to(router, punt, reinjection(punt, BYPASS), expected)
 
 
@@ -254,10 +254,10 @@ def local_frames_that_did_not_fit(router: Router) -> None:
     assert outcome.punted == {"MTU_EXCEEDED": 1}
     fragment = bytes(Ether(src=B.mac, dst=TO_B.mac) / small)
     shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa)
-    expected = Outcome(out=[(ENGINE.port, shim.on(fragment))])
+    expected = ProbeOutcome(out=[(ENGINE.port, shim.on(fragment))])
     router.packet_out(fragment, expected, **reinjection(punt))
     policy.unbind(B)
-    expected = Outcome(out=[(B.port, fragment)])
+    expected = ProbeOutcome(out=[(B.port, fragment)])
     router.packet_out(fragment, expected, **reinjection(punt))
 
 
@@ -277,7 +277,9 @@ def at_routing(router: Router) -> None:
     comes_to(router, outbound, reinjection(outbound, BYPASS), expected)
     policy.flow(OUT, flow_to("192.0.2.1"), PROTECT)
     shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa, ingress_l3_if=A.id)
-    expected = Outcome(out=[(ENGINE.port, shim.on(hop_decremented(punt.frame)))], rules=hit(OUT, 5))
+    expected = ProbeOutcome(
+        out=[(ENGINE.port, shim.on(hop_decremented(punt.frame)))], rules=hit(OUT, 5)
+    )
     comes_to(router, punt, reinjection(punt), expected)
 
 
@@ -298,7 +300,7 @@ def at_rewrite(router: Router) -> None:
         (punt,) = outcome.punts
         piece = arriving(A, small)
         shim = Shim(ENCRYPT, SA.engine, SA.bundle, SA.sa, ingress_l3_if=A.id)
-        expected = Outcome(out=[(ENGINE.port, shim.on(hop_decremented(piece)))])
+        expected = ProbeOutcome(out=[(ENGINE.port, shim.on(hop_decremented(piece)))])
         router.packet_out(piece, expected, **reinjection(punt))
         policy.commit(OUT.edited())
         router.packet_out(piece, dropped("STALE_VERDICT"), **reinjection(punt))
@@ -411,6 +413,6 @@ def an_unguarded_way_needs_no_claim(router: Router) -> None:
         "ingress_l3_if": A.id,
         "nexthop_id": TO_B.id,
     }
-    expected = Outcome(out=[(B.port, routed(untagged(frame), TO_B))])
+    expected = ProbeOutcome(out=[(B.port, routed(untagged(frame), TO_B))])
     for stage in ("INBOUND", "ROUTING", "OUTBOUND", "REWRITE"):
         router.packet_out(frame, expected, kind="REINJECT", stage=stage, **claims)

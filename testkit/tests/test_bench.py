@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_testkit.bench import Case, measure, write_results
+from sluice_testkit.bench import BenchCase, measure, write_results
 
 
 def test_everybody_is_measured_in_turn() -> None:
@@ -27,8 +27,8 @@ def test_too_few_rounds_are_refused() -> None:
 
 def test_the_result_is_the_worst_ratio_of_medians(tmp_path: Path) -> None:
     cases = [
-        Case("64 B", [4.0, 2.0, 3.0, 9.0, 3.0], {"peer": [1.5] * 5}),
-        Case("1500 B", [1.0] * 5, {"peer": [2.0] * 5}),
+        BenchCase("64 B", [4.0, 2.0, 3.0, 9.0, 3.0], {"peer": [1.5] * 5}),
+        BenchCase("1500 B", [1.0] * 5, {"peer": [2.0] * 5}),
     ]
     written = json.loads(write_results("forwarding", "pps", cases, directory=tmp_path).read_text())
     assert written["cases"][0]["ours"] == 3.0
@@ -40,7 +40,7 @@ def test_the_result_is_the_worst_ratio_of_medians(tmp_path: Path) -> None:
 
 
 def test_a_result_says_what_else_is_known(tmp_path: Path) -> None:
-    case = Case("64 B", [1.0] * 5, {"peer": [1.0] * 5}, {"algorithm": "trie"})
+    case = BenchCase("64 B", [1.0] * 5, {"peer": [1.0] * 5}, {"algorithm": "trie"})
     path = write_results("look-up", "1/s", [case], directory=tmp_path, more={"missing": {"x": "y"}})
     written = json.loads(path.read_text())
     assert written["cases"][0]["details"] == {"algorithm": "trie"}

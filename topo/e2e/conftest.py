@@ -9,7 +9,7 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 
 
 @pytest.fixture(scope="session", autouse=True)

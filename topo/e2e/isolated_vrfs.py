@@ -19,7 +19,7 @@ import pytest
 from sluice_testkit.frr import Frr
 from sluice_testkit.namespaces import Lab, veth
 from sluice_testkit.wait import patient
-from sluice_topo.description import Kind, Router
+from sluice_topo.description import Router, RouterKind
 from sluice_topo.routers import LinuxRouter
 
 from .kernel import has_vrf_devices
@@ -165,7 +165,7 @@ class IsolatedVrfs(ThreeVrfs):
         if vrf == "default":
             end.add_address("lo", f"{ELSEWHERE}/32")
         config = neighbor_config(vrf)
-        place = Router(f"{vrf}-b", Kind.LINUX, Path())
+        place = Router(f"{vrf}-b", RouterKind.LINUX, Path())
         addresses = {"eth0": list(with_length("b", 2))}
         LinuxRouter(
             place, end, lab.directory, lab.supervisor, addresses=addresses, frr_config=config

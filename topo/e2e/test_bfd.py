@@ -11,9 +11,9 @@ import pytest
 
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
-from sluice_topo.description import Kind, two_sites
+from sluice_topo.description import RouterKind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import fib_legs, wait_for_legs
+from sluice_topo.routing_demo import fib_legs, wait_for_legs
 
 from .faults import silent
 
@@ -45,7 +45,7 @@ def configurations(protocol: str) -> dict[str, str]:
     texts = {}
     for router in two_sites().routers:
         kept = router.frr_config().partition("router bgp")[0]
-        names = ["eth1", "eth2", "eth3"] if router.kind is Kind.P4 else ["eth1", "eth2"]
+        names = ["eth1", "eth2", "eth3"] if router.kind is RouterKind.P4 else ["eth1", "eth2"]
         interfaces = "".join(interface.format(name=name) for name in names)
         number = NUMBERS[router.name]
         texts[router.name] = f"{kept}\nbfd\nexit\n{interfaces}{instance.format(number=number)}"

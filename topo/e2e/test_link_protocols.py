@@ -9,9 +9,9 @@ import pytest
 
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import Stopwatch, wait_until
-from sluice_topo.description import Kind, two_sites
+from sluice_topo.description import RouterKind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import has_legs
+from sluice_topo.routing_demo import has_legs
 from sluice_topo.traffic import PathWitness, UdpFlows
 
 from .faults import silent
@@ -30,7 +30,7 @@ def configurations() -> dict[str, str]:
     """The two-site routers' files with IS-IS added, and BFD on every IPv4 BGP session."""
     texts = {}
     for router in two_sites().routers:
-        names = ["eth2", "eth3"] if router.kind is Kind.P4 else ["eth1", "eth2"]
+        names = ["eth2", "eth3"] if router.kind is RouterKind.P4 else ["eth1", "eth2"]
         interfaces = "".join(ISIS_INTERFACE.format(name=name) for name in names)
         text, _, _ = router.frr_config().rpartition("end")
         lines = text.splitlines()

@@ -11,7 +11,7 @@ from sluice_testkit.packet import ICMP, ICMPV6, UDP
 from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 from sluice_topo.traffic import PORT, UdpFlows
 
 from .frames import ethernet, inject

@@ -8,9 +8,9 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
-from sluice_topo.description import Kind, two_sites
+from sluice_topo.description import RouterKind, two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 
 ROUTER_IDS = {"r1": "10.255.0.1", "r2": "10.255.0.2", "t1": "10.255.1.1", "t2": "10.255.1.2"}
 INTERFACE = """interface {name}
@@ -30,7 +30,7 @@ def configurations() -> dict[str, str]:
     texts = {}
     for router in two_sites().routers:
         kept = router.frr_config().partition("router bgp")[0]
-        names = ["eth1", "eth2", "eth3"] if router.kind is Kind.P4 else ["eth1", "eth2"]
+        names = ["eth1", "eth2", "eth3"] if router.kind is RouterKind.P4 else ["eth1", "eth2"]
         interfaces = "".join(INTERFACE.format(name=name) for name in names)
         identity = ROUTER_IDS[router.name]
         texts[router.name] = (

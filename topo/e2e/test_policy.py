@@ -18,7 +18,7 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 
 NOTHING_PROTECTED = [{"name": "everything", "action": "bypass"}]
 NO_PING = "- {name: no-ping, action: discard, protocol: icmp, icmp: [8]}"

@@ -10,15 +10,15 @@ from sluice_testkit.packet import ETHERTYPE_ARP, ICMP, ICMPV6
 from sluice_testkit.target import target_name
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
+from sluice_topo.demo_printer import DemoPrinter
 from sluice_topo.network import Network
-from sluice_topo.story import (
+from sluice_topo.routing_demo import (
     a_link_fails_and_comes_back,
     both_paths_carry_flows,
     large_packets_arrive,
     the_kernel_stood_by,
     traceroute_works,
 )
-from sluice_topo.teller import Teller
 from sluice_topo.traffic import FIRST_SOURCE_PORT, PORT, PathWitness, UdpFlows
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -60,11 +60,11 @@ def test_ping_to_every_address_of_a_router(network: Network, version: int) -> No
 
 
 def test_traceroute_names_every_router(network: Network) -> None:
-    traceroute_works(network, Teller())
+    traceroute_works(network, DemoPrinter())
 
 
 def test_both_paths_carry_flows(network: Network) -> None:
-    both_paths_carry_flows(network, Teller())
+    both_paths_carry_flows(network, DemoPrinter())
 
 
 @pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
@@ -89,7 +89,7 @@ def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
 
 
 def test_large_datagrams_arrive(network: Network) -> None:
-    large_packets_arrive(network, Teller())
+    large_packets_arrive(network, DemoPrinter())
 
 
 def test_no_route_is_told_to_the_sender(network: Network) -> None:
@@ -132,7 +132,7 @@ def test_ttl_counts_once_for_each_router(network: Network) -> None:
 
 
 def test_link_failure_and_recovery(network: Network) -> None:
-    a_link_fails_and_comes_back(network, Teller())
+    a_link_fails_and_comes_back(network, DemoPrinter())
 
 
 def test_neighbours_are_learned_and_shown(network: Network) -> None:
@@ -155,4 +155,4 @@ def test_show_for_people_and_for_programs(network: Network, what: str) -> None:
 
 
 def test_the_kernels_of_the_p4_routers_forwarded_nothing(network: Network) -> None:
-    the_kernel_stood_by(network, Teller())
+    the_kernel_stood_by(network, DemoPrinter())

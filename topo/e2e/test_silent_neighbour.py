@@ -14,7 +14,7 @@ from sluice_testkit.wait import Stopwatch, wait_until
 from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import fib_legs, wait_for_legs
+from sluice_topo.routing_demo import fib_legs, wait_for_legs
 from sluice_topo.traffic import PathWitness, UdpFlows
 
 from .faults import silent

@@ -11,7 +11,7 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.wait import wait_until
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
-from sluice_topo.story import wait_for_legs
+from sluice_topo.routing_demo import wait_for_legs
 from sluice_topo.traffic import UdpFlows
 
 GATEWAY = "169.254.0.1"

@@ -26,7 +26,7 @@ from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
-from sluice_topo.description import Kind, Router
+from sluice_topo.description import Router, RouterKind
 from sluice_topo.routers import LinuxRouter, P4Router
 
 VMAC = {4: "00:00:5e:00:01:05", 6: "00:00:5e:00:02:05"}
@@ -129,7 +129,7 @@ class Lan:
         s.run("ip", "link", "set", "dev", "eth2", "address", MAC["s"])
         target = os.environ.get("TARGET")
         self.r = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             r,
             lab.directory,
             lab.supervisor,
@@ -138,7 +138,11 @@ class Lan:
             frr_config=frr(200, FPM),
         )
         self.s = LinuxRouter(
-            Router("s", Kind.LINUX, Path()), s, lab.directory, lab.supervisor, frr_config=frr(100)
+            Router("s", RouterKind.LINUX, Path()),
+            s,
+            lab.directory,
+            lab.supervisor,
+            frr_config=frr(100),
         )
 
     def start(self) -> None:

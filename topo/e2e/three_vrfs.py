@@ -20,7 +20,7 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.packet import Frame
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
-from sluice_topo.description import Host, Kind, Router
+from sluice_topo.description import Host, Router, RouterKind
 from sluice_topo.routers import HostNode, P4Router
 
 VRFS = {"default": 254, "red": 100, "blue": 200}
@@ -76,7 +76,7 @@ class ThreeVrfs:
         `spds` the SPD of a link, `policies` these SPDs, `config` further sections."""
         guards = spds or {}
         self.router = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             self.place,
             self.lab.directory,
             self.lab.supervisor,

@@ -33,7 +33,7 @@ from sluice_testkit.sluice_esp import SluiceEsp
 from sluice_testkit.strongswan import StrongSwan, kernel_has_esp
 from sluice_testkit.wait import patient, wait_until
 from sluice_topo import probes
-from sluice_topo.description import Host, Kind, Router
+from sluice_topo.description import Host, Router, RouterKind
 from sluice_topo.routers import HostNode, P4Router
 
 ENGINE_PORT = 9
@@ -112,7 +112,7 @@ class Interop:
         self.engine = SluiceEsp("r-esp", place, "engine", lab.directory, lab.supervisor)
         admin = lab.directory / "r-esp" / "admin.sock"
         self.router = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             *(self.r, lab.directory, lab.supervisor),
             target=os.environ.get("TARGET"),
             config=_configuration(admin, policy),

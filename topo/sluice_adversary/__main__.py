@@ -79,7 +79,7 @@ def attack(packets: int, seed: int, target: str, results: bool, engine: bool) ->
         print(f"the engine took what it must not: {text}", file=sys.stderr)
     if results:
         print(f"written: {report.write_results(campaign, seed, target, bounds)}")
-    return 1 if campaign.judge.findings or bounds or taken else 0
+    return 1 if campaign.checker.findings or bounds or taken else 0
 
 
 if __name__ == "__main__":

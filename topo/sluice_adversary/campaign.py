@@ -16,9 +16,9 @@ from random import Random
 from sluice_testkit.wait import Timeout, wait_until
 
 from . import marks, plan
-from .datagrams import DECRYPTED, Datagram, Entry, Shim
+from .checker import Finding, OutcomeChecker
+from .datagrams import DECRYPTED, Datagram, EntryPoint, Shim
 from .drafts import Draft
-from .judge import Finding, Judge
 from .network import Arena
 from .plan import packed
 from .policy import Policy, edited, random_policy
@@ -55,7 +55,7 @@ class Campaign:
         self, arena: Arena, seed: int, reference: Callable[[Policy], Reference] = Reference
     ):
         self.random = Random(seed)
-        self.judge = Judge()
+        self.checker = OutcomeChecker()
         self.totals = Totals()
         self.policies: list[Policy] = []
         self._arena = arena
@@ -96,20 +96,20 @@ class Campaign:
         if self._shapes is None:
             self._shapes = Shapes(self.random, policy, self._arena.without)
         self._shapes.policy = policy
-        self.judge.new_round(self._make_reference(policy))
+        self.checker.new_round(self._make_reference(policy))
         self.listen()
         self.totals.rounds += 1
 
     def batch(self, datagrams: list[Datagram]) -> list[Finding]:
         """Sends some datagrams, mixed; returns the lost ones."""
         for datagram in datagrams:
-            self.judge.sent(datagram)
+            self.checker.sent(datagram)
             self.totals.shapes[datagram.shape] += 1
         self.totals.datagrams += len(datagrams)
         self._send(self._mixed(datagrams))
         self._send_sentinels()
         self.wait()
-        return self.judge.give_up()
+        return self.checker.give_up()
 
     def wait(self) -> None:
         """Waits until all expected packets have arrived, or for `PATIENCE`."""
@@ -117,11 +117,11 @@ class Campaign:
             wait_until(self._all_arrived, PATIENCE, "datagrams to arrive", interval=0.002)
         except Timeout:
             return
-        self.judge.settled()
+        self.checker.settled()
 
     def _all_arrived(self) -> bool:
         self.listen()
-        return not self.judge.pending
+        return not self.checker.pending
 
     def listen_until_quiet(self) -> None:
         """Listens until no packet of the adversary has been seen for a second."""
@@ -130,8 +130,8 @@ class Campaign:
         def quiet() -> bool:
             nonlocal seen, since
             self.listen()
-            if sum(self.judge.seen.values()) != seen:
-                seen, since = sum(self.judge.seen.values()), time.monotonic()
+            if sum(self.checker.seen.values()) != seen:
+                seen, since = sum(self.checker.seen.values()), time.monotonic()
             return time.monotonic() - since > 1.0
 
         wait_until(quiet, 30, "the network to fall quiet")
@@ -164,26 +164,26 @@ class Campaign:
         """Sends one sentinel on each path; the first rules of every list allow them. When they
         have arrived, all datagrams before them have passed the router and its engine.
         """
-        ways = _ways_in_clear()
+        ways = _flows_in_clear()
         if self._arena.peer is not None:
-            ways += _ways_by_bundle()
+            ways += _flows_by_bundle()
         for entry, source, destination in ways:
             self._sentinels += 1
             sentinel = _sentinel(self._sentinels, entry, source, destination)
-            self.judge.sent(sentinel)
+            self.checker.sent(sentinel)
             self._arena.links[entry.port].send(sentinel.frames()[0])
 
     def listen(self) -> None:
         """Judges all frames that the captures hold by now."""
-        for name, ear in self._arena.links.items():
-            for frame in ear.heard():
-                self.judge.saw(name, frame)
-        for ear in self._arena.hosts:
-            for frame in ear.heard():
-                self.judge.delivered(frame)
-        for ear in self._arena.sockets:
-            for data in ear.heard():
-                self.judge.heard(data)
+        for name, listener in self._arena.links.items():
+            for frame in listener.heard():
+                self.checker.saw(name, frame)
+        for listener in self._arena.hosts:
+            for frame in listener.heard():
+                self.checker.delivered(frame)
+        for listener in self._arena.sockets:
+            for data in listener.heard():
+                self.checker.heard(data)
 
     def replay(self, finding: Finding) -> bool:
         """Sends the datagram of a finding alone under the same rules: whether it recurs."""
@@ -195,29 +195,31 @@ class Campaign:
         again.begin(policy)
         again.batch([case.datagram])
         again.listen_until_quiet()
-        return any(one.kind == finding.kind for one in again.judge.findings)
+        return any(one.kind == finding.kind for one in again.checker.findings)
 
 
-Way = tuple[Entry, bytes, bytes]
+FlowEnds = tuple[EntryPoint, bytes, bytes]
 """Where a sentinel enters, its source and its destination."""
 
 
-def _ways_in_clear() -> list[Way]:
+def _flows_in_clear() -> list[FlowEnds]:
     """Returns the paths from each link to each other link."""
     pairs = permutations(plan.LINKS.values(), 2)
-    return [(Entry(one.name), _host(one), _host(two)) for one, two in pairs]
+    return [(EntryPoint(one.name), _host(one), _host(two)) for one, two in pairs]
 
 
-def _ways_by_bundle() -> list[Way]:
+def _flows_by_bundle() -> list[FlowEnds]:
     """Returns the paths into each bundle, and those out of each by each link into a bundle of the
     other SPD: the engine decrypts such a sentinel, and then encrypts it.
     """
     link, ends = plan.LINKS["a"], [one for one in plan.BUNDLES.values() if one.local is not None]
-    ways = [(Entry(link.name), _host(link), _behind(one)) for one in ends]
+    ways = [(EntryPoint(link.name), _host(link), _behind(one)) for one in ends]
     for bundle in plan.BUNDLES.values():
         others = [one for one in ends if one.spd != bundle.spd]
         for at, link in enumerate(plan.LINKS.values()):
-            entry = Entry(plan.ENGINE, Shim(DECRYPTED, bundle.number, ingress_l3_if=link.number))
+            entry = EntryPoint(
+                plan.ENGINE, Shim(DECRYPTED, bundle.number, ingress_l3_if=link.number)
+            )
             ways.append((entry, _behind(bundle), _behind(others[at % len(others)])))
     return ways
 
@@ -230,7 +232,7 @@ def _behind(bundle: plan.Bundle) -> bytes:
     return _host(plan.BY_SPD[bundle.spd], bundle.number)
 
 
-def _sentinel(number: int, entry: Entry, source: bytes, destination: bytes) -> Datagram:
+def _sentinel(number: int, entry: EntryPoint, source: bytes, destination: bytes) -> Datagram:
     data = marks.fill(number, 32)
     draft = Draft(4, source, destination, plan.SENTINEL_PROTOCOL, data, number & 0xFFFF)
     return Datagram(number, "sentinel", entry, [draft.whole()])

@@ -43,7 +43,7 @@ def read_shim(data: bytes) -> Shim | None:
     return Shim(kind, bundle, engine, sa, ingress_l3_if, vrf, ether_type)
 
 
-class Entry(NamedTuple):
+class EntryPoint(NamedTuple):
     """Where a datagram enters: the name of a link or the engine, and the shim if it has one."""
 
     port: str
@@ -65,7 +65,7 @@ class Datagram:
 
     number: int
     shape: str
-    entry: Entry
+    entry: EntryPoint
     packets: list[bytes]
     trailer: bytes = b""
     to_mac: str | None = None

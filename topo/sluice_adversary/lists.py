@@ -9,7 +9,7 @@ from .policy import BYPASS, FINAL, GENERATED, UNKNOWN, Policy, Rule, Seen, Verdi
 from .wire import Piece, Upper, read_upper
 
 
-class Outcome(NamedTuple):
+class PacketOutcome(NamedTuple):
     """Where a packet may be seen: ("out", link), ("protect", bundle), ("host", "") to the
     router's own stack, ("decrypt", "") at the engine to be decrypted.
     """
@@ -18,12 +18,12 @@ class Outcome(NamedTuple):
     where: str | int = ""
 
 
-Outcomes = frozenset[Outcome]
-NOTHING: Outcomes = frozenset()
-HOST, TO_DECRYPT = Outcome("host"), Outcome("decrypt")
+PacketOutcomes = frozenset[PacketOutcome]
+NOTHING: PacketOutcomes = frozenset()
+HOST, TO_DECRYPT = PacketOutcome("host"), PacketOutcome("decrypt")
 
 
-class Way(NamedTuple):
+class PacketPath(NamedTuple):
     """Facts shared by all packets of a datagram: addresses, and how it came."""
 
     source: bytes
@@ -38,7 +38,7 @@ class Way(NamedTuple):
         return plan.is_local(self.destination)
 
 
-class Asked(NamedTuple):
+class PolicyQuery(NamedTuple):
     """The input of a lookup in the lists. `quoted`: for an ICMP error, the packet that answers the
     quoted one. `own`: for a later fragment, its own selectors; `seen` has those of its first.
     """
@@ -48,13 +48,13 @@ class Asked(NamedTuple):
     own: Seen | None = None
 
     @classmethod
-    def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "Asked":
+    def about(cls, piece: Piece, upper: Upper, own: Seen | None = None) -> "PolicyQuery":
         """The input for a whole packet, or a first fragment."""
         seen = Seen(piece.source, piece.destination, *upper[:4])
         return cls(seen, enclosed(piece.version, piece, upper), own)
 
     @classmethod
-    def about_later(cls, piece: Piece) -> "Asked":
+    def about_later(cls, piece: Piece) -> "PolicyQuery":
         """The input for a later fragment whose first has not been seen."""
         protocol = piece.start if piece.version == 4 else UNKNOWN
         return cls(Seen(piece.source, piece.destination, protocol, UNKNOWN, UNKNOWN, UNKNOWN))
@@ -70,45 +70,47 @@ class Lists:
         """Whether an SPD guards a link."""
         return self._policy.of_link(plan.LINKS[link]) is not None
 
-    def decide(self, way: Way, asked: Asked) -> Outcomes:
+    def decide(self, path: PacketPath, query: PolicyQuery) -> PacketOutcomes:
         """The outcomes by inbound list, delivery or routing, and outbound list."""
-        if not self._accepted(way, asked):
+        if not self._accepted(path, query):
             return NOTHING
-        if way.is_local:
+        if path.is_local:
             return frozenset({HOST})
-        link = plan.route(way.destination)
-        link_local = plan.is_link_local(way.source) or plan.is_link_local(way.destination)
-        if link is None or link_local or plan.is_group(way.destination):
+        link = plan.route(path.destination)
+        link_local = plan.is_link_local(path.source) or plan.is_link_local(path.destination)
+        if link is None or link_local or plan.is_group(path.destination):
             return NOTHING
-        return self._leave(link, asked)
+        return self._leaving(link, query)
 
-    def _accepted(self, way: Way, asked: Asked) -> bool:
+    def _accepted(self, path: PacketPath, query: PolicyQuery) -> bool:
         """Whether the inbound list accepts it. An error that only the final discard matches is
         judged by its quote, if an SA carried it or the SPD is configured so.
         """
-        if way.carrier:
-            spd = self._policy.spds[plan.BUNDLES[way.carrier].spd]
-        elif (guard := self._policy.of_link(plan.LINKS[way.entry_link])) is not None:
+        if path.carrier:
+            spd = self._policy.spds[plan.BUNDLES[path.carrier].spd]
+        elif (guard := self._policy.of_link(plan.LINKS[path.entry_link])) is not None:
             spd = guard
         else:
             return True
-        wanted = Verdict("protect", way.carrier) if way.carrier else BYPASS
-        rules = (*(GENERATED["inbound"] if way.is_local else ()), *spd.inbound)
-        found = search(rules, asked.seen, asked.own)
-        by_quote = asked.quoted is not None and (way.carrier or spd.errors_checked)
-        if found == {FINAL} and by_quote and asked.quoted is not None:
-            found = search(rules, asked.quoted)
+        wanted = Verdict("protect", path.carrier) if path.carrier else BYPASS
+        rules = (*(GENERATED["inbound"] if path.is_local else ()), *spd.inbound)
+        found = search(rules, query.seen, query.own)
+        by_quote = query.quoted is not None and (path.carrier or spd.errors_checked)
+        if found == {FINAL} and by_quote and query.quoted is not None:
+            found = search(rules, query.quoted)
         return found == {wanted}
 
-    def _leave(self, link: plan.Link, asked: Asked, generated: tuple[Rule, ...] = ()) -> Outcomes:
+    def _leaving(
+        self, link: plan.Link, query: PolicyQuery, generated: tuple[Rule, ...] = ()
+    ) -> PacketOutcomes:
         """Returns the outbound list's outcomes. A quoted packet leads to protection or nowhere."""
         spd = self._policy.of_link(link)
         if spd is None:
-            return frozenset({Outcome("out", link.name)})
+            return frozenset({PacketOutcome("out", link.name)})
         rules = (*generated, *spd.outbound)
-        found = search(rules, asked.seen, asked.own)
-        if found == {FINAL} and asked.quoted is not None:
-            found = search(rules, asked.quoted)
+        found = search(rules, query.seen, query.own)
+        if found == {FINAL} and query.quoted is not None:
+            found = search(rules, query.quoted)
             if any(verdict.action != "protect" for verdict in found):
                 return NOTHING
         if len(found) != 1:
@@ -116,7 +118,7 @@ class Lists:
         (verdict,) = found
         return frozenset(_outcomes(verdict, link))
 
-    def own(self, piece: Piece, egress: str | None) -> Outcomes:
+    def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
         """The permitted outcomes of a packet of the router itself; `egress`: the link it was on.
 
         Selectors hidden by fragmentation are judged leniently: any verdict of the whole is allowed.
@@ -127,14 +129,14 @@ class Lists:
         spd, generated = self._policy.of_link(link), GENERATED["outbound"]
         if not piece.offset or spd is None:
             upper = read_upper(piece.version, piece.start, piece.payload)
-            return self._leave(link, Asked.about(piece, upper), generated)
-        possible = search((*generated, *spd.outbound), Asked.about_later(piece).seen)
+            return self._leaving(link, PolicyQuery.about(piece, upper), generated)
+        possible = search((*generated, *spd.outbound), PolicyQuery.about_later(piece).seen)
         return frozenset(one for verdict in possible for one in _outcomes(verdict, link))
 
 
-def _outcomes(verdict: Verdict, link: plan.Link) -> set[Outcome]:
+def _outcomes(verdict: Verdict, link: plan.Link) -> set[PacketOutcome]:
     if verdict.action == "bypass":
-        return {Outcome("out", link.name)}
+        return {PacketOutcome("out", link.name)}
     if verdict.action == "protect" and plan.BUNDLES[verdict.bundle].local is not None:
-        return {Outcome("protect", verdict.bundle)}
+        return {PacketOutcome("protect", verdict.bundle)}
     return set()

@@ -17,12 +17,12 @@ import yaml
 from sluice_testkit.namespaces import Lab, veth
 from sluice_testkit.sluice_esp import SwitchEsp
 from sluice_testkit.wait import wait_until
-from sluice_topo.description import Kind, Router
+from sluice_topo.description import Router, RouterKind
 from sluice_topo.routers import P4Router
 
 from . import plan
-from .ears import Ear, bound, on_link, raw
-from .peer import NEEDS_A_DOUBLE, Peer, Watched, router_sas
+from .listeners import Listener, bound, on_link, raw
+from .peer import NEEDS_A_DOUBLE, EspPeer, Watched, router_sas
 from .policy import Policy
 from .wire import ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP
 
@@ -119,7 +119,7 @@ class Arena:
             port = f"port{link.number}"
             self._place.run("ip", "link", "set", "dev", port, "address", link.port_mac)
         self.router = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             self._place,
             lab.directory,
             lab.supervisor,
@@ -127,10 +127,10 @@ class Arena:
             config=configuration(),
             frr_config=FRR,
         )
-        self.peer: Peer | None = None
-        self.links: dict[str, Ear | Peer | Watched] = {}
-        self.hosts: list[Ear] = []
-        self.sockets: list[Ear] = []
+        self.peer: EspPeer | None = None
+        self.links: dict[str, Listener | EspPeer | Watched] = {}
+        self.hosts: list[Listener] = []
+        self.sockets: list[Listener] = []
         self._bounds_before: Mapping[str, int] = {}
         self._missed = 0
         if engine:
@@ -138,7 +138,7 @@ class Arena:
             self._engine = SwitchEsp(
                 "r-esp", router.target, plan.ENGINE_PORT, router.controller, lab.directory
             )
-            self.peer = Peer()
+            self.peer = EspPeer()
         else:
             self._add_witness()
 
@@ -175,19 +175,21 @@ class Arena:
         self.router.controller.wait_synced()
         self._listen_to_links()
         for link in plan.LINKS.values():
-            self.hosts.append(Ear(self._place, on_link(link.interface)))
+            self.hosts.append(Listener(self._place, on_link(link.interface)))
         for protocol in RAW_PROTOCOLS:
             families = (socket.AF_INET, socket.AF_INET6)
-            self.sockets += [Ear(self._place, raw(family, protocol)) for family in families]
-        self.sockets += [Ear(self._place, bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
+            self.sockets += [Listener(self._place, raw(family, protocol)) for family in families]
+        self.sockets += [Listener(self._place, bound(f)) for f in (socket.AF_INET, socket.AF_INET6)]
         self._bounds_before = self._bounds()
 
     def _listen_to_links(self) -> None:
         for link in plan.LINKS.values():
-            ear = Ear(self._world, on_link(link.name))
-            self.links[link.name] = ear if self.peer is None else self.peer.watched(link, ear)
+            listener = Listener(self._world, on_link(link.name))
+            self.links[link.name] = (
+                listener if self.peer is None else self.peer.watched(link, listener)
+            )
         if self.peer is None:
-            self.links[plan.ENGINE] = Ear(self._world, on_link(plan.ENGINE))
+            self.links[plan.ENGINE] = Listener(self._world, on_link(plan.ENGINE))
         else:
             self._engine.add(router_sas())
             self.links[plan.ENGINE] = self.peer
@@ -208,8 +210,8 @@ class Arena:
 
     def close(self) -> None:
         """Closes the captures; the lab ends the processes."""
-        for ear in (*self.links.values(), *self.hosts, *self.sockets):
-            ear.close()
+        for listener in (*self.links.values(), *self.hosts, *self.sockets):
+            listener.close()
 
     def commit(self, policy: Policy) -> None:
         """`sluice spd commit`: all SPDs in one commit where the target can, else one by one."""
@@ -265,7 +267,7 @@ class Arena:
             for name, count in group.items():
                 if any(word in name for word in ("full", "too many", "rate_limited")):
                     found[name] = int(count)
-        self._missed += sum(ear.lost() for ear in (*self.links.values(), *self.hosts))
+        self._missed += sum(listener.lost() for listener in (*self.links.values(), *self.hosts))
         if self.peer is not None:
             found |= {f"the engine's drops: {name}": n for name, n in self._sealing_drops().items()}
         return found | {"frames that a witness missed": self._missed}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from . import marks, plan
-from .datagrams import DECRYPTED, Datagram, Entry, Shim
+from .datagrams import DECRYPTED, Datagram, EntryPoint, Shim
 from .drafts import Draft, in_chain, options_chain, transport
 from .plan import packed
 from .policy import PORTS
@@ -32,7 +32,9 @@ from .wire import (
 NO_OPERATION, RECORD_ROUTE, ROUTER_ALERT = b"\1", b"\7\7\4\0\0\0\0", b"\x94\4\0\0"
 
 
-def _version(shapes: Shapes, entry: Entry, version: int, protocols: tuple[int, ...] = ()) -> Draft:
+def _version(
+    shapes: Shapes, entry: EntryPoint, version: int, protocols: tuple[int, ...] = ()
+) -> Draft:
     while True:
         chosen = shapes.select(entry, protocols)
         if chosen.version == version:
@@ -162,7 +164,7 @@ def _fragmented_icmp_error(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, draft.cut(*shapes.cuts(draft, 2)))
 
 
-def _error(shapes: Shapes, entry: Entry) -> Draft:
+def _error(shapes: Shapes, entry: EntryPoint) -> Draft:
     """An error that quotes a packet which the other side could have sent, or a similar one."""
     random = shapes.random
     about = _quoted(shapes, entry)
@@ -191,7 +193,7 @@ def _error(shapes: Shapes, entry: Entry) -> Draft:
     return Draft(version, source, destination, protocol, data, ident)
 
 
-def _quoted(shapes: Shapes, entry: Entry) -> Draft:
+def _quoted(shapes: Shapes, entry: EntryPoint) -> Draft:
     """A packet whose answer would come in at `entry`."""
     answer = shapes.select(entry)
     numbers = answer.numbers
@@ -224,7 +226,7 @@ def _to_router(shapes: Shapes) -> Datagram:
 def _other_mac(shapes: Shapes) -> Datagram:
     """MAC addresses that are not the router's: of the port's own device, of all stations."""
     random = shapes.random
-    entry = Entry(random.choice(tuple(plan.LINKS)))
+    entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     link = plan.LINKS[entry.port]
     chosen = shapes.select(entry)
     groups = ("255.255.255.255", "224.0.0.1") if chosen.version == 4 else ("ff02::1", "ff02::2")
@@ -246,10 +248,10 @@ def _other_mac(shapes: Shapes) -> Datagram:
 def _vlan_tag(shapes: Shapes) -> Datagram:
     """VLAN tags that no interface has, and priority tags, also in front of a shim."""
     random = shapes.random
-    entry = Entry(random.choice(tuple(plan.LINKS)))
+    entry = EntryPoint(random.choice(tuple(plan.LINKS)))
     draft = shapes.draft(entry)
     if random.random() < 0.2:
-        entry = Entry(entry.port, Shim(DECRYPTED, 1, ingress_l3_if=2))
+        entry = EntryPoint(entry.port, Shim(DECRYPTED, 1, ingress_l3_if=2))
     made = shapes.datagram(entry, [draft.whole()])
     made.vlan = random.choice((0, 0, 1, 4095))
     return made
@@ -258,7 +260,7 @@ def _vlan_tag(shapes: Shapes) -> Datagram:
 def _spoofed_own(shapes: Shapes) -> Datagram:
     """The router's own address as a source from outside, often as IKE."""
     random = shapes.random
-    entry = Entry(random.choice(("a", "a", "b", "c")))
+    entry = EntryPoint(random.choice(("a", "a", "b", "c")))
     chosen = shapes.select(entry)
     own = packed(random.choice(tuple(plan.LINKS.values())).own(chosen.version))
     if random.random() < 0.7:

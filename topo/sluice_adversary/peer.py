@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from . import plan
 from .datagrams import DECRYPTED, ENCRYPT, SHIM_LENGTH, Datagram, Shim, mac, read_shim
 from .drafts import Draft
-from .ears import Ear
+from .listeners import Listener
 from .lists import TO_DECRYPT
 from .plan import packed
 from .reference import Expectation, Reference
@@ -143,14 +143,14 @@ def _aad(header: bytes) -> bytes:
     return header[:4] + bytes(4) + header[4:]
 
 
-class Peer:
+class EspPeer:
     """The far end of all bundles, in the place of a capture at the engine's port.
 
     `watched` makes the sockets on the links: they receive all but the router's ESP.
     """
 
     def __init__(self) -> None:
-        self._links: dict[int, Ear] = {}
+        self._links: dict[int, Listener] = {}
         self._opened: deque[bytes] = deque()
         self._sealers = {
             one.number: Sealer(one.spi, _key("peer", one.number)) for one in plan.BUNDLES.values()
@@ -170,10 +170,10 @@ class Peer:
         """Number of packets that were encrypted for the router."""
         return sum(sealer.sequence for sealer in self._sealers.values())
 
-    def watched(self, link: plan.Link, ear: Ear) -> "Watched":
+    def watched(self, link: plan.Link, listener: Listener) -> "Watched":
         """Wraps the socket of a link so that it omits the router's ESP."""
-        self._links[link.number] = ear
-        return Watched(link, ear, self)
+        self._links[link.number] = listener
+        return Watched(link, listener, self)
 
     # -- packets that the router encrypted
 
@@ -292,8 +292,8 @@ def _inbound(status: Mapping[str, Any]) -> tuple[int, Counter[str]]:
 class Watched:
     """A link's socket that passes the router's encrypted packets to the peer."""
 
-    def __init__(self, link: plan.Link, ear: Ear, peer: Peer):
-        self._link, self._ear, self._peer = link, ear, peer
+    def __init__(self, link: plan.Link, listener: Listener, peer: EspPeer):
+        self._link, self._ear, self._peer = link, listener, peer
 
     def heard(self) -> Iterator[bytes]:
         """Yields all plaintext frames that have arrived by now."""

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from . import plan
 from .datagrams import DECRYPTED, ENCRYPTED, Datagram
 from .errors import is_error, quotes_later_fragment
-from .lists import NOTHING, TO_DECRYPT, Asked, Lists, Outcome, Outcomes, Way
+from .lists import (
+    NOTHING,
+    TO_DECRYPT,
+    Lists,
+    PacketOutcome,
+    PacketOutcomes,
+    PacketPath,
+    PolicyQuery,
+)
 from .policy import ND_TYPES, Policy, Seen
 from .wire import (
     ESP,
@@ -49,7 +57,7 @@ class Expectation:
     identification are another datagram.
     """
 
-    allowed: tuple[Outcomes, ...]
+    allowed: tuple[PacketOutcomes, ...]
     must: bool
     excuse: str
     may_overlap: bool = True
@@ -80,14 +88,14 @@ class Reference:
         groups: dict[object, list[int]] = {}
         for at, piece in enumerate(known):
             groups.setdefault(piece.key if piece.is_fragment else at, []).append(at)
-        allowed: list[Outcomes] = [NOTHING] * len(known)
+        allowed: list[PacketOutcomes] = [NOTHING] * len(known)
         excuses = ["" if len(groups) == 1 else "pieces of several datagrams"]
         may_overlap = True
         for places in groups.values():
             group = [known[at] for at in places]
             outcomes, excuse = self._group(datagram, group)
             excuses.append(excuse)
-            agreed = self._without_first(_way(datagram, group[0]), group[0])
+            agreed = self._without_first(_path_of(datagram, group[0]), group[0])
             may_overlap &= bool(agreed) or _can_be_whole(group)
             for at, outcome in zip(places, outcomes, strict=True):
                 allowed[at] = outcome
@@ -134,43 +142,46 @@ class Reference:
             is_own = bundle.local is not None and piece.source == plan.packed(bundle.local)
             fine = is_esp and is_own and not piece.broken and not upper.broken and link is not None
             fine = fine and not plan.is_local(piece.destination)
-            where = frozenset({Outcome("out", link.name)}) if link is not None else NOTHING
+            where = frozenset({PacketOutcome("out", link.name)}) if link is not None else NOTHING
             allowed.append(where if fine else NOTHING)
         excuse = "" if all(allowed) else "not the engine's to send"
         return Expectation(tuple(allowed), not excuse, excuse)
 
     # -- the packets of one datagram
 
-    def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[Outcomes], str]:
+    def _group(self, datagram: Datagram, group: list[Piece]) -> tuple[list[PacketOutcomes], str]:
         """Returns each packet's permitted outcomes, and a drop reason (may be empty)."""
         piece = group[0]
-        way = _way(datagram, piece)
-        firsts = {p.payload: self._first(way, p) for p in group if p.offset == 0}
+        path = _path_of(datagram, piece)
+        firsts = {p.payload: self._first(path, p) for p in group if p.offset == 0}
         usable = [p for p in group if p.offset == 0 and firsts[p.payload][0] is not None]
         if usable:
-            later = frozenset().union(*(self._behind(way, first) for first in usable))
+            later = frozenset().union(*(self._behind(path, first) for first in usable))
         else:
-            later = self._without_first(way, piece)
-        if way.is_local and not way.carrier:
-            later |= self._local_later(way, group)
+            later = self._without_first(path, piece)
+        if path.is_local and not path.carrier:
+            later |= self._local_later(path, group)
         allowed = []
         for one in group:
-            unseen = _is_deep(one) and self._is_unasked(way)
+            unseen = _is_deep(one) and self._needs_no_list(path)
             if one.broken or (_overlaps_tcp_header(one) and not unseen):
                 allowed.append(NOTHING)
             elif one.offset == 0:
                 allowed.append(firsts[one.payload][0] or NOTHING)
             elif one.source_routed:
                 allowed.append(NOTHING)
-            elif one.segments_left and not self._is_unasked(way):
+            elif one.segments_left and not self._needs_no_list(path):
                 allowed.append(later & {TO_DECRYPT})
             else:
                 allowed.append(later)
         excuses = [excuse for _, excuse in firsts.values()]
-        excuses += [self._excuse(way, group, allowed), "" if usable else "no usable first fragment"]
+        excuses += [
+            self._excuse(path, group, allowed),
+            "" if usable else "no usable first fragment",
+        ]
         return allowed, next(filter(None, excuses), "")
 
-    def _first(self, way: Way, piece: Piece) -> tuple[Outcomes | None, str]:
+    def _first(self, path: PacketPath, piece: Piece) -> tuple[PacketOutcomes | None, str]:
         """The permitted outcomes of a whole datagram, or of a first fragment. None: the packet is
         dropped by name, and reveals no selectors of its datagram.
         """
@@ -178,67 +189,71 @@ class Reference:
         if piece.broken or upper.broken:
             return None, "headers cut off"
         if piece.source_routed or upper.source_routed:
-            return self._unasked(way, piece, upper), "source route"
+            return self._without_lists(path, piece, upper), "source route"
         if upper.fragmented_again:
             return None, "fragment of a fragment"
         if upper.protocol == ICMPV6 and (upper.icmp or 0) >> 8 in ND_TYPES:
-            outcome = self._neighbor_discovery(way, piece, upper)
+            outcome = self._neighbor_discovery(path, piece, upper)
             return outcome, "neighbour discovery"
-        is_local = way.is_local
-        if is_local and not way.carrier:
+        is_local = path.is_local
+        if is_local and not path.carrier:
             sealed = self._sealed(piece, upper)
             if sealed is not None and not _is_deep(piece, upper):
                 return sealed
             if sealed is not None:  # ciphertext for the host harms nobody where the list agrees
-                outcomes = self._lists.decide(way, Asked.about(piece, upper))
+                outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
                 return outcomes | (sealed[0] or NOTHING), "ESP behind a deep chain"
-        outcomes = self._lists.decide(way, Asked.about(piece, upper))
+        outcomes = self._lists.decide(path, PolicyQuery.about(piece, upper))
         if piece.segments_left or upper.segments_left:  # a list would see a transit destination
-            return outcomes if self._is_unasked(way) else None, "segments left"
+            return outcomes if self._needs_no_list(path) else None, "segments left"
         excuse = "extension headers" if upper.extensions > MOST_EXTENSIONS else ""
         if upper.protocol == UDP and not piece.is_fragment and _udp_length_lies(upper, piece):
             excuse = "lying length"
-        if piece.is_fragment and is_error(way.version, upper):
+        if piece.is_fragment and is_error(path.version, upper):
             excuse = "a fragmented ICMP error"
-        elif is_error(way.version, upper) and quotes_later_fragment(piece, upper):
+        elif is_error(path.version, upper) and quotes_later_fragment(piece, upper):
             excuse = "an ICMP error about a later fragment"
         return outcomes, excuse
 
-    def _behind(self, way: Way, first: Piece) -> Outcomes:
+    def _behind(self, path: PacketPath, first: Piece) -> PacketOutcomes:
         """The permitted outcomes of the later fragments of this first one: its own, except for
         rules that match fragments without ports themselves (`opaque`).
         """
-        outcomes, _ = self._first(way, first)
+        outcomes, _ = self._first(path, first)
         upper = read_upper(first.version, first.start, first.payload, first.unfragmentable)
-        is_local = way.is_local and not way.carrier
+        is_local = path.is_local and not path.carrier
         if is_local and self._sealed(first, upper) is not None:
             return outcomes or NOTHING
         protocol = first.start if first.version == 4 else None
-        own = Seen(way.source, way.destination, protocol)
-        return self._lists.decide(way, Asked.about(first, upper, own))
+        own = Seen(path.source, path.destination, protocol)
+        return self._lists.decide(path, PolicyQuery.about(first, upper, own))
 
-    def _neighbor_discovery(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
+    def _neighbor_discovery(
+        self, path: PacketPath, piece: Piece, upper: Upper
+    ) -> PacketOutcomes | None:
         """Delivered with hop limit 255 and whole, and never routed. Over IPv4 it is not ND."""
-        if way.version == 4:
-            return self._lists.decide(way, Asked.about(piece, upper))
-        if piece.is_fragment or piece.ttl != 255 or not way.is_local:
-            return self._unasked(way, piece, upper)
-        return self._lists.decide(way, Asked.about(piece, upper))
+        if path.version == 4:
+            return self._lists.decide(path, PolicyQuery.about(piece, upper))
+        if piece.is_fragment or piece.ttl != 255 or not path.is_local:
+            return self._without_lists(path, piece, upper)
+        return self._lists.decide(path, PolicyQuery.about(piece, upper))
 
-    def _unasked(self, way: Way, piece: Piece, upper: Upper) -> Outcomes | None:
+    def _without_lists(self, path: PacketPath, piece: Piece, upper: Upper) -> PacketOutcomes | None:
         """The outcomes of a packet that no list applies to, and whose reason for a drop lies
         deeper than the pipeline reads.
         """
-        if not (_is_deep(piece, upper) and self._is_unasked(way)):
+        if not (_is_deep(piece, upper) and self._needs_no_list(path)):
             return None
-        return self._lists.decide(way, Asked.about(piece, upper))
+        return self._lists.decide(path, PolicyQuery.about(piece, upper))
 
-    def _is_unasked(self, way: Way) -> bool:
-        link = plan.route(way.destination)
-        leaves_guarded = not way.is_local and link is not None and self._lists.is_guarded(link.name)
-        return not (way.carrier or self._lists.is_guarded(way.entry_link) or leaves_guarded)
+    def _needs_no_list(self, path: PacketPath) -> bool:
+        link = plan.route(path.destination)
+        leaves_guarded = (
+            not path.is_local and link is not None and self._lists.is_guarded(link.name)
+        )
+        return not (path.carrier or self._lists.is_guarded(path.entry_link) or leaves_guarded)
 
-    def _sealed(self, piece: Piece, upper: Upper) -> tuple[Outcomes | None, str] | None:
+    def _sealed(self, piece: Piece, upper: Upper) -> tuple[PacketOutcomes | None, str] | None:
         """ESP for this router goes to the engine and past the lists; None: it is no ESP."""
         if upper.protocol == ESP:
             if piece.is_fragment:
@@ -252,23 +267,23 @@ class Reference:
             return (frozenset({TO_DECRYPT}), "") if spi in plan.SPIS else (NOTHING, "unknown SPI")
         return None
 
-    def _without_first(self, way: Way, piece: Piece) -> Outcomes:
+    def _without_first(self, path: PacketPath, piece: Piece) -> PacketOutcomes:
         """The outcomes common to all verdicts that the datagram of a later fragment could get."""
-        outcomes = self._lists.decide(way, Asked.about_later(piece))
-        is_local = way.is_local and not way.carrier
+        outcomes = self._lists.decide(path, PolicyQuery.about_later(piece))
+        is_local = path.is_local and not path.carrier
         may_be_esp = is_local and (piece.version == 6 or piece.start == ESP)
         return outcomes | {TO_DECRYPT} if may_be_esp else outcomes
 
-    def _local_later(self, way: Way, group: list[Piece]) -> Outcomes:
+    def _local_later(self, path: PacketPath, group: list[Piece]) -> PacketOutcomes:
         """The further outcomes of a later fragment for this router. Engine and host each ignore
         fragments that they cannot reassemble, so one that may be ESP may go to either.
         """
-        found = self._without_first(way, group[0])
+        found = self._without_first(path, group[0])
         return found | {TO_DECRYPT} if any(p.start == ESP for p in group) else found
 
-    def _excuse(self, way: Way, group: list[Piece], allowed: list[Outcomes]) -> str:
+    def _excuse(self, path: PacketPath, group: list[Piece], allowed: list[PacketOutcomes]) -> str:
         """The reason why a datagram that policy lets pass may be dropped."""
-        if way.is_local and len({p.start for p in group}) > 1:
+        if path.is_local and len({p.start for p in group}) > 1:
             return "later fragments name another protocol"
         ends = sorted({(p.offset, p.offset + len(p.payload), p.more, p.payload) for p in group})
         at = 0
@@ -280,7 +295,7 @@ class Reference:
             at = end
         if ends[-1][2]:
             return "pieces missing"
-        if any(p.ttl <= 1 for p in group) and not way.is_local:
+        if any(p.ttl <= 1 for p in group) and not path.is_local:
             return "hop limit"
         if not frozenset.intersection(*allowed):
             return "policy"
@@ -289,14 +304,14 @@ class Reference:
         room = MTU - max((plan.BUNDLES[int(w)].overhead for w in protecting), default=0)
         return "too big" if longest > room else ""
 
-    def own(self, piece: Piece, egress: str | None) -> Outcomes:
+    def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
         """The permitted outcomes of a packet of the router itself; `egress`: its link, if any."""
         return self._lists.own(piece, egress)
 
 
-def _way(datagram: Datagram, piece: Piece) -> Way:
+def _path_of(datagram: Datagram, piece: Piece) -> PacketPath:
     entry = datagram.entry
-    return Way(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
+    return PacketPath(piece.source, piece.destination, piece.version, entry.port, entry.carrier)
 
 
 def _refused_frame(datagram: Datagram, pieces: list[Piece]) -> str:

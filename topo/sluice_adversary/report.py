@@ -20,7 +20,7 @@ from sluice_testkit import where
 from sluice_testkit.bench import machine
 
 from .campaign import Campaign
-from .judge import Finding
+from .checker import Finding
 
 MOST_REPRODUCERS = 20
 KINDS = ("leak", "lost")
@@ -29,7 +29,7 @@ KINDS = ("leak", "lost")
 def progress(campaign: Campaign) -> None:
     """One line that replaces itself, on a terminal only."""
     if sys.stderr.isatty():
-        totals, findings = campaign.totals, Counter(f.kind for f in campaign.judge.findings)
+        totals, findings = campaign.totals, Counter(f.kind for f in campaign.checker.findings)
         rate = totals.packets / max(totals.seconds, 0.001)
         print(
             f"\r{totals.packets:,} packets, {totals.datagrams:,} datagrams, "
@@ -53,16 +53,16 @@ def summary(campaign: Campaign, seed: int, target: str) -> str:
         f"{shape:38} {totals.shapes[shape]:10,} {leaks:7,} {lost:7,}"
         for shape, (leaks, lost) in sorted(found.items())
     ]
-    leaks, lost = (sum(1 for f in campaign.judge.findings if f.kind == kind) for kind in KINDS)
-    seen = ", ".join(f"{name} {count:,}" for name, count in sorted(campaign.judge.seen.items()))
+    leaks, lost = (sum(1 for f in campaign.checker.findings if f.kind == kind) for kind in KINDS)
+    seen = ", ".join(f"{name} {count:,}" for name, count in sorted(campaign.checker.seen.items()))
     commits = ", ".join(f"{name} {count:,}" for name, count in totals.invalidation.items())
     ends = [f"seen: {seen}", f"commits: {commits}", f"{leaks} leaks, {lost} lost"]
     return "\n".join([*lines, *ends])
 
 
 def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
-    counts = Counter((f.shape, f.kind) for f in campaign.judge.findings)
-    shapes = set(campaign.totals.shapes) | {f.shape for f in campaign.judge.findings}
+    counts = Counter((f.shape, f.kind) for f in campaign.checker.findings)
+    shapes = set(campaign.totals.shapes) | {f.shape for f in campaign.checker.findings}
     return {shape: (counts[shape, "leak"], counts[shape, "lost"]) for shape in shapes}
 
 
@@ -71,7 +71,7 @@ def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = Non
     directory = directory or where.repository() / "build" / "prove"
     directory.mkdir(parents=True, exist_ok=True)
     chosen: dict[tuple[str, str], Finding] = {}
-    for finding in campaign.judge.findings:
+    for finding in campaign.checker.findings:
         chosen.setdefault((finding.kind, finding.shape), finding)
     paths = []
     for finding in list(chosen.values())[:MOST_REPRODUCERS]:
@@ -130,7 +130,7 @@ def write_results(campaign: Campaign, seed: int, target: str, bounds: Mapping[st
         "datagrams": totals.datagrams,
         "policies": totals.rounds,
         "seconds": round(totals.seconds, 1),
-        "seen": dict(sorted(campaign.judge.seen.items())),
+        "seen": dict(sorted(campaign.checker.seen.items())),
         "invalidation": dict(totals.invalidation),
         "bounds_hit": dict(bounds),
         "machine": machine(),

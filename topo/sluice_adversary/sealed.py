@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from . import marks, plan
-from .datagrams import DECRYPT, DECRYPTED, ENCRYPT, ENCRYPTED, Datagram, Entry, Shim
+from .datagrams import DECRYPT, DECRYPTED, ENCRYPT, ENCRYPTED, Datagram, EntryPoint, Shim
 from .drafts import Draft
 from .plan import packed
 from .policy import PORTS
@@ -36,7 +36,7 @@ def _esp_in_udp(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, [draft.whole()])
 
 
-def _sealed_draft(shapes: Shapes, entry: Entry, protocol: int) -> Draft:
+def _sealed_draft(shapes: Shapes, entry: EntryPoint, protocol: int) -> Draft:
     random = shapes.random
     source, destination = shapes.way(entry)
     version = 4 if len(source) == 4 else 6
@@ -57,7 +57,7 @@ def _sealed_draft(shapes: Shapes, entry: Entry, protocol: int) -> Draft:
 
 def _length_lies(shapes: Shapes) -> Datagram:
     """UDP on port 4500 that ends before its SPI, which stands in Ethernet padding."""
-    entry = Entry(shapes.random.choice(tuple(plan.LINKS)))
+    entry = EntryPoint(shapes.random.choice(tuple(plan.LINKS)))
     version = shapes.random.choice((4, 4, 6))
     source, destination = shapes.way(entry, version)
     if shapes.random.random() < 0.7:
@@ -78,7 +78,7 @@ def _engine_output(shapes: Shapes) -> Datagram:
     return shapes.datagram(*_from_engine(shapes, shapes.random.choice((ESP, ESP, UDP))))
 
 
-def _from_engine(shapes: Shapes, protocol: int) -> tuple[Entry, list[bytes]]:
+def _from_engine(shapes: Shapes, protocol: int) -> tuple[EntryPoint, list[bytes]]:
     bundle = plan.BUNDLES[shapes.random.choice((1, 2, 3))]
     assert bundle.local is not None
     source = packed(bundle.local)
@@ -91,7 +91,7 @@ def _from_engine(shapes: Shapes, protocol: int) -> tuple[Entry, list[bytes]]:
         body = with_checksum(source, destination, UDP, body, 6)
     ident = shapes.ident(source, destination)
     draft = Draft(version, source, destination, protocol, body, ident)
-    return Entry(plan.ENGINE, Shim(ENCRYPTED, bundle.number)), [draft.whole()]
+    return EntryPoint(plan.ENGINE, Shim(ENCRYPTED, bundle.number)), [draft.whole()]
 
 
 def _engine_lies(shapes: Shapes) -> Datagram:
@@ -102,7 +102,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
     assert shim is not None
     kind = random.randrange(6)
     if kind == 0:  # any packet
-        draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
+        draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
         packets = [draft.whole()]
     elif kind == 1:  # from the bundle's address, and no ESP
         local = packed(str(plan.BUNDLES[shim.bundle].local))
@@ -115,11 +115,11 @@ def _engine_lies(shapes: Shapes) -> Datagram:
         packets = [draft.whole()]
     elif kind == 2:  # another bundle's
         other = random.choice([n for n in plan.BUNDLES if n != shim.bundle])
-        entry = Entry(entry.port, shim._replace(bundle=other))
+        entry = EntryPoint(entry.port, shim._replace(bundle=other))
     elif kind == 3:
-        entry = Entry(entry.port, shim._replace(bundle=random.choice((0, 9, 60000))))
+        entry = EntryPoint(entry.port, shim._replace(bundle=random.choice((0, 9, 60000))))
     elif kind == 4:
-        entry = Entry(entry.port, shim._replace(vrf=random.choice((1, 7))))
+        entry = EntryPoint(entry.port, shim._replace(vrf=random.choice((1, 7))))
     else:
         local = packed(str(plan.BUNDLES[shim.bundle].local))
         version = 4 if len(local) == 4 else 6
@@ -133,7 +133,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 def _engine_confused(shapes: Shapes) -> Datagram:
     """From the engine's port: no shim, a kind that is no answer, no bundle, another VRF, a tag."""
     random = shapes.random
-    draft = shapes.draft(Entry(random.choice(tuple(plan.LINKS))), 16)
+    draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
     shims = (
         None,
         Shim(0, 1),
@@ -144,9 +144,9 @@ def _engine_confused(shapes: Shapes) -> Datagram:
         Shim(DECRYPTED, 9, ingress_l3_if=2),
         Shim(DECRYPTED, 1, ingress_l3_if=2, vrf=7),
     )
-    made = shapes.datagram(Entry(plan.ENGINE, random.choice(shims)), [draft.whole()])
+    made = shapes.datagram(EntryPoint(plan.ENGINE, random.choice(shims)), [draft.whole()])
     if random.random() < 0.2:
-        made.entry = Entry(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
+        made.entry = EntryPoint(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
         made.vlan = random.choice((0, 1))
     return made
 
@@ -161,8 +161,8 @@ def _forged_shim(shapes: Shapes) -> Datagram:
     if random.random() < 0.5:
         _, packets = _from_engine(shapes, ESP)
     else:
-        packets = [shapes.draft(Entry(port), 16).whole()]
-    return shapes.datagram(Entry(port, shim), packets)
+        packets = [shapes.draft(EntryPoint(port), 16).whole()]
+    return shapes.datagram(EntryPoint(port, shim), packets)
 
 
 SEALED: tuple[tuple[str, int, Callable[[Shapes], Datagram]], ...] = (

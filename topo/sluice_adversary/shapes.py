@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from . import marks, plan
-from .datagrams import DECRYPTED, Datagram, Entry, Shim
+from .datagrams import DECRYPTED, Datagram, EntryPoint, Shim
 from .drafts import Draft, in_chain, options_chain, transport
 from .plan import packed
 from .policy import ICMP_TYPES, OTHER_PROTOCOLS, PORTS, Numbers, Policy, Rule
@@ -96,14 +96,16 @@ class Shapes:
 
     # -- parts
 
-    def entry(self, decrypted: float = 0.2) -> Entry:
+    def entry(self, decrypted: float = 0.2) -> EntryPoint:
         """Chooses where a datagram enters: by a link, or decrypted by the engine."""
         if self.random.random() >= decrypted:
-            return Entry(self.random.choice(tuple(plan.LINKS)))
+            return EntryPoint(self.random.choice(tuple(plan.LINKS)))
         bundle = self.random.choice((1, 1, 2, 3, 3, 4))
-        return Entry(plan.ENGINE, Shim(DECRYPTED, bundle, ingress_l3_if=self.random.randint(1, 3)))
+        return EntryPoint(
+            plan.ENGINE, Shim(DECRYPTED, bundle, ingress_l3_if=self.random.randint(1, 3))
+        )
 
-    def way(self, entry: Entry, version: int | None = None) -> tuple[bytes, bytes]:
+    def way(self, entry: EntryPoint, version: int | None = None) -> tuple[bytes, bytes]:
         """Chooses addresses for a path that begins with an entry."""
         random = self.random
         version = version or random.choice((4, 6))
@@ -121,7 +123,7 @@ class Shapes:
             return source, packed(plan.NOWHERE[version])
         return source, packed(to.host(version, random.choice(plan.HOSTS)))
 
-    def select(self, entry: Entry, protocols: tuple[int, ...] = ()) -> Selectors:
+    def select(self, entry: EntryPoint, protocols: tuple[int, ...] = ()) -> Selectors:
         """Chooses selectors for an entry, often aimed at a rule that it will meet."""
         random = self.random
         recent = self._recent.setdefault((entry.port, entry.carrier), deque(maxlen=RECENT))
@@ -144,7 +146,7 @@ class Shapes:
         recent.append(chosen)
         return chosen
 
-    def _target(self, entry: Entry, destination: bytes) -> Rule | None:
+    def _target(self, entry: EntryPoint, destination: bytes) -> Rule | None:
         """Chooses a rule of a list on the path."""
         lists: list[tuple[Rule, ...]] = []
         if entry.carrier:
@@ -177,7 +179,7 @@ class Shapes:
 
     def draft(
         self,
-        entry: Entry,
+        entry: EntryPoint,
         smallest: int = 0,
         protocols: tuple[int, ...] = (),
         selected: Selectors | None = None,
@@ -196,7 +198,7 @@ class Shapes:
         self._idents[way] = (self._idents.get(way, self.random.randrange(65536)) + 1) & 0xFFFF
         return self._idents[way]
 
-    def datagram(self, entry: Entry, packets: list[bytes], trailer: bytes = b"") -> Datagram:
+    def datagram(self, entry: EntryPoint, packets: list[bytes], trailer: bytes = b"") -> Datagram:
         """The datagram that is being made."""
         return Datagram(self._number, "", entry, packets, trailer)
 
@@ -334,7 +336,9 @@ def _other_protocol_behind(shapes: Shapes) -> Datagram:
     return shapes.datagram(entry, packets)
 
 
-def _six(shapes: Shapes, entry: Entry, smallest: int, protocols: tuple[int, ...] = ()) -> Draft:
+def _six(
+    shapes: Shapes, entry: EntryPoint, smallest: int, protocols: tuple[int, ...] = ()
+) -> Draft:
     """A draft over IPv6."""
     while True:
         chosen = shapes.select(entry, protocols)

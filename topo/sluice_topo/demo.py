@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make demo`: the two-site network on mininet, and its story.
+"""`make demo`: runs the demo on the two-site network, on mininet.
 
 Exit status 0 if every step came true, 1 if one did not, 2 for wrong usage.
 """
@@ -15,12 +15,12 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.owner import kill_inside
 from sluice_testkit.target import NAMES, TargetUnavailable, binary, target_name
 from sluice_testkit.wait import Stopwatch
+from sluice_topo.demo_printer import DemoPrinter
 from sluice_topo.description import two_sites
 from sluice_topo.esp_sites import attach_engines
 from sluice_topo.network import Network
 from sluice_topo.routers import LINUX, P4Router
-from sluice_topo.story import now, tell
-from sluice_topo.teller import Teller
+from sluice_topo.routing_demo import now, run
 
 RUNNING = "switches.json"  # in the run directory; `make shell` reads it
 
@@ -32,7 +32,7 @@ PICTURE = """
 
 
 def main() -> int:
-    """Parse the command line, tell the story, clean up."""
+    """Parse the command line, run the demo, clean up."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument(
         "--target",
@@ -40,7 +40,7 @@ def main() -> int:
         help=f"{', '.join(NAMES)}, or {LINUX}: the kernel in the switches' place, to compare",
     )
     parser.add_argument(
-        "--cli", action="store_true", help="stay in mininet's command line after the story"
+        "--cli", action="store_true", help="stay in mininet's command line after the demo"
     )
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def perform(target: str, stay: bool) -> int:
-    """Build, run the story, tear down."""
+    """Build, run the demo, tear down."""
     from mininet.cli import CLI  # not needed to print usage
 
     from sluice_topo.mininet_net import build_in_mininet
@@ -67,15 +67,15 @@ def perform(target: str, stay: bool) -> int:
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
     has_engine = engine_is_there()
     watch = Stopwatch()
-    teller = Teller(lambda text: print(text, flush=True), colours=sys.stdout.isatty())
+    printer = DemoPrinter(lambda text: print(text, flush=True), colours=sys.stdout.isatty())
     with Lab() as lab:
         network, mininet = build_in_mininet(two_sites(), lab, target)
         try:
             sites = attach_engines(network, lab) if has_engine else None
             network.start()
             announce(network, lab)
-            tell(network, teller, watch, sites)
-            teller.table()
+            run(network, printer, watch, sites)
+            printer.table()
             if stay:
                 CLI(mininet)
         except Exception as error:  # the step's own sentence is the message for the audience
@@ -87,7 +87,7 @@ def perform(target: str, stay: bool) -> int:
         finally:
             lab.supervisor.stop()
             for node in mininet.hosts:
-                kill_inside(node.place().path, but=node.pid)
+                kill_inside(node.place().path, except_pid=node.pid)
             mininet.stop()
     print(f"\n{watch.seconds():.0f} s from start to end")
     print("demo passed")

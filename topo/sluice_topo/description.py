@@ -16,7 +16,7 @@ import yaml
 FILES = Path(__file__).resolve().parent.parent
 
 
-class Kind(Enum):
+class RouterKind(Enum):
     """The forwarding plane of a router."""
 
     P4 = "P4 switch"
@@ -41,7 +41,7 @@ class Router:
     """A router and its files."""
 
     name: str
-    kind: Kind
+    kind: RouterKind
     files: Path
 
     def frr_config(self) -> str:
@@ -56,7 +56,7 @@ class Router:
 
 
 @dataclass(frozen=True)
-class End:
+class LinkEnd:
     """A link's end: a node's interface. On a P4 router it is a switch port, `portN`."""
 
     node: str
@@ -69,7 +69,7 @@ class Topology:
 
     hosts: tuple[Host, ...]
     routers: tuple[Router, ...]
-    links: tuple[tuple[End, End], ...]
+    links: tuple[tuple[LinkEnd, LinkEnd], ...]
 
     def router(self, name: str) -> Router:
         """The router of that name."""
@@ -97,17 +97,17 @@ def two_sites() -> Topology:
             Host("h2", ("10.2.0.2/24", "2001:db8:2::2/64"), ("10.2.0.1", "2001:db8:2::1")),
         ),
         routers=(
-            Router("r1", Kind.P4, files / "r1"),
-            Router("r2", Kind.P4, files / "r2"),
-            Router("t1", Kind.LINUX, files / "t1"),
-            Router("t2", Kind.LINUX, files / "t2"),
+            Router("r1", RouterKind.P4, files / "r1"),
+            Router("r2", RouterKind.P4, files / "r2"),
+            Router("t1", RouterKind.LINUX, files / "t1"),
+            Router("t2", RouterKind.LINUX, files / "t2"),
         ),
         links=(
-            (End("h1", "eth0"), End("r1", "port1")),
-            (End("r1", "port2"), End("t1", "eth1")),
-            (End("r1", "port3"), End("t2", "eth1")),
-            (End("r2", "port2"), End("t1", "eth2")),
-            (End("r2", "port3"), End("t2", "eth2")),
-            (End("h2", "eth0"), End("r2", "port1")),
+            (LinkEnd("h1", "eth0"), LinkEnd("r1", "port1")),
+            (LinkEnd("r1", "port2"), LinkEnd("t1", "eth1")),
+            (LinkEnd("r1", "port3"), LinkEnd("t2", "eth1")),
+            (LinkEnd("r2", "port2"), LinkEnd("t1", "eth2")),
+            (LinkEnd("r2", "port3"), LinkEnd("t2", "eth2")),
+            (LinkEnd("h2", "eth0"), LinkEnd("r2", "port1")),
         ),
     )

@@ -12,7 +12,7 @@ from mininet.node import Node
 from mininet.topo import Topo
 
 from sluice_testkit.namespaces import Lab, Namespace
-from sluice_topo.description import Kind, Topology
+from sluice_topo.description import RouterKind, Topology
 from sluice_topo.network import Network, build, end_name
 from sluice_topo.routers import RouterNode
 
@@ -50,7 +50,7 @@ class DescribedTopo(Topo):  # type: ignore[misc]
         for host in topology.hosts:
             self.addHost(host.name, cls=PlainNode)
         for router in topology.routers:
-            node = P4RouterNode if router.kind is Kind.P4 else LinuxRouterNode
+            node = P4RouterNode if router.kind is RouterKind.P4 else LinuxRouterNode
             self.addHost(router.name, cls=node)
         for one, two in topology.links:
             self.addLink(

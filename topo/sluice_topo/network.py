@@ -13,7 +13,7 @@ from typing import Any
 
 from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.wait import wait_until
-from sluice_topo.description import End, Kind, Router, Topology
+from sluice_topo.description import LinkEnd, Router, RouterKind, Topology
 from sluice_topo.routers import LINUX, HostNode, LinuxRouter, P4Router, RouterNode, plain_linux
 
 Edit = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -69,10 +69,10 @@ def unestablished(router: RouterNode) -> list[str]:
     return [a for a, state in peers.items() if state != "Established"] if peers else ["none"]
 
 
-def end_name(topology: Topology, end: End, target: str | None) -> str:
+def end_name(topology: Topology, end: LinkEnd, target: str | None) -> str:
     """An end's interface name, which is the TAP's name where Linux plays the P4 router."""
     router = next((r for r in topology.routers if r.name == end.node), None)
-    if target == LINUX and router is not None and router.kind is Kind.P4:
+    if target == LINUX and router is not None and router.kind is RouterKind.P4:
         for interface in router.sluice_config()["interfaces"]:
             if interface["device"] == end.interface:
                 return str(interface["name"])
@@ -96,7 +96,7 @@ def build(
     def make(router: Router) -> RouterNode:
         place = namespaces[router.name]
         given = (frr_configs or {}).get(router.name)
-        if router.kind is Kind.LINUX:
+        if router.kind is RouterKind.LINUX:
             return LinuxRouter(router, place, lab.directory, lab.supervisor, frr_config=given)
         if target == LINUX:
             return plain_linux(router, place, lab.directory, lab.supervisor, given)

@@ -29,7 +29,7 @@ _HEADER = struct.Struct("!QH")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrafficResult:
     """The results of a run. Times in seconds."""
 
     sent: int
@@ -114,7 +114,7 @@ class UdpFlows:
         enough = self.received() + packets
         wait_until(lambda: self.received() >= enough, deadline, f"{packets} more packets")
 
-    def stop(self, patience: float = 1.0) -> Outcome:
+    def stop(self, patience: float = 1.0) -> TrafficResult:
         """Stops sending, waits `patience` seconds for packets on their way, and sums up."""
         self._stop_sending.set()
         self._threads[1].join()
@@ -127,7 +127,7 @@ class UdpFlows:
             opened.close()
         times = sorted(self._arrivals.values())
         gaps = [later - earlier for earlier, later in pairwise(times)]
-        return Outcome(self.sent(), self.received(), max(gaps, default=0.0), self._interval)
+        return TrafficResult(self.sent(), self.received(), max(gaps, default=0.0), self._interval)
 
     def __enter__(self) -> Self:
         self.start()

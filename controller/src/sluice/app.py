@@ -20,11 +20,11 @@ from sluice import journal, privileges
 from sluice.api.metrics_server import MetricsServer
 from sluice.api.server import ApiServer
 from sluice.config import Config, load_config
-from sluice.host_sources import Start, check, sentence
+from sluice.host_sources import StartResources, check, error_text
 from sluice.p4.schema import load_pipeline
 from sluice.policy.spdstore import prepare
 from sluice.reload import ReloadReport
-from sluice.service import FAILURES, Parts, Service
+from sluice.service import FAILURES, Service, SharedState
 from sluice.service_manager import ServiceManager
 from sluice.stalls import Stalls, measured_loop
 
@@ -43,33 +43,33 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
         read = load_config(config_path)
         journal.name_router(read.router)
         prepare(read.state_dir)
-        start = Start(read.state_dir)
-        decided = start.places.decide(read, start.vrf_devices.prepare)
-        for namespace in start.places.namespaces.values():
+        start = StartResources(read.state_dir)
+        decided = start.vrf_namespaces.decide(read, start.vrf_devices.prepare)
+        for namespace in start.vrf_namespaces.namespaces.values():
             namespace.give_up_privileges()
         privileges.drop()
-        check(decided, start.places.namespaces)
+        check(decided, start.vrf_namespaces.namespaces)
         stalls = Stalls()
         with asyncio.Runner(loop_factory=partial(measured_loop, stalls)) as runner:
             pipeline = load_pipeline(read.switch.pipeline)
             manager = ServiceManager.from_environment()
             now = runner.get_loop().time()
-            parts = Parts(pipeline, start, stalls, manager, ReloadReport(time.time()), now)
+            parts = SharedState(pipeline, start, stalls, manager, ReloadReport(time.time()), now)
             runner.run(_run(parts, config_path, read, decided, configured_policy))
     except FAILURES as error:
-        print(f"sluice: {sentence(error)}", file=sys.stderr)
+        print(f"sluice: {error_text(error)}", file=sys.stderr)
         return FAILED
     return OK
 
 
 async def _run(
-    parts: Parts, path: Path, read: Config, decided: Config, configured_policy: bool
+    parts: SharedState, path: Path, read: Config, decided: Config, configured_policy: bool
 ) -> None:
     stalls, manager = parts.stalls, parts.manager
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(parts.start.places.close)
+        stack.callback(parts.start.vrf_namespaces.close)
         stack.callback(stalls.watch_garbage())
-        service = Service(parts, path, read, decided, forgets=configured_policy)
+        service = Service(parts, path, read, decided, discards_commits=configured_policy)
         api = ApiServer(
             read.api_socket, service.answer, turn=service.turn, measured=stalls.measured
         )
@@ -80,7 +80,7 @@ async def _run(
         devices = parts.start.vrf_devices
         watching = asyncio.create_task(stalls.measured("VRF devices", devices.watch()))
         stack.callback(watching.cancel)
-        stack.callback(manager.tell, "STOPPING=1")
+        stack.callback(manager.notify, "STOPPING=1")
         alive = asyncio.create_task(manager.keep_informed())
         stack.callback(alive.cancel)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.ask_to_reload)

@@ -23,20 +23,20 @@ from dataclasses import replace
 from itertools import islice
 
 from sluice.config import Config
-from sluice.entities import Changes, Key, Kind, Value
+from sluice.entities import EntityChanges, EntityKey, EntityKind, EntityValue
 from sluice.inputs import EngineInput
 from sluice.model import Address
 from sluice.policy.config import bundles_of_sas
 from sluice.reconciler import Reconciler
-from sluice.sa_config import BundleOfSas, Taken
+from sluice.sa_config import BundleOfSas, ValuesInUse
 from sluice.sa_keys import KeyFiles, fingerprint
 from sluice.sa_model import (
-    Age,
     EngineRefusalError,
     EngineUnreachableError,
     Fragmentation,
     HeldSa,
     KeyUnavailableError,
+    LifetimeState,
     Origin,
     SaSettings,
     SecurityAssociation,
@@ -71,7 +71,7 @@ POLL = 1.0
 of a poll."""
 RECONNECT = 0.5
 """Seconds between attempts to reach an engine that does not answer."""
-FIRST_LOOK = 2.0
+ENGINES_TIMEOUT = 2.0
 """Seconds that a start waits for the engines, so that it need not close the SAs they hold."""
 SETTLE = 5.0
 """Seconds that a command waits for its change to take effect."""
@@ -131,10 +131,10 @@ class Associations:
         self._unsettled: dict[SaId, SecurityAssociation] = {}
         """Kernel SAs not yet known to be in force."""
         self._lock = asyncio.Lock()
-        self._pokes = {engine: asyncio.Event() for engine in engines}
-        self._looked = {engine: asyncio.Event() for engine in engines}
+        self._wakeups = {engine: asyncio.Event() for engine in engines}
+        self._first_status = {engine: asyncio.Event() for engine in engines}
         self._progress = asyncio.Event()
-        self._told: dict[Kind, dict[Key, Value]] = {}
+        self._submitted: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
         self._warned: set[str] = set()
         self._refusals: dict[str, str] = {}
         """The last logged reason why an engine refused an SA, by the SA's name."""
@@ -143,24 +143,24 @@ class Associations:
         self.disk_problem: str | None = None
         """Why the last record could not be written; SAs wait until it can."""
         self.counters: Counter[str] = Counter()
-        self.on_changed: Callable[[Changes], None] = lambda _: None
+        self.on_changed: Callable[[EntityChanges], None] = lambda _: None
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
         self.table.set_wanted(self._wanted())
 
     # -- life
 
-    async def first_look(self) -> None:
-        """Waits until each engine reports its SAs or fails to answer; at most `FIRST_LOOK`."""
-        waiting = [asyncio.create_task(one.wait()) for one in self._looked.values()]
+    async def wait_for_engines(self) -> None:
+        """Waits until each engine reports its SAs or fails to answer; at most `ENGINES_TIMEOUT`."""
+        waiting = [asyncio.create_task(one.wait()) for one in self._first_status.values()]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
+            _, late = await asyncio.wait(waiting, timeout=ENGINES_TIMEOUT)
             for task in late:
                 task.cancel()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         tasks = [asyncio.create_task(self._serve(one)) for one in self._engines]
-        tasks.append(asyncio.create_task(self._keep()))
+        tasks.append(asyncio.create_task(self._run_timers()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -173,7 +173,7 @@ class Associations:
                 engine.close()
             self._uses.close()
 
-    async def _keep(self) -> None:
+    async def _run_timers(self) -> None:
         """Handles changes that time alone causes, every `POLL` seconds."""
         while True:
             await asyncio.sleep(POLL)
@@ -197,7 +197,11 @@ class Associations:
     async def _end_expired(self) -> None:
         used_up, outlived, restored = self.table.review_lifetimes()
         for sa in used_up + outlived:
-            log.warning("SA %s has expired: what only it protects is dropped", _name(sa))
+            log.warning(
+                "SA %s has expired (%s): traffic that only it protects is dropped",
+                _name(sa),
+                self.table.why_expired(sa),
+            )
         for sa in restored:
             log.warning("SA %s has not expired: the clock was set", _name(sa))
         self.counters["SAs expired"] += len(used_up) + len(outlived)
@@ -230,11 +234,11 @@ class Associations:
         engine = self._engines[number]
         while True:
             try:
-                await self._converse(number, engine)
+                await self._follow_engine(number, engine)
             except EngineUnreachableError as error:
                 lost = number not in self.unreachable
                 try:  # the connection may be all that was lost
-                    await self._look(number, engine)
+                    await self._read_status(number, engine)
                 except EngineUnreachableError as again:
                     self.unreachable[number] = str(again)
                     if lost:
@@ -243,26 +247,26 @@ class Associations:
                         self.table.engine_unreachable(number)
                         self.on_engine(number, False)
                         self._changed()
-                    self._looked[number].set()
+                    self._first_status[number].set()
                     await asyncio.sleep(RECONNECT)
 
-    async def _converse(self, number: int, engine: EngineInput) -> None:
+    async def _follow_engine(self, number: int, engine: EngineInput) -> None:
         while True:
             started = self._clock()
-            await self._look(number, engine)
+            await self._read_status(number, engine)
             pause = max(POLL, 10 * (self._clock() - started))
             deadline = self._clock() + pause
             while (left := deadline - self._clock()) > 0:
-                self._pokes[number].clear()
+                self._wakeups[number].clear()
                 while commands := self.table.commands(number, self._installed(), self._clock()):
-                    await self._obey(number, engine, commands)
+                    await self._execute(number, engine, commands)
                 try:
                     async with asyncio.timeout(left):
-                        await self._pokes[number].wait()
+                        await self._wakeups[number].wait()
                 except TimeoutError:
                     break
 
-    async def _look(self, number: int, engine: EngineInput) -> None:
+    async def _read_status(self, number: int, engine: EngineInput) -> None:
         """Reads the SAs that an engine holds. Wanted SAs without a record are recorded first, since
         the switch may come to use them."""
         held = await engine.status()
@@ -281,7 +285,7 @@ class Associations:
         if self.unreachable.pop(number, None) is not None:
             log.info("engine %d answers again", number)
         self.on_engine(number, True)
-        self._looked[number].set()
+        self._first_status[number].set()
         self._changed()
 
     async def _record(self, number: int, given: Sequence[tuple[SaSettings, int]]) -> None:
@@ -290,9 +294,9 @@ class Associations:
                 (settings.fingerprint, sa if settings.local is not None else 0)
                 for settings, sa in given
             ]
-            await asyncio.to_thread(self._uses.give, number, keys, self._clocks())
+            await asyncio.to_thread(self._uses.record_use, number, keys, self._clocks())
 
-    async def _obey(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
+    async def _execute(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
         """Executes the plan's commands in an engine."""
         taken: list[tuple[SecurityAssociation, int]] = []
         try:
@@ -302,9 +306,11 @@ class Associations:
                 elif (sa := await self._add(engine, command)) is not None:
                     taken.append((command.sa, sa))
         finally:
-            await self._take_in(number, taken)
+            await self._record_added(number, taken)
 
-    async def _take_in(self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]) -> None:
+    async def _record_added(
+        self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]
+    ) -> None:
         """Takes in SAs that an engine has accepted: first on record, then in the plan."""
         try:
             await self._record(number, [(one.settings, sa) for one, sa in taken])
@@ -351,35 +357,35 @@ class Associations:
         self.counters["SAs taken from engines"] += 1
         self.table.deleted(number, held)
 
-    def _installed(self) -> Mapping[Kind, Mapping[Key, Value]] | None:
+    def _installed(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]] | None:
         """Returns the installed entities; None while they are not known."""
         known = self._reconciler.compared
         return self._reconciler.installed.by_kind if known else None
 
     # -- the switch
 
-    def entities(self) -> Mapping[Kind, Mapping[Key, Value]]:
+    def entities(self) -> Mapping[EntityKind, Mapping[EntityKey, EntityValue]]:
         """Returns the SA entities desired in the switch now."""
-        return self._told
+        return self._submitted
 
     def _changed(self) -> None:
         """Sends the switch the differences, and wakes the engine tasks."""
         desired = self.table.desired()
-        reassembly = desired[Kind.REASSEMBLY_ENGINE]
+        reassembly = desired[EntityKind.REASSEMBLY_ENGINE]
         for vrf in self._by_hand & reassembly.keys():
             del reassembly[vrf]
-        changes = Changes()
+        changes = EntityChanges()
         for kind, entries in desired.items():
-            before = self._told.get(kind, {})
+            before = self._submitted.get(kind, {})
             for key in before.keys() - entries.keys():
                 changes.set(kind, key, None)
             for key, value in entries.items():
                 if before.get(key) != value:
                     changes.set(kind, key, value)
-        self._told = desired
+        self._submitted = desired
         if changes:
             self.on_changed(changes)
-        for poke in self._pokes.values():
+        for poke in self._wakeups.values():
             poke.set()
         self._progress.set()
 
@@ -415,7 +421,7 @@ class Associations:
         peers = {one for one in found if one is not None}
         return self._path_mtus.review(peers, self._clock())
 
-    def path_mtu_told(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
+    def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
         """Takes the MTU, in bytes, of an outbound SA's path from an authentic ICMP error. Returns
         whether it counts: it lowers the path MTU, or confirms an earlier error."""
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
@@ -430,7 +436,7 @@ class Associations:
 
     # -- what is wanted
 
-    def configured_anew(self, configured: Sequence[SecurityAssociation]) -> None:
+    def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
         """Takes the SAs of a reloaded configuration. An SA whose SPI and key have changed is a
         successor: its predecessor retires. Raises SaStoreError."""
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
@@ -447,21 +453,21 @@ class Associations:
                 StoredSa(replace(sa, is_retiring=False), said),
             ]
         self._store.save(self._stored)
-        self._want()
+        self._update_wanted()
 
-    def kernel_says(
+    def set_kernel_sas(
         self, sas: Sequence[SecurityAssociation], bundles: Iterable[BundleSpec]
     ) -> None:
         """Takes all SAs and bundles of the kernel; they replace the earlier ones."""
         known = {identity(sa): sa for sa in self._kernel}
         named = {identity(sa): sa for sa in sas}
         new = {key: sa for key, sa in named.items() if key not in known or key in self._unsettled}
-        self._leave({key: sa for key, sa in known.items() if key not in named}, sas)
+        self._keep_until_succeeded({key: sa for key, sa in known.items() if key not in named}, sas)
         self._kernel, self._unsettled = tuple(sas), new
         self.table.bundles = self._specs | {one.id: one for one in bundles}
-        self._want()
+        self._update_wanted()
 
-    def _leave(
+    def _keep_until_succeeded(
         self, gone: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
         """Keeps outbound SAs that the kernel has deleted while engines install their successors: a
@@ -475,18 +481,18 @@ class Associations:
         if leaving:
             self._leaving |= leaving
             loop = asyncio.get_running_loop()
-            loop.call_later(OVERLAP, self._left, tuple(leaving))
+            loop.call_later(OVERLAP, self._remove_leaving, tuple(leaving))
 
-    def _left(self, keys: Iterable[SaId]) -> None:
+    def _remove_leaving(self, keys: Iterable[SaId]) -> None:
         for key in keys:
             self._leaving.pop(key, None)
-        self._want()
+        self._update_wanted()
 
-    async def kernel_settled(self) -> None:
+    async def wait_for_kernel_sas(self) -> None:
         """Waits until the state of the kernel's new SAs is decided, at most `SETTLE` seconds."""
         waiting = dict(self._unsettled)
         if waiting:
-            await self._settled(list(waiting.values()))
+            await self._wait_until_decided(list(waiting.values()))
             for key in waiting:
                 self._unsettled.pop(key, None)
 
@@ -498,7 +504,7 @@ class Associations:
         has given its key or inbound SPI to another SA.
         """
         said = {one.name: self._store.document(one) for one in self._configured}
-        taken = Taken.by(self._configured)
+        taken = ValuesInUse.by(self._configured)
         found = []
         for one in stored:
             if one.instead_of != said.get(one.sa.name):
@@ -534,7 +540,7 @@ class Associations:
         ]
         return [*found, *commanded, *leaving, *self._kernel]
 
-    def _want(self) -> None:
+    def _update_wanted(self) -> None:
         self.table.set_wanted(self._wanted())
         self._changed()
 
@@ -550,13 +556,13 @@ class Associations:
             if left[one.sa.name] > 1 or one.sa != configured.get(one.sa.name)
         ]
         self._store.save(self._stored)
-        self._want()
+        self._update_wanted()
 
     # -- commands
 
-    def taken(self) -> Taken:
+    def values_in_use(self) -> ValuesInUse:
         """Returns the names, keys and SPIs in use, which new SAs must not have."""
-        return Taken.by(tuple(self._wanted()))
+        return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Adds SAs of a command. Returns their reports once they are in force or wait for an
@@ -573,7 +579,7 @@ class Associations:
         """Replaces an SA by a successor of another SPI and key (make-before-break). Raises
         AssociationError and SaStoreError; then the SA stays as it was."""
         async with self._lock:
-            old = self.serving(name)
+            old = self.serving_sa(name)
             new = self._successor(old, spi, key_file)
             said = next((one.instead_of for one in self._stored if one.sa == old), None)
             if old.origin is Origin.CONFIGURATION and said is None:
@@ -582,19 +588,27 @@ class Associations:
             pair = [StoredSa(replace(old, is_retiring=True), said), StoredSa(new, said)]
             return await self._try(others + pair, [new])
 
-    def serving(self, name: str) -> SecurityAssociation:
+    def serving_sa(self, name: str) -> SecurityAssociation:
         """Returns the SA of a name that is not retiring. Raises AssociationError where there is
         none, or where it is the kernel's."""
         found = [one for one in self._wanted() if one.name == name and not one.is_retiring]
         if not found:
-            known = ", ".join(sorted({one.name for one in self._wanted()})) or "none"
-            raise AssociationError(f"there is no SA {name!r}; there is: {known}")
+            raise AssociationError(self._no_such_sa(name))
         if found[0].origin is Origin.KERNEL:
-            raise AssociationError(f"SA {name!r} is the kernel's: rekey it there")
+            raise AssociationError(f"SA {name!r} is of the kernel's IKE daemon: rekey it there")
         return found[0]
 
+    def _no_such_sa(self, name: str, spi: int | None = None) -> str:
+        """Returns the text of an error about an unknown SA, with those that exist."""
+        wanted = self._wanted()
+        spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
+        if spis and spi is not None:
+            return f"SA {name!r} has no SPI {spi:#x}; it has: {', '.join(spis)}"
+        names = ", ".join(sorted({one.name for one in wanted})) or "none"
+        return f"there is no SA {name!r}; there is: {names}"
+
     def _successor(self, old: SecurityAssociation, spi: int, keys: KeyFiles) -> SecurityAssociation:
-        taken = self.taken()
+        taken = self.values_in_use()
         try:
             of_key = fingerprint(keys)
         except KeyUnavailableError as error:
@@ -605,10 +619,10 @@ class Associations:
                 " takes a new key"
             )
         if of_key in self._uses.uses:
-            raise AssociationError("this key has served before: a rekey takes a new key")
+            raise AssociationError("this key has been used before: a rekey needs a new key")
         place = (old.settings.vrf, spi)
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
-            raise AssociationError(f"SPI {spi:#x} is taken: a rekey takes a new SPI")
+            raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
             raise AssociationError(f"SPI {spi:#x} is an earlier one of {old.name!r}: take another")
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
@@ -624,15 +638,15 @@ class Associations:
                 if one.name == name and spi in (None, one.settings.spi)
             ]
             if not found:
-                raise AssociationError(
-                    f"there is no SA {name!r}" + ("" if spi is None else f" of SPI {spi:#x}")
-                )
+                raise AssociationError(self._no_such_sa(name, spi))
             for one in found:
                 if one.origin is Origin.KERNEL:
-                    raise AssociationError(f"SA {name!r} is the kernel's: delete it there")
+                    raise AssociationError(
+                        f"SA {name!r} is of the kernel's IKE daemon: delete it there"
+                    )
                 if one.origin is Origin.CONFIGURATION and not one.is_retiring:
                     raise AssociationError(
-                        f"SA {name!r} stands in the configuration: take it out there, and reload"
+                        f"SA {name!r} is in the configuration: remove it there, and reload"
                     )
             self._forget(found)
             return found
@@ -645,17 +659,17 @@ class Associations:
         before = self._stored
         self._store.save(stored)
         self._stored = stored
-        self._want()
-        reports = await self._settled(new)
+        self._update_wanted()
+        reports = await self._wait_until_decided(new)
         refused = [one for one in reports if one.state in (SaState.REFUSED, SaState.REKEY_NEEDED)]
         if refused:
             self._store.save(before)
             self._stored = before
-            self._want()
+            self._update_wanted()
             raise AssociationError("; ".join(f"SA {one.sa.name}: {one.why}" for one in refused))
         return reports
 
-    async def _settled(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
+    async def _wait_until_decided(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Returns the reports of SAs once all are decided, or after `SETTLE` seconds."""
         names = {identity(sa) for sa in sas}
         try:
@@ -679,7 +693,7 @@ class Associations:
             return True
         return all(
             installed[kind].get(key) == value
-            for kind, entries in self._told.items()
+            for kind, entries in self._submitted.items()
             for key, value in entries.items()
             if getattr(key, "bundle", None) == report.sa.settings.bundle
             or getattr(key, "spi", None) == report.sa.settings.spi
@@ -687,7 +701,7 @@ class Associations:
 
     # -- what is told
 
-    def answers(self) -> dict[int, bool]:
+    def answering_engines(self) -> dict[int, bool]:
         """Whether each engine answers, by its number."""
         return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
@@ -702,15 +716,15 @@ class Associations:
             yield f"{self.disk_problem}: SAs wait until it can be written"
         found: dict[str, list[str]] = {}
         for one in self.table.reports():
-            if (trouble := self._trouble(one)) is not None:
-                kind, sentence = trouble
+            if (problem := self._problem_of(one)) is not None:
+                kind, sentence = problem
                 found.setdefault(kind, []).append(sentence)
         for kind, sentences in found.items():
             yield from islice(sentences, SHOWN)
             if len(sentences) > SHOWN:
                 yield f"{len(sentences) - SHOWN:,} more SAs: {kind}"
 
-    def _trouble(self, one: SaReport) -> tuple[str, str] | None:
+    def _problem_of(self, one: SaReport) -> tuple[str, str] | None:
         name, state = _name(one.sa), one.state.value
         is_kernels = one.sa.origin is Origin.KERNEL
         if one.state in (SaState.EXPIRED, SaState.REFUSED, SaState.REKEY_NEEDED):
@@ -737,7 +751,7 @@ def _name(sa: SecurityAssociation) -> str:
 
 
 def _is_soft(one: SaReport) -> bool:
-    return one.held is not None and one.held.age is Age.SOFT and not one.sa.is_retiring
+    return one.held is not None and one.held.age is LifetimeState.SOFT and not one.sa.is_retiring
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:

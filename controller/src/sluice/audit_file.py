@@ -38,7 +38,7 @@ class AuditFile:
             self._lost_since += 1
             if self._lost_since == 1:
                 reason = error.strerror or str(error)
-                log.error("audit log %s: %s: events are lost until this is put right: free space,"
+                log.error("audit log %s: %s: events are lost until it can be written: free space,"
                           " or set audit.file", self.path, reason)  # fmt: skip
             self.close()
             return False

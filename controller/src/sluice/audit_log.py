@@ -40,14 +40,14 @@ REPAIRED = "switch repaired"
 POLICY_CHANGED = "policy changed"
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """The client process of an API connection, as the kernel reports it."""
 
     uid: int
     pid: int
 
 
-ASKED_BY: ContextVar[Asker | None] = ContextVar("asked_by", default=None)
+REQUESTED_BY: ContextVar[Requester | None] = ContextVar("asked_by", default=None)
 """The API client whose request is being served; None: this router itself."""
 
 
@@ -109,7 +109,7 @@ class AuditLog:
     ) -> None:
         """Logs a change of SPDs, with their lists whose rules or numbers have changed."""
         if self._may_write(POLICY_CHANGED, now):
-            asker = ASKED_BY.get()
+            asker = REQUESTED_BY.get()
             self._write(
                 POLICY_CHANGED,
                 {

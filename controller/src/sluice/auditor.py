@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from sluice.entities import COMMITTED, MODIFY_ONLY, Key, Kind, RouteSlot, Value
+from sluice.entities import COMMITTED, MODIFY_ONLY, EntityKey, EntityKind, EntityValue, RouteSlot
 from sluice.entity_text import text_of
 from sluice.p4.codec import Codec
 from sluice.p4.flows import FlowCodec, FlowSlot
@@ -35,7 +35,7 @@ from sluice.p4runtime.session import P4RuntimeError, Status
 from sluice.policy.enforcement import Policy
 from sluice.policy.start import PolicyError
 from sluice.reconciler import Reconciler
-from sluice.state.audit import Repair, Report, TableComparison
+from sluice.state.audit import AuditReport, Repair, TableComparison
 from sluice.state.flow_cache import FlowVerdict
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ LOGGED_PER_ROUND = 10
 T = TypeVar("T")
 
 
-class Audited(Protocol):
+class AuditedSwitch(Protocol):
     """The part of `Session` used here."""
 
     closed: asyncio.Future[P4RuntimeError]
@@ -105,12 +105,12 @@ class Auditor:
         self.rate = rate
         self.interval = interval
         self._clock = clock
-        self.reports = {"policy": Report(), "routes": Report()}
+        self.reports = {"policy": AuditReport(), "routes": AuditReport()}
         self.on_repaired: Callable[[Repair], None] = lambda _: None
         self.measured: Callable[[str, Awaitable[None]], Awaitable[None]] = lambda _, work: work
         """Awaits the work and measures its time, under a name."""
 
-    async def run(self, session: Audited) -> None:
+    async def run(self, session: AuditedSwitch) -> None:
         """Audits until cancelled. Raises P4RuntimeError when the session ends."""
         await self._policy.standing.wait()
         requests = self._codecs.entities.read_requests()
@@ -144,8 +144,8 @@ class Auditor:
 
     async def _rounds(
         self,
-        session: Audited,
-        report: Report,
+        session: AuditedSwitch,
+        report: AuditReport,
         apart: float,
         audit: Callable[[_Round], Awaitable[None]],
     ) -> None:
@@ -165,7 +165,7 @@ class Auditor:
                 log.warning("repaired: %d more of the same round", audited.unsaid)
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
-    async def _watch_pipeline(self, session: Audited) -> None:
+    async def _watch_pipeline(self, session: AuditedSwitch) -> None:
         """Restarts the session when the pipeline was replaced: the new one has no entry of ours."""
         try:
             ours = found = await session.pipeline_cookie()
@@ -188,7 +188,7 @@ class Auditor:
     # -- rounds
 
     async def _audit_policy(
-        self, session: Audited, requests: list[p4r.Entity], audited: _Round
+        self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round
     ) -> None:
         for request in self._codecs.settings.read_requests():
             await self._audit_settings(session, request, audited)
@@ -196,18 +196,18 @@ class Auditor:
         await self._audit_flows(session, audited)
 
     async def _audit_routes(
-        self, session: Audited, requests: list[p4r.Entity], audited: _Round
+        self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round
     ) -> None:
         await self._audit_entities(session, requests, audited, max(1, self.rate // ROUTE_SHARE))
 
     async def _audit_entities(
-        self, session: Audited, requests: list[p4r.Entity], audited: _Round, rate: int
+        self, session: AuditedSwitch, requests: list[p4r.Entity], audited: _Round, rate: int
     ) -> None:
         """Audits the entities that `requests` return, and those of the same kinds missing there."""
         decode = self._codecs.entities.decode
         for request in requests:
             async for part in self._read(session, request, rate):
-                by_kind: dict[Kind, dict[Key, Value]] = {}
+                by_kind: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
                 for kind, key, value in filter(None, map(decode, part)):
                     by_kind.setdefault(kind, {})[key] = value
                 for kind, entries in by_kind.items():
@@ -215,28 +215,28 @@ class Auditor:
                     differing = audited.comparison.differing(kind, entries, held)
                     await self._look_again(session, kind, differing, audited)
         audits_routes = any(map(self._codecs.entities.is_route, requests))
-        for kind in set(Kind) - MODIFY_ONLY:
-            if (kind is Kind.ROUTE) == audits_routes:
+        for kind in set(EntityKind) - MODIFY_ONLY:
+            if (kind is EntityKind.ROUTE) == audits_routes:
                 for keys in self._keys(kind):
                     missing = audited.comparison.missing(kind, keys)
                     await self._look_again(session, kind, missing, audited)
                     await asyncio.sleep(0)
 
-    def _keys(self, kind: Kind) -> Iterator[Sequence[Key]]:
+    def _keys(self, kind: EntityKind) -> Iterator[Sequence[EntityKey]]:
         """Yields the keys of a kind that the switch is believed to hold, in slices.
 
         Of routes only the desired ones, in their order: listing all installed routes would take too
         long, and a missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
-        if kind is not Kind.ROUTE:
+        if kind is not EntityKind.ROUTE:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
             for some in _slices(slots, SLICE):  # empty too: the caller yields after each
                 yield [slot for slot in some if slot in held]
 
-    async def _audit_flows(self, session: Audited, audited: _Round) -> None:
+    async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:
         flows, decode = self._policy.flows, self._codecs.flows.decode
         for request in self._codecs.flows.read_requests():
             async for part in self._read(session, request, self.rate):
@@ -261,7 +261,9 @@ class Auditor:
                 what = f"{slot.direction.value}_flow"
                 self._repaired(audited, what, slot, found[slot], None)
 
-    async def _audit_settings(self, session: Audited, request: p4r.Entity, audited: _Round) -> None:
+    async def _audit_settings(
+        self, session: AuditedSwitch, request: p4r.Entity, audited: _Round
+    ) -> None:
         """Audits settings. Not every target supports reading all: an unreadable one is skipped."""
         settings, reconciler = self._codecs.settings, self._reconciler
         before = {kind: dict(reconciler.installed.by_kind[kind]) for kind in MODIFY_ONLY}
@@ -290,7 +292,7 @@ class Auditor:
             self._repaired(audited, name.partition(" ")[0], name.partition(" ")[2], name, None)
 
     async def _read(
-        self, session: Audited, request: p4r.Entity, rate: int
+        self, session: AuditedSwitch, request: p4r.Entity, rate: int
     ) -> AsyncIterator[Sequence[p4r.Entity]]:
         """Yields entities in slices, at most `rate` a second."""
         async for part in session.read([request]):
@@ -301,7 +303,7 @@ class Auditor:
     # -- what differs
 
     async def _look_again(
-        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+        self, session: AuditedSwitch, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
         """Reads differing keys of one kind once more; repairs those without an update under way."""
         for some in _slices(keys, AGAIN):
@@ -310,12 +312,12 @@ class Auditor:
                 try:
                     await self._policy.repair(look)
                 except PolicyError as error:
-                    log.error("audit: %s is not put right: %s", kind.name.lower(), error)
+                    log.error("audit: %s cannot be repaired: %s", kind.name.lower(), error)
             else:
                 await look()
 
     async def _repair_entities(
-        self, session: Audited, kind: Kind, keys: Sequence[Key], audited: _Round
+        self, session: AuditedSwitch, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
         reconciler = self._reconciler
         held = reconciler.installed.by_kind[kind]
@@ -335,7 +337,7 @@ class Auditor:
                 self._repaired(audited, kind.name, key, value, put)
 
     async def _look_at_flows(
-        self, session: Audited, slots: Sequence[FlowSlot], audited: _Round
+        self, session: AuditedSwitch, slots: Sequence[FlowSlot], audited: _Round
     ) -> None:
         flows = self._policy.flows
         for some in _slices(slots, AGAIN):
@@ -351,7 +353,9 @@ class Auditor:
                     what = f"{slot.direction.value}_flow"
                     self._repaired(audited, what, slot, verdict, flows.recorded(slot))
 
-    async def _read_exactly(self, session: Audited, requests: list[p4r.Entity]) -> list[p4r.Entity]:
+    async def _read_exactly(
+        self, session: AuditedSwitch, requests: list[p4r.Entity]
+    ) -> list[p4r.Entity]:
         """Reads these entities; omits those that the switch does not hold."""
         try:
             parts = [part async for part in session.read(requests)] if requests else []
@@ -383,7 +387,7 @@ class Auditor:
 class _Round:
     """The state of one round."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: AuditReport) -> None:
         self.report = report
         self.comparison = TableComparison()
         self.logged = 0

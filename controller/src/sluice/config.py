@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sluice import scalars
 from sluice.config_keys import (
-    Section,
+    ConfigSection,
     defaulted,
     list_of,
     optional,
@@ -44,8 +44,8 @@ from sluice.interface_address import interface_address
 from sluice.limits_config import (
     DEFAULT_PUNT_RATES,
     PUNT_REASONS,
+    ControllerLimits,
     LimitKeys,
-    Limits,
     PuntRate,
     PuntRateKeys,
     read_limits,
@@ -70,7 +70,7 @@ from sluice.vrf_config import (
     check_namespaces,
     read_vrfs,
 )
-from sluice.yamlreader import ConfigError, Mapping, Reader, Value
+from sluice.yamlreader import ConfigError, YamlMapping, YamlReader, YamlValue
 
 __all__ = [
     "DEFAULT_PUNT_RATES",
@@ -78,9 +78,9 @@ __all__ = [
     "AuditConfig",
     "Config",
     "ConfigError",
+    "ControllerLimits",
     "InterfaceConfig",
     "Isolation",
-    "Limits",
     "PuntRate",
     "RouterKeys",
     "VrfConfig",
@@ -124,7 +124,7 @@ class InterfaceConfig:
             mac=self.mac,
             mtu=self.mtu,
             device=self.device,
-            namespace=self.vrf.place,
+            namespace=self.vrf.namespace_number,
         )
 
 
@@ -148,7 +148,7 @@ class Config:
     audit: AuditConfig
     vrfs: tuple[VrfConfig, ...]
     interfaces: tuple[InterfaceConfig, ...]
-    limits: Limits = field(default_factory=Limits)
+    limits: ControllerLimits = field(default_factory=ControllerLimits)
     punt_rates: dict[str, PuntRate] = field(default_factory=dict)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ike: IkeConfig = field(default_factory=IkeConfig)
@@ -172,7 +172,7 @@ def _unicast_mac(value: object) -> Mac:
     return mac
 
 
-class ApiKeys(Section, title="api"):
+class ApiKeys(ConfigSection, title="api"):
     """The API socket."""
 
     socket = optional(
@@ -182,7 +182,7 @@ class ApiKeys(Section, title="api"):
     )
 
 
-class AuditKeys(Section, title="audit"):
+class AuditKeys(ConfigSection, title="audit"):
     """The audit log."""
 
     file = optional(
@@ -195,7 +195,7 @@ class AuditKeys(Section, title="audit"):
     )
 
 
-class InterfaceKeys(Section, title="interfaces"):
+class InterfaceKeys(ConfigSection, title="interfaces"):
     """A layer-3 interface."""
 
     name = required(
@@ -225,7 +225,7 @@ class InterfaceKeys(Section, title="interfaces"):
     )
 
 
-class RouterKeys(Section, title="router"):
+class RouterKeys(ConfigSection, title="router"):
     """The whole file."""
 
     router = required(
@@ -259,7 +259,7 @@ class RouterKeys(Section, title="router"):
 
 def load_config(path: str | Path) -> Config:
     """Reads and validates the file. Raises ConfigError naming every problem."""
-    reader = Reader.from_file(Path(path))
+    reader = YamlReader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
     if config is None:  # unreachable: each None has a recorded problem, so finish() raised
@@ -267,7 +267,7 @@ def load_config(path: str | Path) -> Config:
     return config
 
 
-def _read_config(root: Mapping, directory: Path) -> Config | None:
+def _read_config(root: YamlMapping, directory: Path) -> Config | None:
     router = root.required(RouterKeys.router) or "router"
     vrfs = read_vrfs(root.section(RouterKeys.vrfs))
     interfaces = _read_interfaces(root, vrfs)
@@ -305,7 +305,7 @@ def _read_config(root: Mapping, directory: Path) -> Config | None:
     return config
 
 
-def _check_kernel_spds(root: Mapping, config: Config) -> None:
+def _check_kernel_spds(root: YamlMapping, config: Config) -> None:
     """Checks that a mirrored SPD has exactly one VRF, and mirrors that VRF's kernel alone."""
     owners: dict[str, str] = {}
     for value, spd in zip(root.sequence(RouterKeys.spds), config.policy.spds, strict=False):
@@ -322,7 +322,7 @@ def _check_kernel_spds(root: Mapping, config: Config) -> None:
                 value.problem(f"{owners[vrf.name]!r} mirrors the kernel in that VRF already")
 
 
-def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
+def _read_audit(section: YamlMapping, state_dir: Path) -> AuditConfig:
     audit = AuditConfig(
         file=section.optional(AuditKeys.file, state_dir / "audit.log"),
         rate=section.defaulted(AuditKeys.rate),
@@ -331,7 +331,7 @@ def _read_audit(section: Mapping, state_dir: Path) -> AuditConfig:
     return audit
 
 
-def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[InterfaceConfig, ...]:
+def _read_interfaces(root: YamlMapping, vrfs: dict[str, VrfConfig]) -> tuple[InterfaceConfig, ...]:
     values = root.sequence(RouterKeys.interfaces)
     if not values:
         root.problem(RouterKeys.interfaces, "a router needs at least one entry under `interfaces:`")
@@ -353,7 +353,7 @@ def _read_interfaces(root: Mapping, vrfs: dict[str, VrfConfig]) -> tuple[Interfa
 
 
 def _check_vrf_devices(
-    root: Mapping, vrfs: Iterable[VrfConfig], interfaces: Iterable[InterfaceConfig]
+    root: YamlMapping, vrfs: Iterable[VrfConfig], interfaces: Iterable[InterfaceConfig]
 ) -> None:
     """Checks that no other network device has the name of a VRF device."""
     taken = {"lo": "loopback"}
@@ -373,7 +373,7 @@ def _check_vrf_devices(
 
 
 def _read_interface(
-    section: Mapping, l3_if: int, vrfs: dict[str, VrfConfig], spds: frozenset[str]
+    section: YamlMapping, l3_if: int, vrfs: dict[str, VrfConfig], spds: frozenset[str]
 ) -> InterfaceConfig | None:
     name = section.required(InterfaceKeys.name)
     port = section.required(InterfaceKeys.port)
@@ -400,7 +400,7 @@ class _Uniqueness:
         self._macs: dict[tuple[int, Mac], str] = {}
         self._prefixes: list[tuple[InterfaceAddress, InterfaceConfig]] = []
 
-    def check(self, new: InterfaceConfig, value: Value) -> None:
+    def check(self, new: InterfaceConfig, value: YamlValue) -> None:
         if new.name in self._names:
             value.problem(f"the name {new.name!r} is taken by an earlier interface; rename one")
         elif (owner := self._ports.get((new.port, new.vlan))) is not None:
@@ -413,7 +413,7 @@ class _Uniqueness:
         for address in new.addresses:
             self._check_address(address, new, value)
 
-    def _check_address(self, new: InterfaceAddress, to: InterfaceConfig, value: Value) -> None:
+    def _check_address(self, new: InterfaceAddress, to: InterfaceConfig, value: YamlValue) -> None:
         for old, owner in self._prefixes:
             if owner.vrf != to.vrf or len(old.address) != len(new.address):
                 continue

@@ -23,7 +23,7 @@ from sluice.scalars import Scalar, readable
 T = TypeVar("T")
 
 
-class Key:
+class ConfigKey:
     """A key: its name, and as text its possible values, its default and its meaning."""
 
     name: str
@@ -44,7 +44,7 @@ class Key:
         return first if first[:2].isupper() else first[:1].lower() + first[1:]
 
 
-class ScalarKey(Key, Generic[T]):
+class ScalarKey(ConfigKey, Generic[T]):
     """A key with one value."""
 
     def __init__(self, kind: Scalar[T], meaning: str, default: str) -> None:
@@ -60,7 +60,7 @@ class DefaultKey(ScalarKey[T]):
         self.value = default
 
 
-class ListKey(Key, Generic[T]):
+class ListKey(ConfigKey, Generic[T]):
     """A key with a list of values; `convert` reads each."""
 
     def __init__(self, kind: Scalar[T], values: str, meaning: str, default: str) -> None:
@@ -68,15 +68,15 @@ class ListKey(Key, Generic[T]):
         self.convert: Callable[[object], T] = kind
 
 
-class PartKey(Key):
+class PartKey(ConfigKey):
     """A key with a section, with a list of sections, or with sections by name."""
 
-    def __init__(self, keys: type[Section], values: str, meaning: str, default: str) -> None:
+    def __init__(self, keys: type[ConfigSection], values: str, meaning: str, default: str) -> None:
         super().__init__(values, meaning, default)
         self.keys = keys
 
 
-class Section:
+class ConfigSection:
     """Keys of a mapping, as attributes of a subclass. `title` is the heading in the reference."""
 
     title: ClassVar[str]
@@ -85,12 +85,12 @@ class Section:
         cls.title = title
 
     @classmethod
-    def all_keys(cls) -> Iterator[Key]:
+    def all_keys(cls) -> Iterator[ConfigKey]:
         """Returns the keys in the order of their declaration."""
-        return (value for value in vars(cls).values() if isinstance(value, Key))
+        return (value for value in vars(cls).values() if isinstance(value, ConfigKey))
 
     @classmethod
-    def tree(cls) -> Iterator[type[Section]]:
+    def tree(cls) -> Iterator[type[ConfigSection]]:
         """Yields this section and all below it."""
         yield cls
         for key in cls.all_keys():
@@ -122,12 +122,12 @@ def list_of(kind: Scalar[T], values: str, meaning: str, default: object = "none"
     return ListKey(kind, f"list of {values}", meaning, text)
 
 
-def section_of(keys: type[Section], meaning: str, default: str = "") -> PartKey:
+def section_of(keys: type[ConfigSection], meaning: str, default: str = "") -> PartKey:
     """Returns a key with a section."""
     return PartKey(keys, "section", meaning, default)
 
 
-def sections_of(keys: type[Section], meaning: str, default: str = "none") -> PartKey:
+def sections_of(keys: type[ConfigSection], meaning: str, default: str = "none") -> PartKey:
     """Returns a key with a list of sections."""
     return PartKey(keys, "list", meaning, default)
 

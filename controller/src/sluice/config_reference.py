@@ -18,7 +18,7 @@ from pathlib import Path
 from posixpath import dirname, relpath
 
 from sluice.config import RouterKeys
-from sluice.config_keys import Key, PartKey, Section
+from sluice.config_keys import ConfigKey, ConfigSection, PartKey
 from sluice.limits_config import DEFAULT_PUNT_RATE, DEFAULT_PUNT_RATES, PUNT_REASONS
 from sluice.policy.spdfile import SpdFileKeys
 from sluice.scalars import readable
@@ -28,7 +28,7 @@ TABLE = re.compile(r"^(<!-- keys: (.+) -->\n)\n*(?:\|.*\n)*", re.MULTILINE)
 RATES = re.compile(r"^(<!-- default punt rates -->\n)\n*(?:\|.*\n)*", re.MULTILINE)
 
 
-def schema() -> dict[str, type[Section]]:
+def schema() -> dict[str, type[ConfigSection]]:
     """Returns every section of the operators' files, by title."""
     return {part.title: part for root in (RouterKeys, SpdFileKeys) for part in root.tree()}
 
@@ -68,7 +68,7 @@ def _rates() -> Iterator[str]:
         yield f"| `{reason}` | {readable(rate.rate)} | {readable(rate.burst)} |"
 
 
-def _table(section: type[Section], places: dict[str, str]) -> Iterator[str]:
+def _table(section: type[ConfigSection], places: dict[str, str]) -> Iterator[str]:
     yield "| key | value | default | meaning |"
     yield "|---|---|---|---|"
     for key in section.all_keys():
@@ -76,7 +76,7 @@ def _table(section: type[Section], places: dict[str, str]) -> Iterator[str]:
         yield f"| `{key.name}` | {key.values} | {key.default} | {meaning} |".replace("|  |", "| |")
 
 
-def _meaning(key: Key, page: str, places: dict[str, str]) -> str:
+def _meaning(key: ConfigKey, page: str, places: dict[str, str]) -> str:
     if not isinstance(key, PartKey):
         return key.meaning
     title = key.keys.title

@@ -28,7 +28,7 @@ from sluice.p4runtime.session import (
 )
 from sluice.primacy import Backoff, DisplacedError, Primacy
 from sluice.reconciler import Reconciler
-from sluice.state.takeover import Closing, Entities
+from sluice.state.takeover import ClosingPlan, EntitiesByKind
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SwitchConnection:
         reconciler: Reconciler,
         primacy: Primacy,
         on_packets: PacketInHandler,
-        closing: Callable[[Entities], Closing],
+        closing: Callable[[EntitiesByKind], ClosingPlan],
         on_read: Callable[[], Awaitable[None]],
         session_tasks: Callable[[Session], Coroutine[Any, Any, None]],
         measured: Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]],
@@ -129,11 +129,11 @@ class SwitchConnection:
 
     async def _one_session(self) -> None:
         """Runs one session. Raises P4RuntimeError if it fails before the write phase."""
-        session = await self._primacy.win(self._on_packets)
+        session = await self._primacy.acquire(self._on_packets)
         try:
             self._end_stand_ins()
             if await session.ensure_pipeline(self._pipeline.p4info, self._pipeline.device_config):
-                log.info("gave the switch at %s its pipeline", self._config.address)
+                log.info("loaded the pipeline into the switch at %s", self._config.address)
             await self._reconciler.read_back(session, partial(self._close, session))
             self._let_pass(session)
             await self._on_read()
@@ -165,7 +165,7 @@ class SwitchConnection:
         if self._stand_ins is not None:
             self._stand_ins.set_passing(primary)
 
-    def _close(self, session: Session, installed: Entities) -> Closing:
+    def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
         """Returns the entities to close. If there are none, packets pass at once.
 
         Else packets wait until the routes are read. By then the packets that the switch punted
@@ -176,7 +176,7 @@ class SwitchConnection:
             self._let_pass(session)
         else:
             log.info(
-                "closed until the new configuration stands: %s",
+                "packets of these are dropped until the new configuration is written: %s",
                 ", ".join(
                     f"{kind.name.lower()} ({text_of(key)})"
                     for kind, key in closed.withdrawn[:SHOWN]

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from sluice import scalars
 from sluice.config_keys import (
+    ConfigSection,
     ListKey,
-    Section,
     defaulted,
     list_of,
     optional,
@@ -25,7 +25,7 @@ from sluice.config_keys import (
     section_of,
     shown,
 )
-from sluice.yamlreader import Mapping
+from sluice.yamlreader import YamlMapping
 
 BMV2 = "bmv2"
 TARGETS = ("sluice-switch", BMV2)
@@ -183,7 +183,7 @@ def _host_port(value: object) -> HostPort:
 # --- the schema ----------------------------------------------------------------------------------
 
 
-class TlsKeys(Section, title="switch.tls"):
+class TlsKeys(ConfigSection, title="switch.tls"):
     """Paths are relative to the configuration's directory."""
 
     ca = required(scalars.path, "The certificate of the authority that signed the switch's (PEM).")
@@ -194,7 +194,7 @@ class TlsKeys(Section, title="switch.tls"):
     )
 
 
-class SwitchKeys(Section, title="switch"):
+class SwitchKeys(ConfigSection, title="switch"):
     """The P4Runtime target."""
 
     target = defaulted(scalars.one_of(TARGETS), TARGETS[0], "What the switch is.")
@@ -221,7 +221,7 @@ class SwitchKeys(Section, title="switch"):
 _FPM = FpmConfig()
 
 
-class FpmKeys(Section, title="fpm"):
+class FpmKeys(ConfigSection, title="fpm"):
     """Keys of the FPM server that zebra connects to."""
 
     listen = defaulted(
@@ -238,7 +238,7 @@ class FpmKeys(Section, title="fpm"):
     )
 
 
-class IkeKeys(Section, title="ike"):
+class IkeKeys(ConfigSection, title="ike"):
     """The users that may send IKE packets."""
 
     users = list_of(
@@ -250,7 +250,7 @@ class IkeKeys(Section, title="ike"):
     )
 
 
-class MetricsKeys(Section, title="metrics"):
+class MetricsKeys(ConfigSection, title="metrics"):
     """The metrics server for Prometheus."""
 
     listen = optional(
@@ -263,7 +263,7 @@ class MetricsKeys(Section, title="metrics"):
 # --- readers -------------------------------------------------------------------------------------
 
 
-def read_switch(section: Mapping, router: str, directory: Path) -> SwitchConfig:
+def read_switch(section: YamlMapping, router: str, directory: Path) -> SwitchConfig:
     """Reads the section `switch`; its files are relative to `directory`."""
     target = section.defaulted(SwitchKeys.target)
     switch = SwitchConfig(
@@ -279,7 +279,7 @@ def read_switch(section: Mapping, router: str, directory: Path) -> SwitchConfig:
     return switch
 
 
-def _read_tls(section: Mapping, directory: Path) -> TlsConfig | None:
+def _read_tls(section: YamlMapping, directory: Path) -> TlsConfig | None:
     if section.value(SwitchKeys.tls) is None:
         return None
     tls = section.section(SwitchKeys.tls)
@@ -293,7 +293,7 @@ def _read_tls(section: Mapping, directory: Path) -> TlsConfig | None:
     return TlsConfig(directory / ca, directory / certificate, directory / key, server_name)
 
 
-def _check_transport(section: Mapping, switch: SwitchConfig) -> None:
+def _check_transport(section: YamlMapping, switch: SwitchConfig) -> None:
     wants_tls = section.value(SwitchKeys.tls) is not None
     if isinstance(switch.address, UnixAddress):
         if wants_tls:
@@ -308,7 +308,7 @@ def _check_transport(section: Mapping, switch: SwitchConfig) -> None:
         )
 
 
-def read_fpm(section: Mapping) -> FpmConfig:
+def read_fpm(section: YamlMapping) -> FpmConfig:
     """Reads the section `fpm`."""
     fpm = FpmConfig(
         listen=section.defaulted(FpmKeys.listen),
@@ -322,21 +322,21 @@ def read_fpm(section: Mapping) -> FpmConfig:
     return fpm
 
 
-def read_metrics(section: Mapping) -> SwitchAddress | None:
+def read_metrics(section: YamlMapping) -> SwitchAddress | None:
     """Reads the section `metrics`: the address that serves them; None: they are not served."""
     listen = section.optional(MetricsKeys.listen, None)
     section.close()
     return listen
 
 
-def read_ike(section: Mapping) -> IkeConfig:
+def read_ike(section: YamlMapping) -> IkeConfig:
     """Reads the section `ike`."""
     users = _read_users(section, IkeKeys.users, "nobody could run IKE; name its user, like [root]")
     section.close()
     return IkeConfig(users) if users else IkeConfig()
 
 
-def _read_users(section: Mapping, key: ListKey[str], if_empty: str) -> tuple[str, ...]:
+def _read_users(section: YamlMapping, key: ListKey[str], if_empty: str) -> tuple[str, ...]:
     if section.value(key) is not None and not section.sequence(key):
         section.problem(key, if_empty)
     return section.converted(key)

@@ -38,7 +38,7 @@ from sluice._native import RouteRun
 from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
 from sluice.auditor import Auditor, Codecs
-from sluice.config import Config, Limits
+from sluice.config import Config, ControllerLimits
 from sluice.connection import SwitchConnection
 from sluice.daemons import Daemon, RoutingDaemons
 from sluice.entities import (
@@ -46,16 +46,16 @@ from sluice.entities import (
     HASH_SEED_KEY,
     RETIRED,
     BundleInVrf,
-    Changes,
     Encrypt,
-    Group,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
     HashSeed,
-    Key,
-    Kind,
     Nexthop,
+    NexthopGroup,
     PuntLimit,
 )
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.host_errors import IN_CLEAR, HostErrors
 from sluice.icmp import RateLimiter
 from sluice.ike_order import IkeOrder
@@ -72,7 +72,7 @@ from sluice.model import (
     NeighborChanged,
     PuntedPacket,
 )
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.numbers import InterfaceNumbers
 from sluice.p4.codec import Codec
 from sluice.p4.counters import CounterSchema
@@ -86,12 +86,12 @@ from sluice.p4runtime.session import Session, SwitchPorts
 from sluice.path_mtu_errors import PathMtuErrors
 from sluice.policy import entities as policy_entities
 from sluice.policy.enforcement import Policy
-from sluice.policy.first_packets import EspSource, FirstPackets
+from sluice.policy.first_packets import EspSender, FirstPackets
 from sluice.policy.flow_tables import FlowTables
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
-from sluice.progress import Pace
-from sluice.punts import Outcome, PuntHandler, Tunnel
+from sluice.progress import EventRate
+from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.reconciler import Reconciler
 from sluice.reload import ReloadReport
 from sluice.resolution import Resolution
@@ -103,7 +103,7 @@ from sluice.state.fib import Fib
 from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.path_mtus import PathMtus
-from sluice.state.takeover import Closing, Entities
+from sluice.state.takeover import ClosingPlan, EntitiesByKind
 from sluice.turns import Turns
 from sluice.wire.packet import ETHERNET_HEADER, is_ike
 
@@ -120,14 +120,20 @@ ADDRESS_EVENTS = frozenset({AddressAdded, AddressRemoved, LinkChanged, LinkRemov
 """Events that may change this router's addresses. Addresses of a macvlan device count only while
 the device works (`LinkChanged.works`)."""
 KERNEL_KINDS = (
-    Kind.AUDITED_DROP,
-    Kind.EGRESS_INTERFACE,
-    Kind.OWN_SOURCE,
-    Kind.LOCAL_PREFIX,
-    Kind.ROUTER_MAC,
-    Kind.L3_INTERFACE,
+    EntityKind.AUDITED_DROP,
+    EntityKind.EGRESS_INTERFACE,
+    EntityKind.OWN_SOURCE,
+    EntityKind.LOCAL_PREFIX,
+    EntityKind.ROUTER_MAC,
+    EntityKind.L3_INTERFACE,
 )
-ROUTE_KINDS = (Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE)
+ROUTE_KINDS = (
+    EntityKind.NEXTHOP,
+    EntityKind.GROUP_MEMBER,
+    EntityKind.GROUP,
+    EntityKind.GROUP_ENTRY,
+    EntityKind.ROUTE,
+)
 
 
 class Controller:
@@ -168,7 +174,11 @@ class Controller:
             {vrf.table: vrf.id for vrf in config.vrfs},
             config.next_hop_vrfs(),
             codec.group_size,
-            {vrf.table: vrf.place for vrf in config.vrfs if vrf.place != HOME},
+            {
+                vrf.table: vrf.namespace_number
+                for vrf in config.vrfs
+                if vrf.namespace_number != OWN_NAMESPACE
+            },
         )
         self.engines = EngineLinks(
             EngineSpec(engine.id, engine.port, engine.device) for engine in config.policy.engines
@@ -209,7 +219,7 @@ class Controller:
         )
         self.auditor = self._make_auditor(Codecs(codec, self.flow_codec, SettingsCodec(schema)))
         self._tunnels = {
-            bundle.id: Tunnel(bundle.outbound.path_mtu, bundle.outbound.overhead)
+            bundle.id: TunnelMtu(bundle.outbound.path_mtu, bundle.outbound.overhead)
             for bundle in config.policy.bundles
             if bundle.outbound is not None
         }
@@ -241,7 +251,7 @@ class Controller:
             measured=self.stalls.measured,
             stand_ins=sources.fast_path,
         )
-        self.pace = Pace()
+        self.pace = EventRate()
         """Rate of the routing daemon's events."""
         self.ready = False
         self._adopted = self._table_adopted = False
@@ -321,17 +331,17 @@ class Controller:
         self.daemons.enable(False)  # until the switch's routes are known
         self.reconciler.on_table_read = self._table_read
 
-    def _settings(self) -> Changes:
+    def _settings(self) -> EntityChanges:
         """Returns what only the configuration sets: punt meters, hash seed, audited drops."""
-        changes = Changes()
+        changes = EntityChanges()
         for drop_reason in DROPS:
-            changes.set(Kind.AUDITED_DROP, drop_reason, AUDITED)
+            changes.set(EntityKind.AUDITED_DROP, drop_reason, AUDITED)
         if self.mirrors:
-            changes.set(Kind.AUDITED_DROP, NO_SA, AUDITED)
+            changes.set(EntityKind.AUDITED_DROP, NO_SA, AUDITED)
         for reason, rate in self.config.punt_rates.items():
-            changes.set(Kind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
+            changes.set(EntityKind.PUNT_METER, reason, PuntLimit(rate.rate, rate.burst))
         seed = zlib.crc32(self.config.router.encode())
-        changes.set(Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
+        changes.set(EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(seed))
         return changes
 
     def set_limits(self, config: Config) -> None:
@@ -361,8 +371,8 @@ class Controller:
         self.sources.punts.set_limit(limits.punt_queue)
         self.auditor.rate, self.auditor.interval = limits.auditor_per_second, limits.auditor_seconds
         self.audit.set_rate(config.audit.rate)
-        self.policy.configured_anew(config)
-        self.associations.configured_anew(config.policy.security_associations)
+        self.policy.set_configured(config)
+        self.associations.set_configured(config.policy.security_associations)
 
     # -- life
 
@@ -390,7 +400,7 @@ class Controller:
     async def _serve_switch(self) -> None:
         """Serves the switch. Order: the engines' SAs are read first, so that these need not be
         closed in the switch."""
-        await self.associations.first_look()
+        await self.associations.wait_for_engines()
         await self.connection.run()
 
     def _switch_repaired(self, repair: Repair) -> None:
@@ -417,32 +427,32 @@ class Controller:
     def _engine_answers(self, engine: int, answers: bool) -> None:
         self._submit(self.engines.set_answering(engine, answers))
 
-    def _associations_changed(self, changes: Changes) -> None:
+    def _associations_changed(self, changes: EntityChanges) -> None:
         """Submits changes of SA entities. Before policy is installed they wait."""
-        for key, value in changes.of(Kind.OUTBOUND_SA).items():
+        for key, value in changes.of(EntityKind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
                 self._tunnels.pop(key.bundle, None)
                 if isinstance(value, Encrypt):
-                    self._tunnels[key.bundle] = Tunnel(value.path_mtu, value.overhead)
+                    self._tunnels[key.bundle] = TunnelMtu(value.path_mtu, value.overhead)
         if self.policy.started:
             self._submit(changes)
 
-    def _is_esp_source(self, spd: str, source: EspSource) -> bool:
+    def _is_esp_source(self, spd: str, source: EspSender) -> bool:
         """Whether an SA of an SPD sends ESP from this address with this SPI."""
         by_hand = (
-            EspSource(bundle.outbound.local, bundle.outbound.spi)
+            EspSender(bundle.outbound.local, bundle.outbound.spi)
             for bundle in self.config.policy.bundles
             if bundle.spd == spd and bundle.outbound is not None and bundle.outbound.spi is not None
         )
         bundles = self.policy.bundles_of(spd)
         told = (
-            EspSource(sa.settings.local, sa.settings.spi)
+            EspSender(sa.settings.local, sa.settings.spi)
             for sa in self.associations.table.wanted
             if sa.settings.bundle in bundles and sa.settings.local is not None
         )
         return any(one == source for one in chain(by_hand, told))
 
-    def _closing(self, installed: Entities) -> Closing:
+    def _closing(self, installed: EntitiesByKind) -> ClosingPlan:
         moved = () if self._numbers is None else self._numbers.moved
         return self.policy.closing(installed, moved)
 
@@ -456,12 +466,12 @@ class Controller:
         self._adopted = True
         nexthops = {
             key: value if isinstance(value, Nexthop) and value != RETIRED else None
-            for key, value in found[Kind.NEXTHOP].items()
+            for key, value in found[EntityKind.NEXTHOP].items()
             if isinstance(key, int)
         }
         groups = {
-            key: value if isinstance(value, Group) else None
-            for key, value in found[Kind.GROUP].items()
+            key: value if isinstance(value, NexthopGroup) else None
+            for key, value in found[EntityKind.GROUP].items()
             if isinstance(key, int)
         }
         self._submit(self.fib.adopt(nexthops, groups, self._clock()))
@@ -474,13 +484,13 @@ class Controller:
         self._table_adopted = True
         self.daemons.enable(True)
 
-    def _apply(self, events: Sequence[Event | RouteRun], now: float) -> Changes:
+    def _apply(self, events: Sequence[Event | RouteRun], now: float) -> EntityChanges:
         changes = self.fib.apply(events, now)
         if self.fib.has_moved_routes:
             self.scheduler.wake(self._moved)
         return changes
 
-    def _submit(self, changes: Changes) -> None:
+    def _submit(self, changes: EntityChanges) -> None:
         self.reconciler.submit(changes)
         if changes.resolve:
             now = self._clock()
@@ -488,7 +498,7 @@ class Controller:
                 self.resolution.want(Path(l3_if, address), now)
             self.scheduler.wake(self._timers)
 
-    def _entity_deleted(self, kind: Kind, key: Key) -> None:
+    def _entity_deleted(self, kind: EntityKind, key: EntityKey) -> None:
         if isinstance(key, int):
             self.fib.confirm_deleted(kind, key)
 
@@ -519,8 +529,10 @@ class Controller:
                 self.daemons.link_changed(event)
         self.sources.host.publish()
         self._submit(self._apply(events, now))
-        self._submit(self.engines.apply(one for one in events if namespace_of(one.ifindex) == HOME))
-        outcome = Outcome()
+        self._submit(
+            self.engines.apply(one for one in events if namespace_of(one.ifindex) == OWN_NAMESPACE)
+        )
+        outcome = PuntActions()
         for event in events:
             if isinstance(event, NeighborChanged):
                 self._neighbor_changed(event, now, outcome)
@@ -538,7 +550,7 @@ class Controller:
             self.associations.links_changed()
         return bool(events)
 
-    def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: Outcome) -> None:
+    def _neighbor_changed(self, event: NeighborChanged, now: float, outcome: PuntActions) -> None:
         l3_if = self.fib.interfaces.l3_if_of(event.ifindex)
         if l3_if is None:
             return
@@ -548,7 +560,7 @@ class Controller:
         self.punts.neighbor_changed(path, event.state, now, outcome)
 
     def _drain_punts(self) -> bool:
-        now, outcome = self._clock(), Outcome()
+        now, outcome = self._clock(), PuntActions()
         packets = self.sources.punts.take(PUNT_SLICE)
         for packet in packets:
             self.punts.handle(packet, now, outcome)
@@ -620,7 +632,7 @@ class Controller:
             self._submit(self._apply(step.events, self._clock()))
             self.on_routes(step.routes)
         if step.settled:
-            self.daemons.named_all(daemon, self._clock())
+            self.daemons.routes_complete(daemon, self._clock())
             self._settle()
         if not step.more:
             self._set_timer()
@@ -635,7 +647,7 @@ class Controller:
             self.reconciler.release(ROUTE_KINDS)
 
     def _drain_timers(self) -> bool:
-        now, outcome = self._clock(), Outcome()
+        now, outcome = self._clock(), PuntActions()
         self.punts.expire(now, outcome)
         self._submit(self.fib.set_silent(outcome.unanswered))
         self.resolution.unanswered(outcome.unanswered, now)
@@ -684,7 +696,7 @@ class Controller:
         self.counters["packets out"] += taken
         self.counters["packets out dropped: queue full or no switch"] += len(batch) - taken
 
-    def _execute(self, outcome: Outcome) -> None:
+    def _execute(self, outcome: PuntActions) -> None:
         if outcome.to_host:
             self.sources.host.deliver(outcome.to_host)
         self.policy.flows.flush()
@@ -695,15 +707,17 @@ class Controller:
         """Releases the packets of a resolved neighbour once the switch has its next hop."""
         identifier = self.fib.nexthops.id_of(path)
         if identifier is not None:
-            self.reconciler.when_installed(Kind.NEXTHOP, identifier, lambda: self._release(path))
+            self.reconciler.when_installed(
+                EntityKind.NEXTHOP, identifier, lambda: self._release(path)
+            )
 
     def _release(self, path: Path) -> None:
-        outcome = Outcome()
+        outcome = PuntActions()
         self.punts.release(path, outcome)
         self._execute(outcome)
 
 
-def _icmp_rates(limits: Limits) -> tuple[float, float, float, float]:
+def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
     """Returns rate and burst of all ICMP errors, then rate and burst of those to one host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

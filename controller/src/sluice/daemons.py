@@ -2,7 +2,7 @@
 """The routing daemons: one in namespace HOME, and one for each VRF with its own network namespace.
 
 Each daemon has its own session, replay and comparison with its kernel's routes. Depends on inputs,
-left_routes, scheduler and route_comparison.
+unreplayed_routes, scheduler and route_comparison.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sluice.inputs import RouteFeed
-from sluice.left_routes import LeftRoutes, SwitchRoutes
 from sluice.model import LinkChanged
 from sluice.namespaces import namespace_of
 from sluice.route_comparison import RouteComparison
 from sluice.scheduler import Inlet, Scheduler
 from sluice.state.fib import Fib
+from sluice.unreplayed_routes import SwitchRoutes, UnreplayedRoutes
 
 WAITED_FOR = 30.0
 """Seconds to wait for the other daemons after the first one's routes are complete. Then the kernel
@@ -31,7 +31,7 @@ class Daemon:
 
     def __init__(self, feed: RouteFeed, fib: Fib, switch: SwitchRoutes) -> None:
         self.feed = feed
-        left = LeftRoutes(switch, fib, feed.namespace)
+        left = UnreplayedRoutes(switch, fib, feed.namespace)
         self.comparison = RouteComparison(fib, feed.gate, feed.dump, left, feed.namespace)
         self.has_spoken = False
         """Whether the daemon has had a session."""
@@ -83,7 +83,7 @@ class RoutingDaemons:
             if daemon.feed.namespace == namespace:
                 daemon.feed.routes.link_changed(event)
 
-    def named_all(self, daemon: Daemon, now: float) -> None:
+    def routes_complete(self, daemon: Daemon, now: float) -> None:
         """Records that a daemon's routes are complete."""
         daemon.settled = True
         if self._waits_until is None:

@@ -2,12 +2,12 @@
 """Entities of the switch without P4 names: the data types shared by state, reconciler and p4.
 
 An entity is (kind, key, value). `state` computes the desired ones, `reconciler` compares them with
-the installed ones, `p4` encodes them as P4Runtime entities. `Kind` is in dependency order: an
+the installed ones, `p4` encodes them as P4Runtime entities. `EntityKind` is in dependency order: an
 entity refers only to entities of smaller kinds (`references`), so installing in ascending and
 deleting in descending order never leaves a dangling reference.
 
-Depends on model only. All keys and values are hashable tuples; a `Target` is shared by all routes
-that use it.
+Depends on model only. All keys and values are hashable tuples; a `RouteTarget` is shared by all
+routes that use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sluice._native import RouteBlock
 
 
-class Kind(IntEnum):
+class EntityKind(IntEnum):
     """The kinds of entity, in the order in which they are installed."""
 
     PUNT_METER = 0  # reason name -> PuntLimit; always present, only modified
@@ -50,16 +50,26 @@ class Kind(IntEnum):
     ROUTE = 22
 
 
-MODIFY_ONLY = frozenset({Kind.PUNT_METER, Kind.HASH_SEED})
+MODIFY_ONLY = frozenset({EntityKind.PUNT_METER, EntityKind.HASH_SEED})
 """Kinds whose entities always exist in the pipeline: modified, never inserted or deleted."""
-COMMITTED = frozenset({Kind.INBOUND_LIST, Kind.OUTBOUND_LIST})
+COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
 """Kinds written by policy commits (`Reconciler.commit`); the reconciler never corrects them on its
 own. Order: their state must be on disk before it is written to the switch."""
-OPENING = frozenset({Kind.EGRESS_INTERFACE, Kind.ROUTER_MAC, Kind.L3_INTERFACE})
+OPENING = frozenset({EntityKind.EGRESS_INTERFACE, EntityKind.ROUTER_MAC, EntityKind.L3_INTERFACE})
 """Kinds without which no packet enters or leaves, whatever the policy."""
 DROPS_WITHOUT = OPENING | {
-    *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE, Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
-    *(Kind.BUNDLE_BINDING, Kind.INBOUND_SA, Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
+    *(
+        EntityKind.ENGINE,
+        EntityKind.REASSEMBLY_ENGINE,
+        EntityKind.ESP_SOURCE,
+        EntityKind.OUTBOUND_SA,
+    ),
+    *(
+        EntityKind.BUNDLE_BINDING,
+        EntityKind.INBOUND_SA,
+        EntityKind.INBOUND_BINDING,
+        EntityKind.OUTBOUND_BINDING,
+    ),
 }
 """Kinds whose packets are dropped where the entity is missing: deleting one lets no packet pass."""
 
@@ -85,7 +95,7 @@ class Attachment(NamedTuple):
     vlan: int
 
 
-class Role(IntEnum):
+class PortRole(IntEnum):
     """The kind of device behind a port; the numbers are the pipeline's."""
 
     ROUTER = 0
@@ -97,7 +107,7 @@ class L3Interface(NamedTuple):
 
     l3_if: int
     vrf: int
-    role: Role = Role.ROUTER
+    role: PortRole = PortRole.ROUTER
 
 
 class RouterMac(NamedTuple):
@@ -134,13 +144,13 @@ MAX_GROUP_WEIGHT = 64 * 256
 FRR's largest weight, 256."""
 
 
-class Group(NamedTuple):
+class NexthopGroup(NamedTuple):
     """The members of a next-hop group: (nexthop id, weight), ascending by id."""
 
     members: tuple[tuple[int, int], ...]
 
 
-class TargetKind(IntEnum):
+class RouteTargetKind(IntEnum):
     """The action of a route."""
 
     NEXTHOP = 0
@@ -150,10 +160,10 @@ class TargetKind(IntEnum):
     PROHIBITED = 4
 
 
-class Target(NamedTuple):
+class RouteTarget(NamedTuple):
     """A route's action; `id` is the next hop's or the group's, else 0."""
 
-    kind: TargetKind
+    kind: RouteTargetKind
     id: int = 0
 
 
@@ -206,7 +216,7 @@ class Encrypt(NamedTuple):
     overhead: int
 
 
-class Spi(NamedTuple):
+class InboundSpi(NamedTuple):
     """The SPI by which a packet names an inbound SA of this router."""
 
     vrf: int
@@ -228,48 +238,56 @@ class ListState(NamedTuple):
     generation: int
 
 
-class Binding(NamedTuple):
+class ListBinding(NamedTuple):
     """The list that is looked up; 0 states explicitly that there is none (NO_POLICY)."""
 
     list_id: int
 
 
-class Flag(NamedTuple):
+class Presence(NamedTuple):
     """The value of an entity that carries no information but its presence."""
 
     name: str
 
 
-MEMBER = Flag("member")
-GROUP_OF_SAME_ID = Flag("group of same id")
-LOCAL = Flag("local")
-MARTIAN = Flag("martian")
-AUDITED = Flag("audited")
-OF_BUNDLE = Flag("of bundle")
-ENGINE_DOWN = Flag("engine down")
-ADMIT = Flag("admit")
-UNKNOWN = Flag("unknown")
+MEMBER = Presence("member")
+GROUP_OF_SAME_ID = Presence("group of same id")
+LOCAL = Presence("local")
+MARTIAN = Presence("martian")
+AUDITED = Presence("audited")
+OF_BUNDLE = Presence("of bundle")
+ENGINE_DOWN = Presence("engine down")
+ADMIT = Presence("admit")
+UNKNOWN = Presence("unknown")
 """An entry is installed under this key that the controller did not write."""
 
-NO_POLICY = Binding(0)
+NO_POLICY = ListBinding(0)
 RETIRED = Nexthop(0, None, None, up=False)
 """A next hop of an earlier configuration: drops, refers to no interface, and keeps its number."""
 
 HASH_SEED_KEY = "hash_seed"
 
-BLACKHOLE = Target(TargetKind.BLACKHOLE)
-UNREACHABLE = Target(TargetKind.UNREACHABLE)
-PROHIBITED = Target(TargetKind.PROHIBITED)
+BLACKHOLE = RouteTarget(RouteTargetKind.BLACKHOLE)
+UNREACHABLE = RouteTarget(RouteTargetKind.UNREACHABLE)
+PROHIBITED = RouteTarget(RouteTargetKind.PROHIBITED)
 
-Key: TypeAlias = (
-    int | str | RouteSlot | OwnAddress | Attachment | RouterMac | Spi | BundleInVrf | EspSource
+EntityKey: TypeAlias = (
+    int
+    | str
+    | RouteSlot
+    | OwnAddress
+    | Attachment
+    | RouterMac
+    | InboundSpi
+    | BundleInVrf
+    | EspSource
 )
-Value: TypeAlias = (
+EntityValue: TypeAlias = (
     L3Interface
     | Egress
     | Nexthop
-    | Group
-    | Target
+    | NexthopGroup
+    | RouteTarget
     | PuntLimit
     | HashSeed
     | EnginePort
@@ -277,56 +295,63 @@ Value: TypeAlias = (
     | Encrypt
     | Decrypt
     | ListState
-    | Binding
-    | Flag
+    | ListBinding
+    | Presence
 )
-Reference: TypeAlias = tuple[Kind, Key]
+EntityReference: TypeAlias = tuple[EntityKind, EntityKey]
 
-_NONE: tuple[Reference, ...] = ()
+_NONE: tuple[EntityReference, ...] = ()
 
 
-def references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
+def references(kind: EntityKind, key: EntityKey, value: EntityValue) -> tuple[EntityReference, ...]:
     """Returns the entities that must be installed before this one and deleted after it."""
-    if kind is Kind.ROUTE:
-        if isinstance(value, Target):
-            if value.kind is TargetKind.NEXTHOP:
-                return ((Kind.NEXTHOP, value.id),)
-            if value.kind is TargetKind.GROUP:
-                return ((Kind.GROUP_ENTRY, value.id),)
-    elif kind is Kind.GROUP:
-        if isinstance(value, Group):
-            return tuple((Kind.GROUP_MEMBER, member) for member, _ in value.members)
+    if kind is EntityKind.ROUTE:
+        if isinstance(value, RouteTarget):
+            if value.kind is RouteTargetKind.NEXTHOP:
+                return ((EntityKind.NEXTHOP, value.id),)
+            if value.kind is RouteTargetKind.GROUP:
+                return ((EntityKind.GROUP_ENTRY, value.id),)
+    elif kind is EntityKind.GROUP:
+        if isinstance(value, NexthopGroup):
+            return tuple((EntityKind.GROUP_MEMBER, member) for member, _ in value.members)
     elif kind in _SAME_NUMBER and isinstance(key, int):
         return ((_SAME_NUMBER[kind], key),)
-    elif kind is Kind.NEXTHOP and isinstance(value, Nexthop) and value != RETIRED:
-        return ((Kind.EGRESS_INTERFACE, value.l3_if),)
+    elif kind is EntityKind.NEXTHOP and isinstance(value, Nexthop) and value != RETIRED:
+        return ((EntityKind.EGRESS_INTERFACE, value.l3_if),)
     elif kind in _POLICY_KINDS:
         return _policy_references(kind, key, value)
     return _NONE
 
 
-_SAME_NUMBER = {Kind.GROUP_MEMBER: Kind.NEXTHOP, Kind.GROUP_ENTRY: Kind.GROUP}
+_SAME_NUMBER = {
+    EntityKind.GROUP_MEMBER: EntityKind.NEXTHOP,
+    EntityKind.GROUP_ENTRY: EntityKind.GROUP,
+}
 """Kinds whose entities refer to the entity of the same number of another kind."""
 _LISTS_OF = {
-    Kind.INBOUND_BINDING: Kind.INBOUND_LIST,
-    Kind.BUNDLE_BINDING: Kind.INBOUND_LIST,
-    Kind.OUTBOUND_BINDING: Kind.OUTBOUND_LIST,
+    EntityKind.INBOUND_BINDING: EntityKind.INBOUND_LIST,
+    EntityKind.BUNDLE_BINDING: EntityKind.INBOUND_LIST,
+    EntityKind.OUTBOUND_BINDING: EntityKind.OUTBOUND_LIST,
 }
-_POLICY_KINDS = frozenset({*_LISTS_OF, Kind.REASSEMBLY_ENGINE, Kind.OUTBOUND_SA, Kind.INBOUND_SA})
+_POLICY_KINDS = frozenset(
+    {*_LISTS_OF, EntityKind.REASSEMBLY_ENGINE, EntityKind.OUTBOUND_SA, EntityKind.INBOUND_SA}
+)
 
 
-def _policy_references(kind: Kind, key: Key, value: Value) -> tuple[Reference, ...]:
-    if isinstance(value, Binding) and value.list_id and kind in _LISTS_OF:
+def _policy_references(
+    kind: EntityKind, key: EntityKey, value: EntityValue
+) -> tuple[EntityReference, ...]:
+    if isinstance(value, ListBinding) and value.list_id and kind in _LISTS_OF:
         return ((_LISTS_OF[kind], value.list_id),)
     if isinstance(value, Encrypt | ReassemblyEngine):
-        return ((Kind.ENGINE, value.engine),)
-    if isinstance(value, Decrypt) and isinstance(key, Spi):
+        return ((EntityKind.ENGINE, value.engine),)
+    if isinstance(value, Decrypt) and isinstance(key, InboundSpi):
         bundle = BundleInVrf(key.vrf, value.bundle)
-        return ((Kind.ENGINE, value.engine), (Kind.BUNDLE_BINDING, bundle))
+        return ((EntityKind.ENGINE, value.engine), (EntityKind.BUNDLE_BINDING, bundle))
     return _NONE
 
 
-class Changes:
+class EntityChanges:
     """Entities to set (value) or to remove (None), by kind; the last change of a key counts.
 
     `blocks` are route changes that precede those in `by_kind`, in order. `resolve` are the
@@ -336,8 +361,8 @@ class Changes:
     __slots__ = ("blocks", "by_kind", "resolve")
 
     def __init__(self) -> None:
-        self.by_kind: dict[Kind, dict[Key, Value | None]] = {}
-        self.blocks: list[RouteBlock | dict[Key, Value | None]] = []
+        self.by_kind: dict[EntityKind, dict[EntityKey, EntityValue | None]] = {}
+        self.blocks: list[RouteBlock | dict[EntityKey, EntityValue | None]] = []
         self.resolve: dict[tuple[int, Address], None] = {}
 
     def __bool__(self) -> bool:
@@ -345,18 +370,18 @@ class Changes:
 
     def add_block(self, block: RouteBlock) -> None:
         """Adds changes of many routes at once."""
-        before = self.by_kind.pop(Kind.ROUTE, None)
+        before = self.by_kind.pop(EntityKind.ROUTE, None)
         if before:
             self.blocks.append(before)
         self.blocks.append(block)
 
-    def of(self, kind: Kind) -> dict[Key, Value | None]:
+    def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue | None]:
         """Returns the changes of one kind; callers may write to the dictionary, for speed."""
         changes = self.by_kind.get(kind)
         if changes is None:
             changes = self.by_kind[kind] = {}
         return changes
 
-    def set(self, kind: Kind, key: Key, value: Value | None) -> None:
+    def set(self, kind: EntityKind, key: EntityKey, value: EntityValue | None) -> None:
         """Adds one change."""
         self.of(kind)[key] = value

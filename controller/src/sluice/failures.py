@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from sluice.entities import Key, Kind
+from sluice.entities import EntityKey, EntityKind
 from sluice.p4runtime.session import ALREADY_EXISTS, NOT_FOUND, code_name
 
 FIRST_RETRY, LAST_RETRY = 0.1, 30.0
@@ -26,7 +26,7 @@ WAITING = -1
 DUE_AT_ONCE = 2000
 """Failures examined in one call of `due`."""
 
-Subject = tuple[Kind, Key]
+FailedEntity = tuple[EntityKind, EntityKey]
 
 
 class Failure(NamedTuple):
@@ -50,29 +50,29 @@ class Failures:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._failures: dict[Subject, Failure] = {}
-        self._of_kind: Counter[Kind] = Counter()
+        self._failures: dict[FailedEntity, Failure] = {}
+        self._of_kind: Counter[EntityKind] = Counter()
         # Ordered by time. Only a subject's earliest item, whose time is in `_queued`, counts. When
         # it is popped, the failure's `retry_at` decides whether it is due or is enqueued again.
-        self._queue: list[tuple[float, int, Subject]] = []
-        self._queued: dict[Subject, float] = {}
+        self._queue: list[tuple[float, int, FailedEntity]] = []
+        self._queued: dict[FailedEntity, float] = {}
         self._pushed = 0
-        self._waiting: dict[Subject, None] = {}
-        self._released: deque[dict[Subject, None]] = deque()
+        self._waiting: dict[FailedEntity, None] = {}
+        self._released: deque[dict[FailedEntity, None]] = deque()
         """Subjects that waited when an entity was installed: due at once."""
 
     def __len__(self) -> int:
         return len(self._failures)
 
-    def items(self) -> Iterator[tuple[Subject, Failure]]:
+    def items(self) -> Iterator[tuple[FailedEntity, Failure]]:
         """Returns all failures."""
         return iter(self._failures.items())
 
-    def get(self, kind: Kind, key: Key) -> Failure | None:
+    def get(self, kind: EntityKind, key: EntityKey) -> Failure | None:
         """Returns an entity's failure, or None if its last update did not fail."""
         return self._failures.get((kind, key))
 
-    def of_kind(self, kind: Kind) -> int:
+    def of_kind(self, kind: EntityKind) -> int:
         """Returns the number of failed entities of a kind."""
         return self._of_kind[kind]
 
@@ -83,7 +83,7 @@ class Failures:
             return self._clock()
         return self._queue[0][0] if self._queue else NEVER
 
-    def record(self, kind: Kind, key: Key, code: int, message: str) -> None:
+    def record(self, kind: EntityKind, key: EntityKey, code: int, message: str) -> None:
         """Records a failed update and schedules its retry."""
         subject = (kind, key)
         before = self._failures.get(subject)
@@ -100,16 +100,16 @@ class Failures:
         else:
             self._waiting.pop(subject, None)
 
-    def _enqueue(self, at: float, subject: Subject) -> None:
+    def _enqueue(self, at: float, subject: FailedEntity) -> None:
         if at < self._queued.get(subject, NEVER):
             self._queued[subject] = at
             self._pushed += 1
             heappush(self._queue, (at, self._pushed, subject))
 
-    def due(self, limit: int = DUE_AT_ONCE) -> list[Subject]:
+    def due(self, limit: int = DUE_AT_ONCE) -> list[FailedEntity]:
         """Returns the subjects to retry now, each once. Examines at most `limit` failures; the rest
         follow in the next call."""
-        due: list[Subject] = []
+        due: list[FailedEntity] = []
         looked_at, now = 0, self._clock()
         while self._released and looked_at < limit:
             if not self._released[0]:
@@ -135,18 +135,18 @@ class Failures:
                 self._take(subject, failure, due)
         return due
 
-    def _take(self, subject: Subject, failure: Failure, due: list[Subject]) -> None:
+    def _take(self, subject: FailedEntity, failure: Failure, due: list[FailedEntity]) -> None:
         if failure.retry_at != NEVER:
             self._failures[subject] = failure._replace(retry_at=NEVER)
             self._waiting.pop(subject, None)
             due.append(subject)
 
-    def forget(self, kind: Kind, key: Key) -> None:
+    def forget(self, kind: EntityKind, key: EntityKey) -> None:
         """Forgets a failure: the entity is no longer desired, or is as desired."""
         if self._failures:
             self._drop((kind, key))
 
-    def succeeded(self, kind: Kind, keys: Iterable[Key]) -> None:
+    def succeeded(self, kind: EntityKind, keys: Iterable[EntityKey]) -> None:
         """Records applied updates. If one of them had failed before, waiting ones become due."""
         if not self._failures:
             return
@@ -154,7 +154,7 @@ class Failures:
         if any(recovered):
             self.retry_waiting()
 
-    def _drop(self, subject: Subject) -> Failure | None:
+    def _drop(self, subject: FailedEntity) -> Failure | None:
         self._waiting.pop(subject, None)
         failure = self._failures.pop(subject, None)
         self._of_kind[subject[0]] -= failure is not None

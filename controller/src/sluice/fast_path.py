@@ -23,7 +23,7 @@ from typing import Any
 from sluice._native import FastPath as Native
 from sluice.connection_config import BMV2, SwitchConfig
 from sluice.model import PuntedPacket
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
 from sluice.sources.handover import Handover, end_stand_ins
@@ -58,7 +58,7 @@ TOLD = 2048
 punt reason. Beyond it, packets go to Python."""
 
 PortRange = tuple[int, int]
-Keys = tuple[bytes, bytes, bytes]
+TlsCredentials = tuple[bytes, bytes, bytes]
 
 
 def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
@@ -138,7 +138,7 @@ class FastPath:
 
     # --- the stand-in ----------------------------------------------------------------------------
 
-    def connects(self, switch: SwitchConfig, keys: Keys | None) -> None:
+    def connects(self, switch: SwitchConfig, keys: TlsCredentials | None) -> None:
         """Sets how a stand-in reaches the switch from now on."""
         server_name = None if switch.tls is None else switch.tls.server_name
         self._switch = (str(switch.address), switch.device_id, keys, server_name)
@@ -166,10 +166,10 @@ class FastPath:
         packets = self._packets
         taps, sources = self._interfaces
         # The stand-in runs in namespace HOME. TAPs of other namespaces may have the same ifindex.
-        at_home = [tap for tap in taps if namespace_of(tap[0]) == HOME]
+        at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
         # A stand-in need not remember packets: it lets no ICMP error of the host leave.
-        self._handover.give(
+        self._handover.publish(
             {
                 "switch": self._switch,
                 "has_roles": self._has_roles,

@@ -23,13 +23,13 @@ from sluice.connection_config import HostPort
 from sluice.fast_path import FastPath
 from sluice.inputs import RouteFeed, Sources, XfrmInput
 from sluice.model import MAIN_TABLE
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.sources.device import Devices
 from sluice.sources.esp_engine import EspEngine
 from sluice.sources.fpm import FpmSource
 from sluice.sources.fpm_senders import Senders, is_port_here
 from sluice.sources.handover import Handover
-from sluice.sources.host import HostInterfaces, TapPlace
+from sluice.sources.host import HostInterfaces, TapNamespace
 from sluice.sources.ike_ports import IkePorts, SeveralIkePorts
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.kernel_routes import KernelRouteDump
@@ -43,13 +43,13 @@ from sluice.sources.replay import ReplayGate
 from sluice.sources.several_kernels import SeveralKernels
 from sluice.sources.tap_keeper import TapKeeper
 from sluice.sources.vrf_devices import VrfDevices
-from sluice.sources.vrf_places import VrfPlaces
+from sluice.sources.vrf_namespaces import VrfNamespaces
 from sluice.sources.xfrm import XfrmMonitor
 
 log = logging.getLogger(__name__)
 
 
-def sentence(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Returns an error's text without error numbers."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
@@ -57,35 +57,35 @@ def sentence(error: Exception) -> str:
     return text if error.filename is None else f"{error.filename}: {text}"
 
 
-def about(what: str, error: OSError) -> OSError:
+def with_context(what: str, error: OSError) -> OSError:
     """Returns the error with `what` prefixed to its text."""
-    text = f"{what}: {sentence(error)}"
+    text = f"{what}: {error_text(error)}"
     return OSError(text) if error.errno is None else OSError(error.errno, text)
 
 
-class Start:
+class StartResources:
     """Objects that need privileges which the daemon drops after its start."""
 
     def __init__(self, state_dir: Path) -> None:
         self.vrf_devices = VrfDevices()
-        self.places = VrfPlaces(state_dir)
+        self.vrf_namespaces = VrfNamespaces(state_dir)
 
 
 def names_in(config: Config, namespace: int) -> list[str]:
     """Returns the TAPs that are in a network namespace."""
-    return [each.name for each in config.interfaces if each.vrf.place == namespace]
+    return [each.name for each in config.interfaces if each.vrf.namespace_number == namespace]
 
 
 def open_sources(
     config: Config,
-    start: Start,
+    start: StartResources,
     fast_path: FastPath,
     handover: Handover,
     stack: contextlib.AsyncExitStack,
 ) -> Sources:
     """Opens all sources; `stack` closes them. Raises OSError with a complete sentence."""
-    namespaces = start.places.namespaces
-    stacks = {HOME: _HostStack(config, lambda act: act(), stack)}
+    namespaces = start.vrf_namespaces.namespaces
+    stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
     # Namespace HOME first: the threads of `native` start there.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
@@ -99,28 +99,28 @@ def open_sources(
     host = HostInterfaces(
         taps,
         kernel,
-        stacks[HOME].devices,
+        stacks[OWN_NAMESPACE].devices,
         is_probe=kernel.is_probe,
-        guard=stacks[HOME].guard,
+        guard=stacks[OWN_NAMESPACE].guard,
         join=start.vrf_devices.join,
         tables={vrf.table: vrf.id for vrf in config.vrfs},
         on_change=fast_path.publish,
-        places={
-            number: TapPlace(one.inside, one.devices, one.guard)
+        vrf_namespaces={
+            number: TapNamespace(one.inside, one.devices, one.guard)
             for number, one in stacks.items()
-            if number != HOME
+            if number != OWN_NAMESPACE
         },
     )
     stack.callback(host.close)
     queues: dict[str, int] = {}
     for interface in config.interfaces:
-        place = interface.vrf.place
+        place = interface.vrf.namespace_number
         try:
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
-            raise about(f"interface {interface.name}", error) from error
+            raise with_context(f"interface {interface.name}", error) from error
         if place not in keepers:  # its interpreter starts while other TAPs are made
-            left = handover if place == HOME else None
+            left = handover if place == OWN_NAMESPACE else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)
     host.publish()
@@ -128,12 +128,12 @@ def open_sources(
         try:
             keeper.hold({name: queues[name] for name in names_in(config, place)})
         except OSError as error:
-            raise about("the keeper of the host interfaces", error) from error
-        keeper.watch(_say_keeper_ended)
+            raise with_context("the keeper of the host interfaces", error) from error
+        keeper.watch(_log_keeper_end)
     feeds = [
-        _make_feed(config, vrf, stacks[vrf.place], stack)
+        _make_feed(config, vrf, stacks[vrf.namespace_number], stack)
         for vrf in config.vrfs
-        if vrf.id == HOME or vrf.place != HOME
+        if vrf.id == OWN_NAMESPACE or vrf.namespace_number != OWN_NAMESPACE
     ]
     kernel.start()
     engines = {
@@ -170,7 +170,7 @@ def _open_xfrm(
     for spd in config.policy.spds:
         if not spd.is_mirrored:
             continue
-        place = next(one.vrf.place for one in config.interfaces if one.spd == spd.name)
+        place = next(one.vrf.namespace_number for one in config.interfaces if one.spd == spd.name)
         if owners.setdefault(place, spd.name) != spd.name:
             raise OSError(
                 f"spds: {owners[place]} and {spd.name} would mirror the same kernel's policies;"
@@ -181,15 +181,15 @@ def _open_xfrm(
             stack.callback(monitor.close)
             monitor.start()
         except OSError as error:
-            raise about(f"SPD {spd.name}", error) from error
+            raise with_context(f"SPD {spd.name}", error) from error
         found[spd.name] = monitor
     return found
 
 
-def _say_keeper_ended() -> None:
+def _log_keeper_end() -> None:
     log.error(
-        "the keeper of the host interfaces has ended: when this controller ends, they go, and"
-        " FRR's sessions with them"
+        "the process that keeps the host interfaces has ended: when this controller ends, the"
+        " interfaces are removed, and FRR's sessions end"
     )
 
 
@@ -221,7 +221,11 @@ def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
     """Opens the route feed of the routing daemon in a VRF's network namespace, or in HOME."""
-    inside, listen, home = host_stack.inside, str(config.fpm.listen), vrf.place == HOME
+    inside, listen, home = (
+        host_stack.inside,
+        str(config.fpm.listen),
+        vrf.namespace_number == OWN_NAMESPACE,
+    )
     tables = None if home else {MAIN_TABLE: vrf.table}
     dump: KernelRouteDump = inside(partial(KernelRouteDump, tables))
     stack.callback(dump.close)
@@ -229,7 +233,7 @@ def _make_feed(
         server: FpmServer = inside(partial(FpmServer, listen))
     except OSError as error:
         where = "" if home else f" in network namespace {vrf.namespace}"
-        raise about(f"fpm.listen{where}", error) from error
+        raise with_context(f"fpm.listen{where}", error) from error
     stack.callback(server.close)
     users = AllowedUsers(listen, config.fpm.users)
     source = FpmSource(
@@ -238,10 +242,12 @@ def _make_feed(
         Senders(lambda port: bool(inside(partial(is_port_here, port)))),
         runs=home,
     )
-    routes = source if home else NamespaceRoutes(source, vrf.place, vrf.table, vrf.name)
-    left_out = frozenset(one.table for one in config.vrfs if one.place == HOME) - {MAIN_TABLE}
+    routes = source if home else NamespaceRoutes(source, vrf.namespace_number, vrf.table, vrf.name)
+    left_out = frozenset(
+        one.table for one in config.vrfs if one.namespace_number == OWN_NAMESPACE
+    ) - {MAIN_TABLE}
     gate = ReplayGate(config.fpm.quiet_seconds, tables=left_out if home else frozenset())
-    return RouteFeed(vrf.place, routes, gate, dump)
+    return RouteFeed(vrf.namespace_number, routes, gate, dump)
 
 
 # --- before a start or a reload -------------------------------------------------------------------
@@ -256,11 +262,11 @@ def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     for one in config.interfaces:
         devices = Devices()
         try:
-            _inside(one.vrf.place, namespaces, partial(devices.claim, one.name))
+            _inside(one.vrf.namespace_number, namespaces, partial(devices.claim, one.name))
         except OSError as error:
             if error.errno == errno.EBUSY:
                 return
-            raise about(f"interface {one.name}", error) from error
+            raise with_context(f"interface {one.name}", error) from error
         finally:
             devices.close()
     _try_to_listen(config.fpm.listen)
@@ -274,15 +280,15 @@ def probe(old: Config, new: Config, namespaces: Mapping[int, NetworkNamespace]) 
     """
     if old.fpm.listen != new.fpm.listen:
         for vrf in new.vrfs:
-            if vrf.id == HOME or vrf.place != HOME:
-                _inside(vrf.place, namespaces, partial(_try_to_listen, new.fpm.listen))
-    known = {(one.name, one.vrf.place) for one in old.interfaces}
+            if vrf.id == OWN_NAMESPACE or vrf.namespace_number != OWN_NAMESPACE:
+                _inside(vrf.namespace_number, namespaces, partial(_try_to_listen, new.fpm.listen))
+    known = {(one.name, one.vrf.namespace_number) for one in old.interfaces}
     for one in new.interfaces:
-        if (one.name, one.vrf.place) not in known:
+        if (one.name, one.vrf.namespace_number) not in known:
             try:
-                _inside(one.vrf.place, namespaces, partial(_try_to_make, one.name))
+                _inside(one.vrf.namespace_number, namespaces, partial(_try_to_make, one.name))
             except OSError as error:
-                raise about(f"interface {one.name}", error) from error
+                raise with_context(f"interface {one.name}", error) from error
 
 
 def remove_taps(
@@ -296,13 +302,13 @@ def remove_taps(
         try:
             _inside(place, namespaces, partial(remove, name))
         except OSError as error:
-            log.warning("interface %s is not removed: %s", name, sentence(error))
+            log.warning("interface %s is not removed: %s", name, error_text(error))
 
 
 def _inside(
     place: int, namespaces: Mapping[int, NetworkNamespace], act: Callable[[], None]
 ) -> None:
-    if place == HOME:
+    if place == OWN_NAMESPACE:
         act()
     else:
         namespaces[place].call(act)
@@ -312,7 +318,7 @@ def _try_to_listen(listen: HostPort) -> None:
     try:
         FpmServer(str(listen)).close()
     except OSError as error:
-        raise about("fpm.listen", error) from error
+        raise with_context("fpm.listen", error) from error
 
 
 def _try_to_make(name: str) -> None:

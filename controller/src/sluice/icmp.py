@@ -2,8 +2,8 @@
 """ICMP errors of a router (RFC 792, 1191, 1812; RFC 4443), and the cases in which none is sent.
 
 `error_for` decides and builds; `RateLimiter` bounds the rate. Both are pure: the caller passes the
-packet, the time and the source address, sends the result, and counts the `Refusal`s by name.
-Depends on wire.packet.
+packet, the time and the source address, sends the result, and counts the `IcmpErrorRefusal`s by
+name. Depends on wire.packet.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ICMPV4_ERRORS = frozenset({3, 4, 5, 11, 12})
 ICMPV6_REDIRECT = 137
 
 
-class ErrorKind(Enum):
+class IcmpErrorKind(Enum):
     """Kinds of error; each is ((type, code) of ICMP, (type, code) of ICMPv6)."""
 
     NO_ROUTE = ((3, 0), (1, 0))
@@ -59,7 +59,7 @@ class ErrorKind(Enum):
     TTL_EXCEEDED = ((11, 0), (3, 0))
 
 
-class Refusal(StrEnum):
+class IcmpErrorRefusal(StrEnum):
     """Reasons why no error is sent."""
 
     MALFORMED = "malformed"
@@ -75,11 +75,11 @@ class Refusal(StrEnum):
 
 def error_for(
     frame: bytes,
-    kind: ErrorKind,
+    kind: IcmpErrorKind,
     answer_from: Address,
     mtu: int = 0,
     broadcasts: Container[Address] = (),
-) -> bytes | Refusal:
+) -> bytes | IcmpErrorRefusal:
     """Returns the ICMP error, as an IP packet, about the IP packet in the Ethernet `frame`.
 
     `answer_from` is an address of this router of the packet's family. Only TOO_BIG carries `mtu`.
@@ -88,32 +88,36 @@ def error_for(
     try:
         packet = ip_payload(frame)
         if frame[0] & 1 and not _asks_for_path_mtu(kind, packet):
-            return Refusal.LINK_MULTICAST
+            return IcmpErrorRefusal.LINK_MULTICAST
         if packet[0] >> 4 == 4:
             return _ipv4_error(packet, kind, answer_from, mtu, broadcasts)
         return _ipv6_error(packet, kind, answer_from, mtu)
     except WireError:
-        return Refusal.MALFORMED
+        return IcmpErrorRefusal.MALFORMED
 
 
-def _asks_for_path_mtu(kind: ErrorKind, packet: bytes) -> bool:
+def _asks_for_path_mtu(kind: IcmpErrorKind, packet: bytes) -> bool:
     """Whether the error is an IPv6 Packet Too Big: it is sent about multicast as well (RFC 4443
     section 2.4, e.3)."""
-    return kind is ErrorKind.TOO_BIG and packet[0] >> 4 == 6
+    return kind is IcmpErrorKind.TOO_BIG and packet[0] >> 4 == 6
 
 
 # --- IPv4 ----------------------------------------------------------------------------------------
 
 
 def _ipv4_error(
-    packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int, broadcasts: Container[Address]
-) -> bytes | Refusal:
+    packet: bytes,
+    kind: IcmpErrorKind,
+    answer_from: Address,
+    mtu: int,
+    broadcasts: Container[Address],
+) -> bytes | IcmpErrorRefusal:
     header = parse_ipv4(packet)
     refusal = _ipv4_refusal(header, packet, broadcasts)
     if refusal is not None:
         return refusal
     form, code = kind.value[0]
-    rest = min(mtu, 0xFFFF) if kind is ErrorKind.TOO_BIG else 0
+    rest = min(mtu, 0xFFFF) if kind is IcmpErrorKind.TOO_BIG else 0
     quoted = packet[: IPV4_ERROR_LIMIT - 20 - ICMP_HEADER.size]
     checksum = internet_checksum(ICMP_HEADER.pack(form, code, 0, rest) + quoted)
     # RFC 6864: a packet that is never fragmented needs no identification.
@@ -134,34 +138,38 @@ def _ipv4_error(
     return build_ipv4(answer, ICMP_HEADER.pack(form, code, checksum, rest) + quoted)
 
 
-def _ipv4_refusal(header: IPv4, packet: bytes, broadcasts: Container[Address]) -> Refusal | None:
+def _ipv4_refusal(
+    header: IPv4, packet: bytes, broadcasts: Container[Address]
+) -> IcmpErrorRefusal | None:
     """Returns why no error is sent about an IPv4 packet, or None (RFC 1812 section 4.3.2.7)."""
     if not is_valid_source(header.source) or header.source in broadcasts:
-        return Refusal.SOURCE
+        return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination):
-        return Refusal.DESTINATION_MULTICAST
+        return IcmpErrorRefusal.DESTINATION_MULTICAST
     if header.destination == b"\xff\xff\xff\xff" or header.destination in broadcasts:
-        return Refusal.DESTINATION_BROADCAST
+        return IcmpErrorRefusal.DESTINATION_BROADCAST
     if header.fragment_offset:
-        return Refusal.LATER_FRAGMENT
+        return IcmpErrorRefusal.LATER_FRAGMENT
     if header.protocol == ICMP:
         message = packet[header.header_length :]
         # A message without its type may be an error.
         if not message or message[0] in ICMPV4_ERRORS:
-            return Refusal.ABOUT_AN_ERROR
+            return IcmpErrorRefusal.ABOUT_AN_ERROR
     return None
 
 
 # --- IPv6 ----------------------------------------------------------------------------------------
 
 
-def _ipv6_error(packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int) -> bytes | Refusal:
+def _ipv6_error(
+    packet: bytes, kind: IcmpErrorKind, answer_from: Address, mtu: int
+) -> bytes | IcmpErrorRefusal:
     header = parse_ipv6(packet)
     refusal = _ipv6_refusal(header, packet, kind)
     if refusal is not None:
         return refusal
     form, code = kind.value[1]
-    rest = mtu if kind is ErrorKind.TOO_BIG else 0
+    rest = mtu if kind is IcmpErrorKind.TOO_BIG else 0
     quoted = packet[: IPV6_ERROR_LIMIT - 40 - ICMP_HEADER.size]
     length = ICMP_HEADER.size + len(quoted)
     checksum = internet_checksum(
@@ -173,12 +181,12 @@ def _ipv6_error(packet: bytes, kind: ErrorKind, answer_from: Address, mtu: int) 
     return build_ipv6(answer, ICMP_HEADER.pack(form, code, checksum, rest) + quoted)
 
 
-def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | None:
+def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpErrorRefusal | None:
     """Returns why no error is sent about an IPv6 packet, or None (RFC 4443 section 2.4, e)."""
     if not is_valid_source(header.source):
-        return Refusal.SOURCE
+        return IcmpErrorRefusal.SOURCE
     if is_multicast(header.destination) and not _asks_for_path_mtu(kind, packet):
-        return Refusal.DESTINATION_MULTICAST
+        return IcmpErrorRefusal.DESTINATION_MULTICAST
     upper = _upper_layer_if_whole(packet)
     if upper is None:
         return None
@@ -186,7 +194,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: ErrorKind) -> Refusal | Non
         # A later fragment does not show the type, so it may be an error.
         message = b"" if upper.fragment_offset else packet[upper.offset :]
         if not message or message[0] < 128 or message[0] == ICMPV6_REDIRECT:
-            return Refusal.ABOUT_AN_ERROR
+            return IcmpErrorRefusal.ABOUT_AN_ERROR
     return None
 
 
@@ -248,15 +256,15 @@ class RateLimiter:
         self._all: TokenBucket | None = None
         self._hosts: dict[bytes, TokenBucket] = {}
 
-    def refuse(self, destination: Address, now: float) -> Refusal | None:
+    def refuse(self, destination: Address, now: float) -> IcmpErrorRefusal | None:
         """Returns None if an error may be sent to `destination` now, and counts it as sent; else
         the reason."""
         if self._all is None:
             self._all = TokenBucket(self._rate, self._burst, now)
         if not self._all.has_token(now):
-            return Refusal.RATE_LIMITED
+            return IcmpErrorRefusal.RATE_LIMITED
         if not self._host(destination[:8], now).take(now):
-            return Refusal.RATE_LIMITED_SOURCE
+            return IcmpErrorRefusal.RATE_LIMITED_SOURCE
         self._all.take(now)
         return None
 

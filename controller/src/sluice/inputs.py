@@ -20,7 +20,7 @@ from sluice.model import (
     RouteKey,
     RouteUpdated,
 )
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.sa_model import HeldSa, KeyMaterial, SaSettings
 from sluice.state.route_runs import RoutesEvent
 from sluice.xfrm_model import (
@@ -321,4 +321,4 @@ class Sources:
     @property
     def feeds(self) -> tuple[RouteFeed, ...]:
         """The feeds of all routing daemons, the default VRF's first."""
-        return (RouteFeed(HOME, self.routes, self.gate, self.dump), *self.feeds_of_vrfs)
+        return (RouteFeed(OWN_NAMESPACE, self.routes, self.gate, self.dump), *self.feeds_of_vrfs)

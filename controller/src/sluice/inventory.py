@@ -12,10 +12,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 
 from sluice._native import RouteTable
-from sluice.entities import Key, Kind, Reference, Target, TargetKind, Value, references
+from sluice.entities import (
+    EntityKey,
+    EntityKind,
+    EntityReference,
+    EntityValue,
+    RouteTarget,
+    RouteTargetKind,
+    references,
+)
 from sluice.state.route_order import new_table
 
-_TARGETS = {Kind.NEXTHOP: TargetKind.NEXTHOP, Kind.GROUP_ENTRY: TargetKind.GROUP}
+_TARGETS = {
+    EntityKind.NEXTHOP: RouteTargetKind.NEXTHOP,
+    EntityKind.GROUP_ENTRY: RouteTargetKind.GROUP,
+}
 """Kinds that routes refer to, each with its target kind."""
 
 
@@ -28,32 +39,34 @@ class Inventory:
         self.routes.installed.clear()
         self.routes.forget_ready()
         self.routes.forget_forms()
-        self.by_kind: dict[Kind, MutableMapping[Key, Value]] = {kind: {} for kind in Kind}
-        self.by_kind[Kind.ROUTE] = self.routes.installed
-        self._uses: Counter[Reference] = Counter()
+        self.by_kind: dict[EntityKind, MutableMapping[EntityKey, EntityValue]] = {
+            kind: {} for kind in EntityKind
+        }
+        self.by_kind[EntityKind.ROUTE] = self.routes.installed
+        self._uses: Counter[EntityReference] = Counter()
 
-    def __contains__(self, reference: Reference) -> bool:
+    def __contains__(self, reference: EntityReference) -> bool:
         kind, key = reference
         return key in self.by_kind[kind]
 
-    def uses(self, reference: Reference) -> int:
+    def uses(self, reference: EntityReference) -> int:
         """Returns the number of installed entities that refer to this one."""
         kind, key = reference
         uses = self._uses.get(reference, 0)
         if kind in _TARGETS and isinstance(key, int):
-            uses += self.routes.installed_uses(Target(_TARGETS[kind], key))
+            uses += self.routes.installed_uses(RouteTarget(_TARGETS[kind], key))
         return uses
 
-    def items(self) -> Iterator[tuple[Kind, Key]]:
+    def items(self) -> Iterator[tuple[EntityKind, EntityKey]]:
         """Yields all installed entities, in the order of their kinds."""
         for kind, held in self.by_kind.items():
             for key in held:
                 yield kind, key
 
-    def put(self, kind: Kind, entries: Iterable[tuple[Key, Value]]) -> None:
+    def put(self, kind: EntityKind, entries: Iterable[tuple[EntityKey, EntityValue]]) -> None:
         """Records entities as installed, new or replaced."""
         held = self.by_kind[kind]
-        if kind is Kind.ROUTE:
+        if kind is EntityKind.ROUTE:
             self.routes.installed.update(entries)
             return
         entries = list(dict(entries).items())  # BMv2 reports the members of its selector twice
@@ -62,10 +75,10 @@ class Inventory:
         self._count(kind, entries, 1)
         self._count(kind, replaced, -1)
 
-    def remove(self, kind: Kind, keys: Iterable[Key]) -> None:
+    def remove(self, kind: EntityKind, keys: Iterable[EntityKey]) -> None:
         """Records entities as no longer installed."""
         held = self.by_kind[kind]
-        if kind is Kind.ROUTE:
+        if kind is EntityKind.ROUTE:
             for key in keys:
                 held.pop(key, None)
             return
@@ -73,12 +86,14 @@ class Inventory:
         if kind in _TARGETS:
             self.routes.forget_ready()
 
-    def _count(self, kind: Kind, entries: list[tuple[Key, Value]], step: int) -> None:
+    def _count(
+        self, kind: EntityKind, entries: list[tuple[EntityKey, EntityValue]], step: int
+    ) -> None:
         for key, value in entries:
             for reference in references(kind, key, value):
                 self._add(reference, step)
 
-    def _add(self, reference: Reference, step: int) -> None:
+    def _add(self, reference: EntityReference, step: int) -> None:
         self._uses[reference] += step
         if not self._uses[reference]:
             del self._uses[reference]

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from sluice.inputs import XfrmInput
 from sluice.model import Address, Prefix, PuntedPacket
-from sluice.policy.enforcement import Mirrored, Policy
+from sluice.policy.enforcement import MirroredSpd, Policy
 from sluice.policy.model import Direction, Selectors
 from sluice.policy.start import PolicyError
-from sluice.sa_model import Age
+from sluice.sa_model import LifetimeState
 from sluice.state.kernel_rules import MirroredRules, mirror_rules, selector_matches
 from sluice.state.kernel_sas import BundleIds, MirroredState, MirroredStates, mirror_states
 from sluice.state.sa_table import BundleSpec, SaId, SaReport, identity
@@ -54,11 +54,11 @@ ACQUIRES_PER_SECOND = 100.0
 """Rate of acquires for all bundles together; also the burst."""
 MOST_ACQUIRED = 4096
 """Bundles, and pairs of hosts in traps, whose last acquire is remembered."""
-CLOSED = Mirrored(dict.fromkeys(Direction, ()), ())
+CLOSED = MirroredSpd(dict.fromkeys(Direction, ()), ())
 """Lists without rules: their final discard applies to everything but ND and IKE."""
 
 
-class Place(NamedTuple):
+class BundleDefaults(NamedTuple):
     """Where the SAs of a mirrored SPD serve: its VRF, the engines that may hold them (preferred one
     first), and the path MTU in bytes."""
 
@@ -74,7 +74,7 @@ class KernelMirror:
         self,
         spd: str,
         kernel: XfrmInput,
-        place: Place,
+        defaults: BundleDefaults,
         own: Callable[[int], Iterable[Address]],
         clock: Callable[[], float],
     ) -> None:
@@ -83,7 +83,7 @@ class KernelMirror:
         self.counters: Counter[str] = Counter()
         self.on_states: Callable[[], None] = lambda: None
         """Called when `states` and `specs` have been updated."""
-        self._place = place
+        self._defaults = defaults
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
@@ -101,7 +101,7 @@ class KernelMirror:
         """The bundles, in the form that `Associations` takes."""
         self._since: dict[StateKey, float] = {}
         """When each of the kernel's states was first seen."""
-        self._reported: dict[SaId, tuple[Usage, Age]] = {}
+        self._reported: dict[SaId, tuple[Usage, LifetimeState]] = {}
         # SAs whose rekey was requested because the kernel has used them.
         self._rekeys: set[StateKey] = set()
 
@@ -109,7 +109,7 @@ class KernelMirror:
         return mirror_rules(self.kernel.policies.values(), self.kernel.defaults)
 
     @property
-    def mirrored(self) -> Mirrored:
+    def mirrored(self) -> MirroredSpd:
         """The rules and bundles."""
         return _in_force(self.rules)
 
@@ -155,8 +155,8 @@ class KernelMirror:
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
             self.rules = rules  # a rekey may change a policy's SPI but no rule
-            self.look_at_states(policy)
-            self._look_at_takeovers()
+            self.mirror_states(policy)
+            self._schedule_takeovers()
             self._done = heard
             self._progress.set()
 
@@ -188,25 +188,27 @@ class KernelMirror:
         try:
             await policy.mirror(self.spd, CLOSED)
         except PolicyError as error:
-            log.error("policy %s: cannot be closed: %s", self.spd, error)
+            log.error(
+                "policy %s: the switch cannot be made to drop its packets: %s", self.spd, error
+            )
 
     # -- states
 
-    def look_at_states(self, policy: Policy) -> None:
+    def mirror_states(self, policy: Policy) -> None:
         """Mirrors the kernel's states again, by its current states and this router's addresses."""
         known = policy.numbers.by_name
         bundles = [one for name, one in self.rules.bundles.items() if name in known]
         self._states = mirror_states(
             self.kernel.states.values(),
             self.rules,
-            frozenset(self._own(self._place.vrf)),
-            BundleIds(known, self._place.vrf),
+            frozenset(self._own(self._defaults.vrf)),
+            BundleIds(known, self._defaults.vrf),
             fresh=self._fresh_states(),
         )
         self._request_rekeys()
         present = {identity(one.association) for one in self._states.states}
         self._reported = {key: said for key, said in self._reported.items() if key in present}
-        vrf, engines, path_mtu = self._place
+        vrf, engines, path_mtu = self._defaults
         self.specs = tuple(
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
         )
@@ -227,7 +229,7 @@ class KernelMirror:
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
-    def _look_at_takeovers(self) -> None:
+    def _schedule_takeovers(self) -> None:
         """Schedules another look at the states when the oldest fresh one may take over."""
         fresh = self._fresh_states()
         if fresh:
@@ -250,13 +252,13 @@ class KernelMirror:
             state = mirrored.get(key)
             if state is None or held is None:
                 continue
-            known, age = self._reported.get(key, (Usage(), Age.FRESH))
+            known, age = self._reported.get(key, (Usage(), LifetimeState.FRESH))
             used = known.used or (int(time.time()) if held.packets else 0)
             usage = Usage(held.bytes, held.packets, state.usage.added, used)
             if (usage.bytes, usage.packets) != (known.bytes, known.packets):
                 self.kernel.report_usage(state, usage)
-            if held.age is not age and held.age is not Age.FRESH:
-                self.kernel.expire(state, hard=held.age is Age.HARD)
+            if held.age is not age and held.age is not LifetimeState.FRESH:
+                self.kernel.expire(state, hard=held.age is LifetimeState.HARD)
             self._reported[key] = usage, held.age
 
     # -- acquires
@@ -300,9 +302,9 @@ class KernelMirror:
         return True
 
 
-def _in_force(rules: MirroredRules) -> Mirrored:
+def _in_force(rules: MirroredRules) -> MirroredSpd:
     """Returns the part of mirrored policies that the switch enforces."""
-    return Mirrored(rules.rules, tuple(rules.bundles))
+    return MirroredSpd(rules.rules, tuple(rules.bundles))
 
 
 def flow_of(packet: Selectors) -> KernelSelector:

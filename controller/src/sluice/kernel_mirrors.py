@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from sluice.associations import Associations
 from sluice.config import Config
 from sluice.inputs import XfrmInput
-from sluice.kernel_mirror import REPORTING, KernelMirror, Place
+from sluice.kernel_mirror import REPORTING, BundleDefaults, KernelMirror
 from sluice.model import Address, PuntedPacket
 from sluice.policy import entities as policy_entities
-from sluice.policy.enforcement import Mirrored, Policy
+from sluice.policy.enforcement import MirroredSpd, Policy
 from sluice.scheduler import Inlet
 
 
@@ -37,7 +37,7 @@ class KernelMirrors:
             spd: KernelMirror(
                 spd,
                 kernel,
-                Place(policy_entities.vrf_of(config, spd), engines, path_mtus[spd]),
+                BundleDefaults(policy_entities.vrf_of(config, spd), engines, path_mtus[spd]),
                 own,
                 clock,
             )
@@ -50,7 +50,7 @@ class KernelMirrors:
         return bool(self._mirrors)
 
     @property
-    def mirrored(self) -> dict[str, Mirrored]:
+    def mirrored(self) -> dict[str, MirroredSpd]:
         """The rules and bundles of each SPD at start."""
         return {spd: one.mirrored for spd, one in self._mirrors.items()}
 
@@ -77,25 +77,25 @@ class KernelMirrors:
         """Connects the mirrors to the policy and the SAs that they write."""
         self._policy, self._associations = policy, associations
         for one in self._mirrors.values():
-            one.on_states = self._tell
+            one.on_states = self._pass_on
 
     def addresses_changed(self) -> None:
         """Mirrors states again: this router's addresses tell inbound from outbound states."""
         for one in self._mirrors.values():
             if self._policy is not None:
-                one.look_at_states(self._policy)
+                one.mirror_states(self._policy)
 
-    def _tell(self) -> None:
+    def _pass_on(self) -> None:
         if self._associations is not None:
             mirrors = self._mirrors.values()
             sas = [each.association for one in mirrors for each in one.states]
-            self._associations.kernel_says(sas, [spec for one in mirrors for spec in one.specs])
+            self._associations.set_kernel_sas(sas, [spec for one in mirrors for spec in one.specs])
 
     async def caught_up(self) -> None:
         """Waits until all changes made in the kernels so far are in force, or have failed."""
         await asyncio.gather(*(one.caught_up() for one in self._mirrors.values()))
         if self._associations is not None:
-            await self._associations.kernel_settled()
+            await self._associations.wait_for_kernel_sas()
 
     async def run(self) -> None:
         """Follows the kernels until cancelled."""

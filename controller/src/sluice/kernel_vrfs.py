@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from sluice.model import KernelEvent, LinkChanged, LinkRemoved
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 
 DEFAULT_VRF = 0
 
@@ -55,7 +55,7 @@ class KernelVrfs:
         device, namespace = self._device_of(ifindex), namespace_of(ifindex)
         if device is None:
             return namespace  # its number is the VRF's
-        return self._vrf_of_table.get(device[0]) if namespace == HOME else None
+        return self._vrf_of_table.get(device[0]) if namespace == OWN_NAMESPACE else None
 
     def device_of(self, ifindex: int) -> str | None:
         """Returns the name of the VRF device that an interface belongs to, or None."""

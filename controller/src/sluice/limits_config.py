@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sluice import scalars
-from sluice.config_keys import Section, defaulted, optional, required
-from sluice.yamlreader import Mapping
+from sluice.config_keys import ConfigSection, defaulted, optional, required
+from sluice.yamlreader import YamlMapping
 
 PUNT_REASONS = (
     "ARP",
@@ -43,7 +43,7 @@ class PuntRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ControllerLimits:
     """Limits of the controller's resources."""
 
     held_packets_per_neighbor: int = 32
@@ -72,11 +72,11 @@ DEFAULT_PUNT_RATES = {
 }
 
 
-_DEFAULT = Limits()
+_DEFAULT = ControllerLimits()
 _COUNT = 1_000_000
 
 
-class LimitKeys(Section, title="limits"):
+class LimitKeys(ConfigSection, title="limits"):
     """Limits of the controller's resources."""
 
     held_packets_per_neighbor = defaulted(
@@ -134,7 +134,7 @@ class LimitKeys(Section, title="limits"):
     )
 
 
-class PuntRateKeys(Section, title="punt_rates"):
+class PuntRateKeys(ConfigSection, title="punt_rates"):
     """One section for each punt reason."""
 
     rate = required(
@@ -148,9 +148,9 @@ class PuntRateKeys(Section, title="punt_rates"):
     )
 
 
-def read_limits(section: Mapping) -> Limits:
+def read_limits(section: YamlMapping) -> ControllerLimits:
     """Reads the section `limits`."""
-    limits = Limits(
+    limits = ControllerLimits(
         held_packets_per_neighbor=section.defaulted(LimitKeys.held_packets_per_neighbor),
         held_packets=section.defaulted(LimitKeys.held_packets),
         held_seconds=section.defaulted(LimitKeys.held_seconds),
@@ -167,7 +167,7 @@ def read_limits(section: Mapping) -> Limits:
     return limits
 
 
-def read_punt_rates(section: Mapping) -> dict[str, PuntRate]:
+def read_punt_rates(section: YamlMapping) -> dict[str, PuntRate]:
     """Reads the section `punt_rates`; reasons that it omits get their defaults."""
     rates = {reason: DEFAULT_PUNT_RATES.get(reason, DEFAULT_PUNT_RATE) for reason in PUNT_REASONS}
     for reason, value in section.items():

@@ -21,7 +21,7 @@ from sluice.model import (
     NeighborChanged,
 )
 
-HOME = 0
+OWN_NAMESPACE = 0
 """The namespace that the controller runs in."""
 _SHIFT = 24
 INDEX_LIMIT = 1 << _SHIFT
@@ -46,7 +46,7 @@ def local(index: int) -> int:
 
 def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
     """Returns an event of a namespace with its indexes made unique."""
-    if namespace == HOME:
+    if namespace == OWN_NAMESPACE:
         return event
     step = base(namespace)
     match event:

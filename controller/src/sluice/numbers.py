@@ -39,7 +39,7 @@ class InterfaceNumbers:
         self.moved: frozenset[int] = frozenset()
         """Numbers whose entities in the switch may belong to another interface."""
 
-    def give(self, config: Config) -> Config:
+    def assign(self, config: Config) -> Config:
         """Returns the configuration with its numbers, which are then on disk."""
         names = [one.name for one in config.interfaces] + list(map(_name, config.policy.engines))
         known = self.path.exists()

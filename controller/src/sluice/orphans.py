@@ -11,28 +11,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from sluice.entities import Key
+from sluice.entities import EntityKey
 
 
 class Orphans:
     """The orphans of one kind."""
 
     def __init__(self) -> None:
-        self._blocks: deque[list[Key]] = deque()
+        self._blocks: deque[list[EntityKey]] = deque()
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, keys: list[Key]) -> None:
+    def add(self, keys: list[EntityKey]) -> None:
         """Adds a block. Takes ownership of the list."""
         if keys:
             self._blocks.append(keys)
             self._size += len(keys)
 
-    def take(self, count: int) -> list[Key]:
+    def take(self, count: int) -> list[EntityKey]:
         """Removes and returns up to `count` keys."""
-        taken: list[Key] = []
+        taken: list[EntityKey] = []
         while self._blocks and len(taken) < count:
             block = self._blocks[-1]
             rest = count - len(taken)
@@ -43,19 +43,19 @@ class Orphans:
         self._size -= len(taken)
         return taken
 
-    def discard(self, key: Key) -> None:
+    def discard(self, key: EntityKey) -> None:
         """Removes a key, if present. A linear search, for kinds with few orphans."""
-        for _ in self.sift(lambda other: other != key):
+        for _ in self.delete_unless(lambda other: other != key):
             pass
 
-    def sift(self, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Removes the keys for which `stays` is false, one block at each step. `take` may remove
+    def delete_unless(self, is_kept: Callable[[EntityKey], bool]) -> Iterator[None]:
+        """Removes the keys for which `is_kept` is false, one block at each step. `take` may remove
         further keys between two steps."""
         for _ in range(len(self._blocks)):
             if not self._blocks:
                 return
             block = self._blocks.popleft()
-            kept = [key for key in block if stays(key)]
+            kept = [key for key in block if is_kept(key)]
             self._size -= len(block) - len(kept)
             if kept:
                 self._blocks.append(kept)

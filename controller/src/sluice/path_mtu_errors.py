@@ -59,10 +59,10 @@ class PathMtuErrors:
             return "refused: came by another bundle"
         if not 0 < error.mtu < error.length:
             return "refused: the packet would fit"
-        if not self._associations.path_mtu_told(sa, error.mtu, error.sender):
+        if not self._associations.report_path_mtu(sa, error.mtu, error.sender):
             return "refused: tells no less than is known"
         log.info(
-            "SA %s: %s tells by it that the path takes %d bytes",
+            "SA %s: an ICMP error from %s reports a path MTU of %d bytes",
             sa.name,
             format_address(error.sender),
             error.mtu,

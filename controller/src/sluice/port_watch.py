@@ -72,7 +72,7 @@ class PortWatch:
                 f"the switch at {self._config.switch.address} has not answered for {PATIENCE:g} s:"
                 f" it hangs, or has too little of the processor",
             )
-        _tell(before, self._unanswered)
+        _log_changes(before, self._unanswered)
 
     def state_of(self, port: int) -> str | None:
         """Returns "up", "down" or "absent"; None if the switch does not report its ports."""
@@ -84,7 +84,7 @@ class PortWatch:
     def _changed(self, found: SwitchPorts | None) -> None:
         self.ports = found
         before, self._missing = self._missing, tuple(self._find_missing())
-        _tell(before, self._missing)
+        _log_changes(before, self._missing)
         self._on_changed(found)
 
     def _find_missing(self) -> Iterator[str]:
@@ -126,11 +126,11 @@ class PortWatch:
                 )
 
 
-def _tell(before: Iterable[str], now: Iterable[str]) -> None:
+def _log_changes(before: Iterable[str], now: Iterable[str]) -> None:
     """Logs new problems, and problems that have ended."""
     for problem in now:
         if problem not in before:
             log.warning("%s", problem)
     for problem in before:
         if problem not in now:
-            log.info("no longer so: %s", problem)
+            log.info("solved: %s", problem)

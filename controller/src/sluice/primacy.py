@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps this controller primary: opens sessions in turn, and hands each out once it may write.
 
-Of several controllers one is primary, and the others stand by (`stand_by`): they wait for a turn
-that the switch tells them of, and displace nobody. A primary that lost its turn, and does not get
-it back within its patience, is displaced (`DisplacedError`): it must release the resources of a
+Of several controllers one is primary, and the others stand by (`wait_for_primacy`): they wait for a
+turn that the switch tells them of, and displace nobody. A primary that lost its turn, and does not
+get it back within its patience, is displaced (`DisplacedError`): it must release the resources of a
 primary. Depends on p4runtime.
 """
 
@@ -85,7 +85,7 @@ class Primacy:
         """Whether another controller is primary."""
         return self.session is not None and self.session.is_standby
 
-    async def win(self, on_packets: PacketInHandler) -> Session:
+    async def acquire(self, on_packets: PacketInHandler) -> Session:
         """Returns a session that may write, and whose packet-ins go to `on_packets`.
 
         Raises P4RuntimeError where the session ended first, or where there was none; DisplacedError
@@ -95,8 +95,8 @@ class Primacy:
         session.on_packets = on_packets
         return session
 
-    async def stand_by(self) -> None:
-        """Returns when this controller is primary; the session is there for `win`."""
+    async def wait_for_primacy(self) -> None:
+        """Returns when this controller is primary; the session is there for `acquire`."""
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
         while True:

@@ -36,20 +36,20 @@ class PhaseInputs(NamedTuple):
     settled: bool
 
 
-def phase_of(facts: PhaseInputs) -> Phase:
+def phase_of(inputs: PhaseInputs) -> Phase:
     """Returns the current phase. REPLAY takes precedence over WRITING when both are under way."""
-    if not facts.connected:
+    if not inputs.connected:
         return Phase.NO_SWITCH
-    if not facts.compared:
+    if not inputs.compared:
         return Phase.READING
-    if facts.daemon and not facts.settled:
+    if inputs.daemon and not inputs.settled:
         return Phase.REPLAY
-    if facts.pending:
+    if inputs.pending:
         return Phase.WRITING
-    return Phase.SETTLED if facts.daemon or facts.settled else Phase.NO_ROUTES
+    return Phase.SETTLED if inputs.daemon or inputs.settled else Phase.NO_ROUTES
 
 
-class Pace:
+class EventRate:
     """Rate of events per second, over the last `WINDOW` seconds."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
-`PuntHandler.handle(packet, now)` stores its decisions in `Outcome`; it sends nothing. Every packet
-ends in exactly one of these ways or in a named counter.
+`PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
+packet ends in exactly one of these ways or in a named counter.
 
 - No ICMP error is sent about a packet of this router itself (RFC 1812 4.3.2.7 would send it to this
   router). Exception: if a packet of the host stack is too big, the error goes to that stack, by the
@@ -21,8 +21,8 @@ from secrets import randbits
 from typing import NamedTuple, Protocol
 
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
-from sluice.held import HeldPackets
-from sluice.icmp import ErrorKind, RateLimiter, Refusal, error_for
+from sluice.held_packets import HeldPackets
+from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
@@ -51,14 +51,14 @@ FOR_THE_HOST = frozenset(
 )
 IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
 ANSWERED = {
-    PuntReason.TTL_EXCEEDED: ErrorKind.TTL_EXCEEDED,
-    PuntReason.NO_ROUTE: ErrorKind.NO_ROUTE,
-    PuntReason.UNREACHABLE: ErrorKind.ROUTE_UNREACHABLE,
-    PuntReason.PROHIBITED: ErrorKind.PROHIBITED,
+    PuntReason.TTL_EXCEEDED: IcmpErrorKind.TTL_EXCEEDED,
+    PuntReason.NO_ROUTE: IcmpErrorKind.NO_ROUTE,
+    PuntReason.UNREACHABLE: IcmpErrorKind.ROUTE_UNREACHABLE,
+    PuntReason.PROHIBITED: IcmpErrorKind.PROHIBITED,
 }
 
 
-class Tunnel(NamedTuple):
+class TunnelMtu(NamedTuple):
     """Path MTU and overhead of a bundle, in bytes of IP packet."""
 
     path_mtu: int
@@ -68,7 +68,7 @@ class Tunnel(NamedTuple):
 class PolicySearch(Protocol):
     """Searches the lists for packets that miss (`first_packets.FirstPackets`)."""
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet needs a verdict of a list."""
 
     def answer(self, packet: PuntedPacket, now: float) -> Iterable[tuple[bytes, Metadata]]:
@@ -78,7 +78,7 @@ class PolicySearch(Protocol):
         """Drops the packets that were held too long."""
 
 
-class Outcome:
+class PuntActions:
     """Collects the actions that follow from a slice of packets."""
 
     __slots__ = ("packet_outs", "resolve", "to_host", "unanswered")
@@ -109,7 +109,7 @@ class PuntHandler:
         when_ready: Callable[[Path], None],
         *,
         first_packets: PolicySearch,
-        tunnels: Mapping[int, Tunnel],
+        tunnels: Mapping[int, TunnelMtu],
         audit_drop: Callable[[str, PuntedPacket, float], None],
         delivering: Callable[[PuntedPacket], None],
     ) -> None:
@@ -125,7 +125,7 @@ class PuntHandler:
         self.counters: Counter[str] = Counter()
         self.by_reason: Counter[str] = Counter()
 
-    def handle(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+    def handle(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         """Decides about one packet."""
         reason = self._packets.reasons.get(packet.reason)
         if reason is None:
@@ -150,22 +150,27 @@ class PuntHandler:
         else:
             self._ask_policy(packet, now, outcome)
 
-    def _ask_policy(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+    def _ask_policy(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT; EXTENSION_HEADERS if too deep to parse."""
-        if not self._first_packets.asks(packet):
+        if not self._first_packets.needs_verdict(packet):
             self.counters["dropped: asks no list"] += 1
             return
         outcome.packet_outs += self._first_packets.answer(packet, now)
 
     # -- ICMP errors
 
-    def unreachable(self, packets: list[PuntedPacket], now: float, outcome: Outcome) -> None:
+    def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
         """Handles packets whose neighbour does not answer."""
         for packet in packets:
-            self._answer(packet, ErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
+            self._answer(packet, IcmpErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
 
     def _answer(
-        self, packet: PuntedPacket, kind: ErrorKind, now: float, outcome: Outcome, mtu: int = 0
+        self,
+        packet: PuntedPacket,
+        kind: IcmpErrorKind,
+        now: float,
+        outcome: PuntActions,
+        mtu: int = 0,
     ) -> None:
         if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
@@ -181,8 +186,10 @@ class PuntHandler:
             self.counters["icmp refused: no_own_address"] += 1
             return
         answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
-        refusal = answer if isinstance(answer, Refusal) else self._limiter.refuse(source, now)
-        if refusal is not None or isinstance(answer, Refusal):
+        refusal = (
+            answer if isinstance(answer, IcmpErrorRefusal) else self._limiter.refuse(source, now)
+        )
+        if refusal is not None or isinstance(answer, IcmpErrorRefusal):
             self.counters[f"icmp refused: {refusal}"] += 1
             return
         self.counters[f"icmp sent: {kind.name}"] += 1
@@ -197,7 +204,7 @@ class PuntHandler:
 
     # -- MTU
 
-    def _too_big(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+    def _too_big(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         interface = self._fib.interfaces.by_l3_if.get(packet.egress_l3_if)
         if interface is None:
             self.counters["dropped: too big for an unknown interface"] += 1
@@ -210,7 +217,7 @@ class PuntHandler:
                 if packet.origin == self._packets.origin_local and packet.nexthop_id == 0:
                     self._tell_host(packet, ip, mtu, now, outcome)
                 else:
-                    self._answer(packet, ErrorKind.TOO_BIG, now, outcome, mtu)
+                    self._answer(packet, IcmpErrorKind.TOO_BIG, now, outcome, mtu)
                 return
             ethernet = packet.frame[: parse_ethernet(packet.frame).payload_offset]
             fragments = (
@@ -226,7 +233,7 @@ class PuntHandler:
         outcome.packet_outs += [(ethernet + fragment, metadata) for fragment in fragments]
 
     def _tell_host(
-        self, packet: PuntedPacket, ip: bytes, mtu: int, now: float, outcome: Outcome
+        self, packet: PuntedPacket, ip: bytes, mtu: int, now: float, outcome: PuntActions
     ) -> None:
         """Sends "too big" to the host stack, by the interface on which the stack sent the packet.
 
@@ -241,9 +248,11 @@ class PuntHandler:
             self.counters["dropped: own packet, TOO_BIG"] += 1
             return
         broadcasts = self._fib.interfaces.broadcasts()
-        answer = error_for(packet.frame, ErrorKind.TOO_BIG, destination, mtu, broadcasts)
-        refusal = answer if isinstance(answer, Refusal) else self._limiter.refuse(source, now)
-        if refusal is not None or isinstance(answer, Refusal):
+        answer = error_for(packet.frame, IcmpErrorKind.TOO_BIG, destination, mtu, broadcasts)
+        refusal = (
+            answer if isinstance(answer, IcmpErrorRefusal) else self._limiter.refuse(source, now)
+        )
+        if refusal is not None or isinstance(answer, IcmpErrorRefusal):
             self.counters[f"own packet too big, icmp refused: {refusal}"] += 1
             return
         self.counters["own packet too big: the host stack is told"] += 1
@@ -260,7 +269,7 @@ class PuntHandler:
 
     # -- IPv4 options
 
-    def _look_at_options(self, packet: PuntedPacket, outcome: Outcome) -> None:
+    def _look_at_options(self, packet: PuntedPacket, outcome: PuntActions) -> None:
         """Handles IPv4 options that the target could not parse; drops only source routes."""
         try:
             options = parse_ipv4(ip_payload(packet.frame)).options
@@ -275,7 +284,7 @@ class PuntHandler:
 
     # -- neighbours
 
-    def _hold(self, packet: PuntedPacket, now: float, outcome: Outcome) -> None:
+    def _hold(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
         path = self._wanted_neighbor(packet)
         if path is None:
             self.counters["dropped: no neighbour to ask for"] += 1
@@ -302,7 +311,7 @@ class PuntHandler:
             return None
         return Path(packet.egress_l3_if, address)
 
-    def release(self, path: Path, outcome: Outcome) -> None:
+    def release(self, path: Path, outcome: PuntActions) -> None:
         """Releases the held packets of a neighbour that the switch can forward to now."""
         identifier = self._fib.nexthops.id_of(path)
         packets = self._held.release(path)
@@ -314,7 +323,7 @@ class PuntHandler:
             outcome.packet_outs.append((packet.frame, metadata))
 
     def neighbor_changed(
-        self, path: Path, state: NeighborState, now: float, outcome: Outcome
+        self, path: Path, state: NeighborState, now: float, outcome: PuntActions
     ) -> None:
         """Handles a neighbour notification of the kernel, after the Fib has applied it."""
         if path not in self._held:
@@ -328,7 +337,7 @@ class PuntHandler:
         elif state is NeighborState.FAILED:
             self.unreachable(self._held.fail(path), now, outcome)
 
-    def expire(self, now: float, outcome: Outcome) -> None:
+    def expire(self, now: float, outcome: PuntActions) -> None:
         """Answers for packets held too long for a neighbour; drops fragments held too long."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():

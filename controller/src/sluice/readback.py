@@ -12,13 +12,13 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from sluice.entities import RETIRED, Key, Kind, Value
+from sluice.entities import RETIRED, EntityKey, EntityKind, EntityValue
 from sluice.inventory import Inventory
 from sluice.p4.codec import Codec
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import INTERNAL, NOT_FOUND, P4RuntimeError, Status
-from sluice.state.takeover import Closing
+from sluice.state.takeover import ClosingPlan
 
 BATCH = 512
 """Updates in one write; their encoding takes about 1.5 ms."""
@@ -51,7 +51,7 @@ async def read(
     async for part in session.read_parts(requests):
         try:
             for decoded in codec.read_part(part, installed.routes):
-                found: dict[Kind, list[tuple[Key, Value]]] = {}
+                found: dict[EntityKind, list[tuple[EntityKey, EntityValue]]] = {}
                 for kind, key, value in decoded:
                     found.setdefault(kind, []).append((key, value))
                 for kind, entries in found.items():
@@ -63,20 +63,22 @@ async def read(
             raise P4RuntimeError(INTERNAL, message) from None
 
 
-async def close(session: Writer, codec: Codec, closed: Closing, installed: Inventory) -> None:
+async def close(session: Writer, codec: Codec, closed: ClosingPlan, installed: Inventory) -> None:
     """Retires and withdraws entities, even if others refer to them.
 
     Order: before anything else is written. Each of these updates makes packets drop, so no order
     among them lets a packet pass. Raises P4RuntimeError, also if an update is refused.
     """
-    entries: list[tuple[Kind, Key, Value | None]] = [
-        *((Kind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),
+    entries: list[tuple[EntityKind, EntityKey, EntityValue | None]] = [
+        *((EntityKind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),
         *((kind, key, None) for kind, key in closed.withdrawn),
     ]
     for start in range(0, len(entries), BATCH):
         batch = entries[start : start + BATCH]
         updates = [
-            codec.update(Operation.DELETE if value is None else Operation.MODIFY, kind, key, value)
+            codec.update(
+                UpdateType.DELETE if value is None else UpdateType.MODIFY, kind, key, value
+            )
             for kind, key, value in batch
         ]
         statuses = await session.write(updates) or [OK_STATUS] * len(batch)

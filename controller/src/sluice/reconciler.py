@@ -4,9 +4,9 @@
 `policy.flow_tables` writes flows, `policy.commit` resets counters, and the auditor deletes entities
 that no module knows.
 
-Order. A cycle installs and modifies kind by kind in ascending `Kind` (next hop, member, group,
-route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes in
-descending order. An entity whose references are not installed waits. An entity that is still
+Order. A cycle installs and modifies kind by kind in ascending `EntityKind` (next hop, member,
+group, route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes
+in descending order. An entity whose references are not installed waits. An entity that is still
 referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
 reference, whatever fails.
 
@@ -45,17 +45,17 @@ from sluice.entities import (
     COMMITTED,
     MODIFY_ONLY,
     UNKNOWN,
-    Changes,
-    Key,
-    Kind,
-    Value,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     references,
 )
 from sluice.failures import NEVER, WAITING, Failures
 from sluice.inventory import Inventory
 from sluice.orphans import Orphans
 from sluice.p4.codec import Codec
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import (
     ALREADY_EXISTS,
     NOT_FOUND,
@@ -64,7 +64,7 @@ from sluice.p4runtime.session import (
 )
 from sluice.readback import BATCH, OK_STATUS, SLICE, Writer, close, read
 from sluice.state.route_order import new_table
-from sluice.state.takeover import Closing, Entities
+from sluice.state.takeover import ClosingPlan, EntitiesByKind
 from sluice.table_order import (
     in_order,
     unwanted,
@@ -82,7 +82,13 @@ BATCHES_PER_TURN = 32
 
 
 UNDER_ROUTES = frozenset(
-    {Kind.NEXTHOP, Kind.GROUP_MEMBER, Kind.GROUP, Kind.GROUP_ENTRY, Kind.ROUTE}
+    {
+        EntityKind.NEXTHOP,
+        EntityKind.GROUP_MEMBER,
+        EntityKind.GROUP,
+        EntityKind.GROUP_ENTRY,
+        EntityKind.ROUTE,
+    }
 )
 """Kind.ROUTE, and the kinds that routes refer to."""
 
@@ -91,17 +97,17 @@ async def _nothing() -> None:
     pass
 
 
-_Entry = tuple[Key, Value | None]
+_EntityEntry = tuple[EntityKey, EntityValue | None]
 
 
 class _Batch(NamedTuple):
-    kind: Kind
-    operations: list[Operation]
-    entries: list[_Entry]
+    kind: EntityKind
+    operations: list[UpdateType]
+    entries: list[_EntityEntry]
     updates: list[bytes]
 
 
-Queue = MutableMapping[Key, None]
+Queue = MutableMapping[EntityKey, None]
 """Queued keys, newest first: a dictionary, or a view of the native table."""
 
 
@@ -111,7 +117,7 @@ class Reconciler:
     def __init__(
         self,
         codec: Codec,
-        deleted: Callable[[Kind, Key], None],
+        deleted: Callable[[EntityKind, EntityKey], None],
         clock: Callable[[], float],
         routes: RouteTable | None = None,
     ) -> None:
@@ -119,8 +125,10 @@ class Reconciler:
         self._codec = codec
         self._deleted = deleted
         self._clock = clock
-        self.desired: dict[Kind, MutableMapping[Key, Value]] = {kind: {} for kind in Kind}
-        self.desired[Kind.ROUTE] = self._routes.desired
+        self.desired: dict[EntityKind, MutableMapping[EntityKey, EntityValue]] = {
+            kind: {} for kind in EntityKind
+        }
+        self.desired[EntityKind.ROUTE] = self._routes.desired
         self.installed = Inventory(self._routes)
         self.failures = Failures(clock)
         self.counters: Counter[str] = Counter()
@@ -128,50 +136,52 @@ class Reconciler:
         self._comparisons = 0
         self.reading: Inventory | None = None
         """Entities read back so far; None unless a read-back is under way."""
-        self._upserts: dict[Kind, Queue] = {kind: {} for kind in Kind}
-        self._deletes: dict[Kind, Queue] = {kind: {} for kind in Kind}
-        self._upserts[Kind.ROUTE] = self._routes.upserts
-        self._deletes[Kind.ROUTE] = self._routes.deletes
-        self._orphans = {kind: Orphans() for kind in Kind}
-        self._near: dict[Key, None] = {}
+        self._upserts: dict[EntityKind, Queue] = {kind: {} for kind in EntityKind}
+        self._deletes: dict[EntityKind, Queue] = {kind: {} for kind in EntityKind}
+        self._upserts[EntityKind.ROUTE] = self._routes.upserts
+        self._deletes[EntityKind.ROUTE] = self._routes.deletes
+        self._orphans = {kind: Orphans() for kind in EntityKind}
+        self._near: dict[EntityKey, None] = {}
         self._table: TableReading | None = None
         self._unread = False
         """Whether a large table is being read. Invariant: nothing that routes refer to is deleted
         meanwhile."""
-        self._comparing: Kind | None = None
-        self._deferred: deque[Mapping[Key, Value | None] | RouteBlock] = deque()
+        self._comparing: EntityKind | None = None
+        self._deferred: deque[Mapping[EntityKey, EntityValue | None] | RouteBlock] = deque()
         """Changes of the kind in comparison that arrived during the comparison."""
-        self._in_flight: set[Key] = set()
+        self._in_flight: set[EntityKey] = set()
         """Keys in flight, of all kinds except routes."""
-        self._postponed: dict[Key, None] = {}
-        self._released: set[Kind] = set()
-        self._held: frozenset[Kind] = frozenset()
+        self._postponed: dict[EntityKey, None] = {}
+        self._released: set[EntityKind] = set()
+        self._held: frozenset[EntityKind] = frozenset()
         self._work = asyncio.Event()
-        self._waiters: dict[tuple[Kind, Key], list[Callable[[], None]]] = {}
+        self._waiters: dict[tuple[EntityKind, EntityKey], list[Callable[[], None]]] = {}
         self.on_progress: Callable[[], None] = lambda: None
-        self.near: Callable[[], Iterable[Key]] = tuple
+        self.near: Callable[[], Iterable[EntityKey]] = tuple
         self.on_table_read: Callable[[], Awaitable[None]] = _nothing
         """Awaited after all routes are read from the switch, before they are compared."""
 
     # -- desired state
 
-    def submit(self, changes: Changes) -> None:
+    def submit(self, changes: EntityChanges) -> None:
         """Changes desired entities, of kinds that may be written at any time."""
         for block in changes.blocks:
-            self._take_in_or_defer(Kind.ROUTE, block)
+            self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
-            self._take_in_or_defer(kind, entries)
+            self._apply_or_defer(kind, entries)
         self._work.set()
 
-    def _take_in_or_defer(
-        self, kind: Kind, entries: Mapping[Key, Value | None] | RouteBlock
+    def _apply_or_defer(
+        self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue | None] | RouteBlock
     ) -> None:
         if kind is self._comparing:
             self._deferred.append(entries)
         else:
-            self._take_in(kind, entries)
+            self._apply_changes(kind, entries)
 
-    def _take_in(self, kind: Kind, entries: Mapping[Key, Value | None] | RouteBlock) -> None:
+    def _apply_changes(
+        self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue | None] | RouteBlock
+    ) -> None:
         if isinstance(entries, RouteBlock):
             self._routes.take_in(entries)
             return
@@ -189,7 +199,7 @@ class Reconciler:
             else:
                 upserts[key] = None
 
-    def release(self, kinds: Iterable[Kind]) -> None:
+    def release(self, kinds: Iterable[EntityKind]) -> None:
         """Deletes orphans of these kinds from now on, as the sources are complete."""
         self._released.update(kinds)
         self._work.set()
@@ -200,32 +210,34 @@ class Reconciler:
         session."""
         return self._comparisons if self.compared else None
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         """Returns whether an entity is an orphan that stays for now."""
         if kind in self._released or key in self._deletes[kind]:
             return False
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Deletes the orphans of an unreleased kind for which `stays` is false, a block per step.
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
+        """Deletes the orphans of an unreleased kind for which `is_kept` is false, a block per step.
 
         An entity that is desired by now is no longer an orphan.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
-        def looked_at(key: Key) -> bool:
+        def is_done(key: EntityKey) -> bool:
             if key in desired:
                 return False
-            if not stays(key):
+            if not is_kept(key):
                 deletes[key] = None
                 return False
             return True
 
-        for _ in self._orphans[kind].sift(looked_at):
+        for _ in self._orphans[kind].delete_unless(is_done):
             self._work.set()
             yield
 
-    def hold(self, kinds: Iterable[Kind]) -> None:
+    def hold(self, kinds: Iterable[EntityKind]) -> None:
         """Defers new entities of these kinds until `open`; still corrects installed ones."""
         self._held = frozenset(kinds)
 
@@ -235,7 +247,9 @@ class Reconciler:
         self.failures.retry_waiting()
         self._work.set()
 
-    def when_installed(self, kind: Kind, key: Key, callback: Callable[[], None]) -> None:
+    def when_installed(
+        self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
+    ) -> None:
         """Calls back once an entity is installed as desired; at once if it is. Not for routes."""
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
@@ -278,7 +292,7 @@ class Reconciler:
 
     # -- audits of the switch
 
-    def is_under_way(self, kind: Kind, key: Key) -> bool:
+    def is_under_way(self, kind: EntityKind, key: EntityKey) -> bool:
         """Returns whether an update of an entity is queued or in flight, or its kind is in
         comparison."""
         if kind is self._comparing:
@@ -286,22 +300,24 @@ class Reconciler:
         queued = key in self._upserts[kind] or key in self._deletes[kind]
         leaves = kind in self._released and bool(self._orphans[kind])
         queued = queued or (leaves and key not in self.desired[kind])
-        near = kind is Kind.ROUTE and key in self._near
+        near = kind is EntityKind.ROUTE and key in self._near
         return queued or near or self._is_in_flight(kind, key)
 
-    def _is_in_flight(self, kind: Kind, key: Key) -> bool:
-        return self._routes.is_in_flight(key) if kind is Kind.ROUTE else key in self._in_flight
+    def _is_in_flight(self, kind: EntityKind, key: EntityKey) -> bool:
+        return (
+            self._routes.is_in_flight(key) if kind is EntityKind.ROUTE else key in self._in_flight
+        )
 
     def _set_in_flight(self, batch: _Batch, under_way: bool) -> None:
         keys = [key for key, _ in batch.entries]
-        if batch.kind is Kind.ROUTE:
+        if batch.kind is EntityKind.ROUTE:
             self._routes.set_in_flight(keys, under_way)
         elif under_way:
             self._in_flight.update(keys)
         else:
             self._in_flight.difference_update(keys)
 
-    def found(self, kind: Kind, key: Key, value: Value | None) -> None:
+    def found(self, kind: EntityKind, key: EntityKey, value: EntityValue | None) -> None:
         """Records that the switch holds `value` (None: nothing), and queues the correction.
 
         Committed kinds are corrected by a commit, since their new numbers must be on disk first.
@@ -326,10 +342,12 @@ class Reconciler:
             self._table = None
         if self._unread:
             self._unread = False
-            self._take_in_all_deferred()
+            self._apply_all_deferred()
 
     async def read_back(
-        self, session: Writer, closing: Callable[[Entities], Closing] = lambda _: Closing()
+        self,
+        session: Writer,
+        closing: Callable[[EntitiesByKind], ClosingPlan] = lambda _: ClosingPlan(),
     ) -> bool:
         """Reads the state of the switch, and closes the entities that `closing` names.
 
@@ -348,7 +366,7 @@ class Reconciler:
         self.installed = installed
         self.failures.clear()
         self._in_flight.clear()
-        table = self._table = TableReading(installed.by_kind[Kind.ROUTE], self._work.set)
+        table = self._table = TableReading(installed.by_kind[EntityKind.ROUTE], self._work.set)
         await table.begin(read(session, self._codec, routes, installed, table.progressed))
         return bool(closed)
 
@@ -359,17 +377,17 @@ class Reconciler:
         task compares all routes later, after the kinds that precede them.
         """
         self.compared = False
-        for kind in Kind:
+        for kind in EntityKind:
             self._upserts[kind].clear()
-            if kind is not Kind.ROUTE:
+            if kind is not EntityKind.ROUTE:
                 await self._compare(kind)
         self._near = {}
         self._unread = self._table is not None and not self._table.complete()
         if self._unread:
-            self._comparing = Kind.ROUTE
+            self._comparing = EntityKind.ROUTE
             self._work.set()
             return
-        desired, held = self.desired[Kind.ROUTE], self.installed.by_kind[Kind.ROUTE]
+        desired, held = self.desired[EntityKind.ROUTE], self.installed.by_kind[EntityKind.ROUTE]
         self._near = {
             key: None for key in self.near() if key in desired and held.get(key) != desired[key]
         }
@@ -379,12 +397,12 @@ class Reconciler:
         self.reading = None
         await self.on_table_read()
         self._unread = False
-        await self._compare(Kind.ROUTE)
+        await self._compare(EntityKind.ROUTE)
         self.compared = True
         self._comparisons += 1
         self.on_progress()
 
-    async def _compare(self, kind: Kind) -> None:
+    async def _compare(self, kind: EntityKind) -> None:
         """Compares a kind in slices. Changes of its desired state wait until the end.
 
         Keys queued before stay ahead of the others.
@@ -392,17 +410,17 @@ class Reconciler:
         self._comparing = kind
         try:
             await self._find_difference(kind)
-            while self._take_in_deferred():
+            while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._take_in_all_deferred()  # some are left if the session has ended
+            self._apply_all_deferred()  # some are left if the session has ended
 
-    def _take_in_all_deferred(self) -> None:
-        while self._take_in_deferred():
+    def _apply_all_deferred(self) -> None:
+        while self._apply_deferred():
             pass
         self._comparing = None
 
-    def _take_in_deferred(self) -> bool:
+    def _apply_deferred(self) -> bool:
         """Applies some deferred changes, more than can arrive in a turn.
 
         Returns whether more are left.
@@ -411,14 +429,16 @@ class Reconciler:
         while self._deferred and taken < SLICE and self._comparing is not None:
             entries = self._deferred.popleft()
             taken += len(entries)
-            self._take_in(self._comparing, entries)
+            self._apply_changes(self._comparing, entries)
         return bool(self._deferred)
 
-    async def _find_difference(self, kind: Kind) -> None:
+    async def _find_difference(self, kind: EntityKind) -> None:
         desired, held = self.desired[kind], self.installed.by_kind[kind]
         if kind not in COMMITTED:
             lacking = (
-                unwritten_routes(self._routes) if kind is Kind.ROUTE else unwritten(desired, held)
+                unwritten_routes(self._routes)
+                if kind is EntityKind.ROUTE
+                else unwritten(desired, held)
             )
             table = await in_order(lacking)
             upserts = self._upserts[kind]
@@ -435,19 +455,25 @@ class Reconciler:
                     self._confirm_deleted(kind, key)
             await asyncio.sleep(0)
         orphans = self._orphans[kind] = Orphans()
-        found = unwanted_routes(self._routes) if kind is Kind.ROUTE else unwanted(desired, held)
+        found = (
+            unwanted_routes(self._routes) if kind is EntityKind.ROUTE else unwanted(desired, held)
+        )
         for part in found:
             orphans.add(part)
             await asyncio.sleep(0)
 
-    def keep(self, entries: Iterable[tuple[Kind, Key, Value]]) -> None:
+    def keep(self, entries: Iterable[tuple[EntityKind, EntityKey, EntityValue]]) -> None:
         """Adopts installed entities of committed kinds as desired."""
         for kind, key, value in entries:
             self.desired[kind][key] = value
             self._orphans[kind].discard(key)
 
     async def commit(
-        self, session: Writer, kind_entries: Iterable[tuple[Kind, Key, Value]], *, atomic: bool
+        self,
+        session: Writer,
+        kind_entries: Iterable[tuple[EntityKind, EntityKey, EntityValue]],
+        *,
+        atomic: bool,
     ) -> None:
         """Writes entities of committed kinds at once, ahead of everything queued.
 
@@ -459,7 +485,7 @@ class Reconciler:
         updates = []
         for kind, key, value in entries:
             present = key in self.installed.by_kind[kind]
-            operation = Operation.MODIFY if present else Operation.INSERT
+            operation = UpdateType.MODIFY if present else UpdateType.INSERT
             updates.append(self._codec.update(operation, kind, key, value))
         self.counters["commits"] += 1
         statuses = await session.write(updates, atomic=atomic) or [OK_STATUS] * len(entries)
@@ -474,7 +500,7 @@ class Reconciler:
         for (kind, key, _), status in refused:
             raise P4RuntimeError(status.code, f"{kind.name.lower()} {key}: {status[1]}")
 
-    async def _take_orphans(self, kind: Kind) -> None:
+    async def _take_orphans(self, kind: EntityKind) -> None:
         """Queues orphans for deletion, as many as one turn of deletions writes.
 
         More (a million) would block the event loop. Yields after each slice, since possibly no
@@ -532,37 +558,37 @@ class Reconciler:
         if self._unread:
             return (
                 sum(map(len, self._deferred))
-                + len(self._upserts[Kind.ROUTE])
+                + len(self._upserts[EntityKind.ROUTE])
                 + sum(len(self._deletes[kind]) for kind in UNDER_ROUTES)
                 + sum(len(self._orphans[kind]) for kind in self._released & UNDER_ROUTES)
             )
-        held = Kind.EGRESS_INTERFACE in self._held
-        if not held or self.installed.by_kind[Kind.EGRESS_INTERFACE]:
+        held = EntityKind.EGRESS_INTERFACE in self._held
+        if not held or self.installed.by_kind[EntityKind.EGRESS_INTERFACE]:
             return 0
-        return len(self._near) + len(self._upserts[Kind.ROUTE])
+        return len(self._near) + len(self._upserts[EntityKind.ROUTE])
 
     async def _cycle(self, session: Writer) -> None:
-        for kind in Kind:
-            if kind is Kind.OWN_SOURCE and self._near and not self._blocked:
-                await self._write_all(session, Kind.ROUTE, Operation.INSERT, self._near)
-            if kind is Kind.ROUTE and (self._unread or self._blocked):
+        for kind in EntityKind:
+            if kind is EntityKind.OWN_SOURCE and self._near and not self._blocked:
+                await self._write_all(session, EntityKind.ROUTE, UpdateType.INSERT, self._near)
+            if kind is EntityKind.ROUTE and (self._unread or self._blocked):
                 continue
-            if not await self._write_all(session, kind, Operation.INSERT, self._upserts[kind]):
+            if not await self._write_all(session, kind, UpdateType.INSERT, self._upserts[kind]):
                 return  # an update of a smaller kind has arrived, and goes first
-        for kind in reversed(Kind):
+        for kind in reversed(EntityKind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
             await self._take_orphans(kind)
-            await self._write_all(session, kind, Operation.DELETE, self._deletes[kind])
+            await self._write_all(session, kind, UpdateType.DELETE, self._deletes[kind])
 
     async def _write_all(
-        self, session: Writer, kind: Kind, operation: Operation, queue: Queue
+        self, session: Writer, kind: EntityKind, operation: UpdateType, queue: Queue
     ) -> bool:
         """Writes a kind's queue, at most `BATCHES_PER_TURN` batches.
 
         Returns False if it stopped for a more urgent kind.
         """
-        deleting = operation is Operation.DELETE
+        deleting = operation is UpdateType.DELETE
         if not queue:
             return True
         may_wait = not deleting and queue is not self._near
@@ -591,10 +617,10 @@ class Reconciler:
         return complete
 
     def _send_next(
-        self, session: Writer, kind: Kind, queue: Queue, deleting: bool
+        self, session: Writer, kind: EntityKind, queue: Queue, deleting: bool
     ) -> asyncio.Task[None] | None:
         """Starts to write the next batch, unless it is empty."""
-        if kind is Kind.ROUTE and queue is not self._near and self._may_write_many():
+        if kind is EntityKind.ROUTE and queue is not self._near and self._may_write_many():
             routes = self._next_routes(deleting)
             return asyncio.create_task(self._send_routes(session, routes)) if routes else None
         batch = self._next_deletes(kind) if deleting else self._next_upserts(kind, queue)
@@ -605,30 +631,32 @@ class Reconciler:
 
     def _may_write_many(self) -> bool:
         """Returns whether routes can be written in native batches: none is held or has failed."""
-        return Kind.ROUTE not in self._held and not self.failures.of_kind(Kind.ROUTE)
+        return EntityKind.ROUTE not in self._held and not self.failures.of_kind(EntityKind.ROUTE)
 
     def _next_routes(self, deleting: bool) -> RouteBatch:
         if deleting:
             batch = self._routes.next_deletes(BATCH, self._codec)
             for key in batch.absent():
-                self._confirm_deleted(Kind.ROUTE, key)
+                self._confirm_deleted(EntityKind.ROUTE, key)
             return batch
         batch = self._routes.next_upserts(BATCH, self._missing_target, self._codec)
         for key, target in batch.unready():
-            self.failures.record(Kind.ROUTE, key, WAITING, self._missing_target(target))
+            self.failures.record(EntityKind.ROUTE, key, WAITING, self._missing_target(target))
         return batch
 
-    def _missing_target(self, target: Value) -> str:
-        return self._missing_reference(Kind.ROUTE, 0, target)
+    def _missing_target(self, target: EntityValue) -> str:
+        return self._missing_reference(EntityKind.ROUTE, 0, target)
 
-    def _more_urgent(self, kind: Kind) -> bool:
-        return any(self._upserts[smaller] for smaller in Kind if smaller < kind)
+    def _more_urgent(self, kind: EntityKind) -> bool:
+        return any(self._upserts[smaller] for smaller in EntityKind if smaller < kind)
 
-    def _next_upserts(self, kind: Kind, queue: Queue) -> _Batch:
+    def _next_upserts(self, kind: EntityKind, queue: Queue) -> _Batch:
         desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
-        missing: dict[Value, str] = {}  # caches the result per target: routes share few targets
+        missing: dict[
+            EntityValue, str
+        ] = {}  # caches the result per target: routes share few targets
         update = self._codec.update
         while queue and len(batch.updates) < BATCH:
             key, _ = queue.popitem()  # newest first: removing the oldest takes linear time
@@ -643,19 +671,19 @@ class Reconciler:
             absent = missing.get(value)
             if absent is None:
                 absent = self._missing_reference(kind, key, value)
-                if kind is Kind.ROUTE:
+                if kind is EntityKind.ROUTE:
                     missing[value] = absent
             if absent:
                 self.failures.record(kind, key, WAITING, absent)
                 continue
             modify = present is not None or kind in MODIFY_ONLY
-            operation = Operation.MODIFY if modify else Operation.INSERT
+            operation = UpdateType.MODIFY if modify else UpdateType.INSERT
             batch.operations.append(operation)
             batch.entries.append((key, value))
             batch.updates.append(update(operation, kind, key, value))
         return batch
 
-    def _missing_reference(self, kind: Kind, key: Key, value: Value) -> str:
+    def _missing_reference(self, kind: EntityKind, key: EntityKey, value: EntityValue) -> str:
         if kind in self._held and key not in self.installed.by_kind[kind]:
             return "policy does not stand yet"
         for reference in references(kind, key, value):
@@ -663,7 +691,7 @@ class Reconciler:
                 return f"{reference[0].name.lower()} {reference[1]} is not installed"
         return ""
 
-    def _next_deletes(self, kind: Kind) -> _Batch:
+    def _next_deletes(self, kind: EntityKind) -> _Batch:
         queue, desired = self._deletes[kind], self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
@@ -678,14 +706,14 @@ class Reconciler:
             elif isinstance(key, int) and self.installed.uses((kind, key)):
                 self._keep_for_now(kind, key)
             else:
-                batch.operations.append(Operation.DELETE)
+                batch.operations.append(UpdateType.DELETE)
                 batch.entries.append((key, None))
-                batch.updates.append(self._codec.update(Operation.DELETE, kind, key, None))
+                batch.updates.append(self._codec.update(UpdateType.DELETE, kind, key, None))
         return batch
 
-    def _keep_for_now(self, kind: Kind, key: int) -> None:
+    def _keep_for_now(self, kind: EntityKind, key: int) -> None:
         """Defers the deletion of an entity that is still referred to."""
-        if any(map(self._has_work, (user for user in Kind if user > kind))):
+        if any(map(self._has_work, (user for user in EntityKind if user > kind))):
             self._postponed[key] = None  # updates of its users are still queued
         else:
             users = self.installed.uses((kind, key))
@@ -693,7 +721,7 @@ class Reconciler:
                 kind, key, WAITING, f"still referred to by {users} installed entities"
             )
 
-    def _has_work(self, kind: Kind) -> bool:
+    def _has_work(self, kind: EntityKind) -> bool:
         leaving = kind in self._released and self._orphans[kind]
         return bool(self._upserts[kind] or self._deletes[kind] or leaving)
 
@@ -712,7 +740,7 @@ class Reconciler:
         finally:
             self._set_in_flight(batch, False)
         if statuses:
-            batch = self._sort_out(batch, statuses)
+            batch = self._record_refused(batch, statuses)
         self._acknowledged(batch)
 
     async def _send_routes(self, session: Writer, batch: RouteBatch) -> None:
@@ -726,14 +754,14 @@ class Reconciler:
         except BaseException:
             batch.landed(False)
             raise
-        if not statuses and not self.failures.of_kind(Kind.ROUTE):
+        if not statuses and not self.failures.of_kind(EntityKind.ROUTE):
             batch.landed(True)
             self.on_progress()
             return
-        operations = list(map(Operation, batch.operations()))
-        each = _Batch(Kind.ROUTE, operations, cast("list[_Entry]", batch.entries()), [])
+        operations = list(map(UpdateType, batch.operations()))
+        each = _Batch(EntityKind.ROUTE, operations, cast("list[_EntityEntry]", batch.entries()), [])
         batch.landed(False)
-        self._acknowledged(self._sort_out(each, statuses) if statuses else each)
+        self._acknowledged(self._record_refused(each, statuses) if statuses else each)
 
     def _acknowledged(self, batch: _Batch) -> None:
         kind = batch.kind
@@ -744,7 +772,7 @@ class Reconciler:
         if deleted:
             self.installed.remove(kind, deleted)
             # A route has no number that could be reused.
-            if kind is not Kind.ROUTE or self.failures or self._waiters:
+            if kind is not EntityKind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)
         self.failures.succeeded(kind, [key for key, _ in batch.entries])
@@ -752,30 +780,30 @@ class Reconciler:
             self._notify(kind, set_entries)
         self.on_progress()
 
-    def _sort_out(self, batch: _Batch, statuses: list[Status]) -> _Batch:
+    def _record_refused(self, batch: _Batch, statuses: list[Status]) -> _Batch:
         """Records the refused updates of a batch; returns a batch of the applied ones."""
         done = _Batch(batch.kind, [], [], [])
         for operation, entry, status in zip(batch.operations, batch.entries, statuses, strict=True):
             key = entry[0]
-            gone = operation is Operation.DELETE and status.code == NOT_FOUND
+            gone = operation is UpdateType.DELETE and status.code == NOT_FOUND
             if status.code == 0 or gone:
                 done.operations.append(operation)
                 done.entries.append(entry)
                 continue
             self.counters["updates refused"] += 1
-            if operation is Operation.INSERT and status.code == ALREADY_EXISTS:
+            if operation is UpdateType.INSERT and status.code == ALREADY_EXISTS:
                 self.installed.put(batch.kind, [(key, UNKNOWN)])
-            elif operation is Operation.MODIFY and status.code == NOT_FOUND:
+            elif operation is UpdateType.MODIFY and status.code == NOT_FOUND:
                 self.installed.remove(batch.kind, [key])
             self.failures.record(batch.kind, key, status.code, status[1])
         return done
 
-    def _confirm_deleted(self, kind: Kind, key: Key) -> None:
+    def _confirm_deleted(self, kind: EntityKind, key: EntityKey) -> None:
         self.failures.forget(kind, key)
         self._waiters.pop((kind, key), None)
         self._deleted(kind, key)
 
-    def _notify(self, kind: Kind, entries: list[tuple[Key, Value]]) -> None:
+    def _notify(self, kind: EntityKind, entries: list[tuple[EntityKey, EntityValue]]) -> None:
         for key, value in entries:
             if self.desired[kind].get(key) == value:
                 for callback in self._waiters.pop((kind, key), ()):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sluice.model import Address
 from sluice.p4.packets import PacketSchema
-from sluice.p4runtime.session import Session, Step
+from sluice.p4runtime.session import Session, TraceStep
 from sluice.policy.model import PORT_PROTOCOLS
 from sluice.wire.packet import (
     ICMP,
@@ -119,7 +119,7 @@ def _payload(flow: Flow) -> bytes:
     return ports + length.to_bytes(2, "big") + bytes(2)
 
 
-async def way_of(
+async def trace(
     session: Session, packets: PacketSchema, cpu_port: int, vrf: int, flow: Flow
 ) -> TracedPath | None:
     """Returns the path of a packet of `flow` in a VRF (its number).
@@ -129,10 +129,10 @@ async def way_of(
     metadata = packets.local_origin(egress_l3_if=0, vrf=vrf)
     packet = packets.to_bytes(metadata) + local_frame(packet_of(flow))
     steps = await session.rehearse(cpu_port, packet)
-    return None if steps is None else way_in(steps)
+    return None if steps is None else path_in(steps)
 
 
-def way_in(steps: list[Step]) -> TracedPath:
+def path_in(steps: list[TraceStep]) -> TracedPath:
     """Extracts the path from the steps that the switch reports."""
     matched, group, nexthop = False, None, None
     for step in steps:
@@ -148,6 +148,6 @@ def way_in(steps: list[Step]) -> TracedPath:
     return TracedPath(matched, group, nexthop or None)
 
 
-def _number(step: Step, name: str) -> int | None:
+def _number(step: TraceStep, name: str) -> int | None:
     text = step.details.get(name)
     return None if text is None else int(text, 0)

@@ -19,7 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from sluice.config import AuditConfig, Config, InterfaceConfig, Limits, PuntRate, VrfConfig
+from sluice.config import (
+    AuditConfig,
+    Config,
+    ControllerLimits,
+    InterfaceConfig,
+    PuntRate,
+    VrfConfig,
+)
 from sluice.connection_config import FpmConfig, IkeConfig, SwitchConfig, TlsConfig
 from sluice.policy.config import (
     BundleConfig,
@@ -38,7 +45,7 @@ FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
 """Names in the file of fields that are called otherwise in `Config`."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
 SECTIONS = (
-    *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, Limits, PuntRate, SwitchConfig),
+    *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, ControllerLimits, PuntRate, SwitchConfig),
     *(TlsConfig, VrfConfig, BundleConfig, EngineConfig, FlowCacheConfig, OutboundSa, SpdConfig),
 )
 LISTED = (*SECTIONS, SecurityAssociation)
@@ -50,12 +57,12 @@ class Differences(NamedTuple):
 
     fixed: tuple[str, ...]
     settings: tuple[str, ...]
-    walked: tuple[str, ...]
+    by_restart: tuple[str, ...]
 
     @property
     def all(self) -> tuple[str, ...]:
         """All keys that differ, the most disruptive first."""
-        return self.walked + self.settings + self.fixed
+        return self.by_restart + self.settings + self.fixed
 
 
 @dataclass
@@ -77,7 +84,7 @@ def differences(old: Config, new: Config) -> Differences:
     return Differences(fixed, settings, walked)
 
 
-def decided_like(new: Config, running: Config) -> Config:
+def with_isolation_of(new: Config, running: Config) -> Config:
     """Returns `new` with each VRF's isolation taken from the running configuration."""
     known = {vrf.name: vrf for vrf in running.vrfs}
 

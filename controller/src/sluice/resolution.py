@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.inputs import KernelInput
 from sluice.model import NeighborChanged, NeighborState
 from sluice.state.fib import Fib

@@ -2,12 +2,12 @@
 """The routing daemon's routes against the kernel's, once its replay is over, a slice at a time.
 
 The gate says when, and which of the kernel's routes stand for those that the replay left out; the
-dump brings the kernel's routes; `StaleSweep` compares, and `LeftRoutes` what the switch was found
-to hold at the start. A session that opens or ends after the kernel was asked makes its answer too
-old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
+dump brings the kernel's routes; `StaleSweep` compares, and `UnreplayedRoutes` what the switch was
+found to hold at the start. A session that opens or ends after the kernel was asked makes its answer
+too old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
 none is left unnamed in the switch and none can have been left out, as after most starts of the
 controller, the kernel is not asked: its million routes take seconds to read. Depends on inputs,
-left_routes and state.
+unreplayed_routes and state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from sluice._native import RouteRun
 from sluice.inputs import ReplayGate, RouteDump
-from sluice.left_routes import LeftRoutes
 from sluice.model import (
     FpmSessionClosed,
     FpmSessionOpened,
@@ -26,17 +25,18 @@ from sluice.model import (
     RouteEvent,
     RouteKey,
 )
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 from sluice.state.route_runs import RoutesEvent, events_of
 from sluice.state.stale_sweep import StaleSweep
+from sluice.unreplayed_routes import UnreplayedRoutes
 
 DATAGRAMS = 4
 """Of the kernel's dump, 32 KiB each, that are read in one go."""
 _END = object()
 
 
-class Step(NamedTuple):
+class ComparisonStep(NamedTuple):
     """Result of one slice."""
 
     more: bool
@@ -57,11 +57,11 @@ class RouteComparison:
         fib: Fib,
         gate: ReplayGate,
         dump: RouteDump,
-        left: LeftRoutes,
-        namespace: int = HOME,
+        unreplayed: UnreplayedRoutes,
+        namespace: int = OWN_NAMESPACE,
     ) -> None:
         self._fib = fib
-        self._left = left
+        self._unreplayed = unreplayed
         self._rib = fib.ribs[namespace]
         self._namespace = namespace
         self._gate = gate
@@ -102,7 +102,7 @@ class RouteComparison:
                 self._withdrawn.add(event.key)
         self._gate.note(events[-1], now)
 
-    def _is_told(self, key: RouteKey) -> bool:
+    def _is_named(self, key: RouteKey) -> bool:
         """Whether this session has named a route, or has withdrawn it."""
         return key in self._withdrawn or self._rib.is_current(key)
 
@@ -113,67 +113,67 @@ class RouteComparison:
         due = self.due
         if due is None or due > now:
             return False
-        if unread or self._left.version is None:
+        if unread or self._unreplayed.version is None:
             self._gate.unread(now)
             return False
         self._outdated = False
-        self._version = self._left.version
+        self._version = self._unreplayed.version
         self._withdrawn.clear()
-        self._search = self._left.search()
+        self._search = self._unreplayed.search()
         return True
 
     def _ask_kernel(self) -> bool:
         """Asks the kernel for its routes, unless nothing could follow from them; returns whether
         there is a slice to do without them."""
-        if self._rib.stale or self._gate.takes_left_out or self._left.found:
-            self._dump.start(self._matters)
+        if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
+            self._dump.start(self._is_relevant)
             return False
         self._begin_sweep({})
         return True
 
-    def _matters(self, key: RouteKey) -> bool:
+    def _is_relevant(self, key: RouteKey) -> bool:
         """Whether it makes a difference that the kernel has this route."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
-        return named or self._left.is_left(key)
+        return named or self._unreplayed.is_unreplayed(key)
 
     def _begin_sweep(self, kernel: dict[RouteKey, Route]) -> None:
         self._sweep = StaleSweep(self._fib, kernel, self._namespace)
-        self._left_sweep = self._left.sweep(kernel)
+        self._left_sweep = self._unreplayed.sweep(kernel)
 
-    def step(self, now: float) -> Step:
+    def step(self, now: float) -> ComparisonStep:
         """Does the next slice."""
         if self._search is not None:
             if next(self._search, _END) is not _END:
-                return Step(more=True)
+                return ComparisonStep(more=True)
             self._search = None
-            return Step(more=self._ask_kernel())
+            return ComparisonStep(more=self._ask_kernel())
         if self._sweep is None:
             kernel = self._dump.poll(DATAGRAMS) if self._dump.running else None
             if kernel is not None:
                 self._begin_sweep(kernel)
-            return Step(more=kernel is not None)
-        routes = () if self._void else self._sweep.next_kernel_routes()
+            return ComparisonStep(more=kernel is not None)
+        routes = () if self._is_obsolete else self._sweep.next_kernel_routes()
         if routes:
-            left_out = self._gate.left_out(routes, self._is_told)
-            return Step(more=True, events=left_out, routes=len(left_out))
-        gone = None if self._void else self._sweep.next()
+            left_out = self._gate.left_out(routes, self._is_named)
+            return ComparisonStep(more=True, events=left_out, routes=len(left_out))
+        gone = None if self._is_obsolete else self._sweep.next()
         if gone is not None:
-            return Step(more=True, events=(gone,), routes=len(gone.keys))
-        if not self._void and next(self._left_sweep, _END) is not _END:
-            return Step(more=True)
+            return ComparisonStep(more=True, events=(gone,), routes=len(gone.keys))
+        if not self._is_obsolete and next(self._left_sweep, _END) is not _END:
+            return ComparisonStep(more=True)
         if self._sweep.free():
-            return Step(more=True)
+            return ComparisonStep(more=True)
         stale, self._sweep, self._left_sweep = self._sweep.still_in_kernel, None, iter(())
-        if self._void:
+        if self._is_obsolete:
             if not self._outdated:
                 self._gate.unread(now)
-            return Step(more=False)
-        self.kept = self._left.found
+            return ComparisonStep(more=False)
+        self.kept = self._unreplayed.found
         self._gate.settled(stale + self.kept, now)
-        return Step(more=False, settled=True)
+        return ComparisonStep(more=False, settled=True)
 
     @property
-    def _void(self) -> bool:
+    def _is_obsolete(self) -> bool:
         """Whether nothing follows from the kernel's answer: a session opened or ended since it was
         asked, with the daemon or with the switch."""
-        return self._outdated or self._left.version != self._version
+        return self._outdated or self._unreplayed.version != self._version

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from sluice import scalars
 from sluice.config_keys import (
-    Key,
+    ConfigKey,
+    ConfigSection,
     PartKey,
-    Section,
     defaulted,
     optional,
     required,
@@ -50,11 +50,11 @@ from sluice.sa_model import (
     Lifetime,
     Mode,
     Origin,
-    Ports,
     SaSettings,
     SecurityAssociation,
+    UdpPorts,
 )
-from sluice.yamlreader import Mapping, Reader, Value
+from sluice.yamlreader import YamlMapping, YamlReader, YamlValue
 
 E = TypeVar("E", bound=Enum)
 
@@ -88,22 +88,34 @@ _PORT = scalars.integer(1, 65535)
 _COUNT = scalars.integer(1, LARGEST)
 
 
-class LifetimeKeys(Section, title="security_associations.soft"):
+def _whole_seconds(value: object) -> int:
+    try:
+        return _COUNT(value)
+    except ValueError:
+        raise ValueError(
+            f"{value!r} is not a whole number of seconds from 1; 8 hours are written as 28800"
+        ) from None
+
+
+_SECONDS = scalars.Scalar(_whole_seconds, _COUNT.values)
+
+
+class LifetimeKeys(ConfigSection, title="security_associations.soft"):
     """Lifetime limits of an SA."""
 
     bytes = optional(_COUNT, "Bytes of the packets that it protects, in clear.", "no limit")
     packets = optional(_COUNT, "Packets that it protects.", "no limit")
-    seconds = optional(_COUNT, "Seconds since it was first given to an engine.", "no limit")
+    seconds = optional(_SECONDS, "Seconds since it was first given to an engine.", "no limit")
 
 
-class EncapsulationKeys(Section, title="security_associations.encapsulation"):
+class EncapsulationKeys(ConfigSection, title="security_associations.encapsulation"):
     """UDP ports of ESP in UDP (RFC 3948); at least one must be 4500."""
 
     local_port = defaulted(_PORT, NAT_TRAVERSAL, "This router's.")
     remote_port = defaulted(_PORT, NAT_TRAVERSAL, "The peer's.")
 
 
-class SaKeys(Section, title="security_associations"):
+class SaKeys(ConfigSection, title="security_associations"):
     """A security association."""
 
     name = required(scalars.name, "The SA's name, which commands use.")
@@ -171,7 +183,7 @@ class SaKeys(Section, title="security_associations"):
     encapsulated = defaulted(scalars.boolean, False, "Inbound: ESP in UDP, and then nothing else.")
 
 
-class SaFileKeys(Section, title="a file for `sluice sa add`"):
+class SaFileKeys(ConfigSection, title="a file for `sluice sa add`"):
     """A file of SAs."""
 
     security_associations = sections_of(SaKeys, "The SAs")
@@ -193,7 +205,7 @@ class BundleOfSas(NamedTuple):
     engines: tuple[int, ...]
 
 
-class Taken(NamedTuple):
+class ValuesInUse(NamedTuple):
     """Values that only one SA may have: its name, its inbound SPI in a VRF, and its key.
 
     Maps SPIs and keys (fingerprints) to the name of their SA.
@@ -204,7 +216,7 @@ class Taken(NamedTuple):
     keys: dict[str, str]
 
     @classmethod
-    def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> Taken:
+    def by(cls, sas: tuple[SecurityAssociation, ...] = ()) -> ValuesInUse:
         """Returns the values that `sas` take."""
         taken = cls(set(), {}, {})
         for sa in sas:
@@ -224,10 +236,10 @@ class Taken(NamedTuple):
 
 
 def read_associations(
-    values: list[Value],
+    values: list[YamlValue],
     directory: Path,
     bundles: Names[str, BundleOfSas],
-    taken: Taken,
+    taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
     """Reads a list of SAs; `bundles` are those that SAs may name."""
@@ -246,10 +258,10 @@ def parse_associations(
     name: str,
     directory: Path,
     bundles: Names[str, BundleOfSas],
-    taken: Taken,
+    taken: ValuesInUse,
 ) -> tuple[SecurityAssociation, ...]:
     """Reads SAs from the text of a file called `name`. Raises ConfigError with every problem."""
-    reader = Reader(text, name)
+    reader = YamlReader(text, name)
     root = reader.root()
     values = root.sequence(SaFileKeys.security_associations)
     if not values:
@@ -260,7 +272,7 @@ def parse_associations(
     return sas
 
 
-def _is_alone(sa: SecurityAssociation, value: Value, taken: Taken) -> bool:
+def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
     """Returns whether an SA's name, inbound SPI and key are unused, and adds them to `taken`."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
@@ -268,7 +280,7 @@ def _is_alone(sa: SecurityAssociation, value: Value, taken: Taken) -> bool:
         problems += 1
     place = settings.vrf, settings.spi
     if not sa.is_outbound and place in taken.spis:
-        value.problem(f"the inbound SPI {settings.spi} belongs to {taken.spis[place]!r} already")
+        value.problem(f"the inbound SPI {settings.spi:#x} belongs to {taken.spis[place]!r} already")
         problems += 1
     if settings.fingerprint in taken.keys:
         value.problem(
@@ -286,24 +298,28 @@ def _is_alone(sa: SecurityAssociation, value: Value, taken: Taken) -> bool:
 
 
 def _read(
-    section: Mapping, directory: Path, bundles: Names[str, BundleOfSas], origin: Origin
+    section: YamlMapping, directory: Path, bundles: Names[str, BundleOfSas], origin: Origin
 ) -> SecurityAssociation | None:
     name = section.required(SaKeys.name)
     bundle_name = section.required(SaKeys.bundle, scalars.one_of(bundles.keys()))
     bundle = None if bundle_name is None else bundles[bundle_name]
     engines = () if bundle is None else bundle.engines
     engine = section.optional(SaKeys.engine, None, scalars.one_of(engines)) if bundle else None
+    section.ignore(SaKeys.engine)
     direction = section.required(SaKeys.direction)
     spi = section.required(SaKeys.spi)
     mode = section.defaulted(SaKeys.mode)
     algorithm = section.required(SaKeys.algorithm)
     keys = None if algorithm is None else _read_keys(section, directory, algorithm)
+    section.ignore(*KEY_FILES)
     esn = section.defaulted(SaKeys.esn)
     own = _read_outbound(section, mode) if direction is Direction.OUTBOUND else {}
     fragmentation = _read_fragmentation(section, own)
     if direction is Direction.INBOUND:
         own = _read_inbound(section, esn=esn)
-    others: tuple[Key, ...] = () if direction is None else INBOUND_KEYS
+    if direction is None:
+        section.ignore(*OUTBOUND_KEYS, *INBOUND_KEYS)
+    others: tuple[ConfigKey, ...] = () if direction is None else INBOUND_KEYS
     for key in OUTBOUND_KEYS if direction is Direction.INBOUND else others:
         if section.value(key) is not None:
             section.problem(key, f"is not for an SA that is {direction and direction.value}")
@@ -330,7 +346,7 @@ def _read(
 
 
 def _read_keys(
-    section: Mapping, directory: Path, algorithm: Algorithm
+    section: YamlMapping, directory: Path, algorithm: Algorithm
 ) -> tuple[KeyFiles, str] | None:
     """Reads the key files; returns them and their fingerprint."""
     paths: list[Path | None] = []
@@ -351,7 +367,7 @@ def _read_keys(
         return None
 
 
-def _read_lifetimes(section: Mapping) -> tuple[Lifetime, Lifetime]:
+def _read_lifetimes(section: YamlMapping) -> tuple[Lifetime, Lifetime]:
     soft, hard = (_read_lifetime(section, key) for key in (SaKeys.soft, SaKeys.hard))
     for name, early, late in zip(Lifetime._fields, soft, hard, strict=True):
         if early is not None and late is not None and early >= late:
@@ -359,7 +375,7 @@ def _read_lifetimes(section: Mapping) -> tuple[Lifetime, Lifetime]:
     return soft, hard
 
 
-def _read_lifetime(section: Mapping, key: PartKey) -> Lifetime:
+def _read_lifetime(section: YamlMapping, key: PartKey) -> Lifetime:
     if section.value(key) is None:
         return UNLIMITED
     limits = section.section(key)
@@ -369,7 +385,7 @@ def _read_lifetime(section: Mapping, key: PartKey) -> Lifetime:
     return lifetime
 
 
-def _read_outbound(section: Mapping, mode: Mode) -> dict[str, Any] | None:
+def _read_outbound(section: YamlMapping, mode: Mode) -> dict[str, Any] | None:
     local, remote = section.required(SaKeys.local), section.required(SaKeys.remote)
     if local is not None and remote is not None and len(local) != len(remote):
         section.problem(SaKeys.remote, "is of another family than local; an SA has one")
@@ -393,7 +409,7 @@ def _read_outbound(section: Mapping, mode: Mode) -> dict[str, Any] | None:
     return None if local is None or remote is None else found
 
 
-def _read_fragmentation(section: Mapping, outbound: Names[str, Any] | None) -> Fragmentation:
+def _read_fragmentation(section: YamlMapping, outbound: Names[str, Any] | None) -> Fragmentation:
     found = section.defaulted(SaKeys.fragmentation)
     if found is Fragmentation.AFTER and outbound:
         is_ipv4 = len(outbound["local"]) == IPV4_OCTETS
@@ -402,8 +418,8 @@ def _read_fragmentation(section: Mapping, outbound: Names[str, Any] | None) -> F
     return found
 
 
-def _read_ports(section: Mapping) -> Ports:
-    ports = Ports(
+def _read_ports(section: YamlMapping) -> UdpPorts:
+    ports = UdpPorts(
         section.defaulted(EncapsulationKeys.local_port),
         section.defaulted(EncapsulationKeys.remote_port),
     )
@@ -416,7 +432,7 @@ def _read_ports(section: Mapping) -> Ports:
     return ports
 
 
-def _read_inbound(section: Mapping, *, esn: bool) -> dict[str, Any]:
+def _read_inbound(section: YamlMapping, *, esn: bool) -> dict[str, Any]:
     window = section.defaulted(SaKeys.replay_window)
     if esn and not window:
         section.problem(SaKeys.replay_window, "esn takes one: the upper half is found by it")

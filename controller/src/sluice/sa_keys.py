@@ -76,6 +76,8 @@ def _private_text(path: Path) -> bytearray:
     try:
         # A FIFO would block.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError as error:
+        raise KeyUnavailableError(f"{path}: {_why_denied(path, error)}") from None
     except (OSError, ValueError) as error:
         raise KeyUnavailableError(f"{path}: {getattr(error, 'strerror', error)}") from None
     text = bytearray(LONGEST)
@@ -91,6 +93,23 @@ def _private_text(path: Path) -> bytearray:
         raise KeyUnavailableError(f"{path}: too long for a key")
     del text[length:]
     return text
+
+
+def _why_denied(path: Path, error: PermissionError) -> str:
+    """Returns why a key file cannot be opened, and the owner that it must have."""
+    user = os.geteuid()
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return (
+            f"{error.strerror}: user {user}, as which the controller runs, may not enter its path"
+        )
+    if owner == user:
+        return f"{error.strerror}: its owner, user {user}, may not read it; chmod 600"
+    return (
+        f"{error.strerror}: belongs to user {owner}, and the controller runs as user {user};"
+        f" chown it to user {user}, chmod 600"
+    )
 
 
 def _check_private(path: Path, found: os.stat_result) -> None:

@@ -98,7 +98,7 @@ class Lifetime(NamedTuple):
 UNLIMITED = Lifetime()
 
 
-class Ports(NamedTuple):
+class UdpPorts(NamedTuple):
     """UDP ports of ESP in UDP (RFC 3948)."""
 
     local: int = NAT_TRAVERSAL
@@ -123,7 +123,7 @@ class SaSettings(NamedTuple):
     replay_window: int = 0
     local: Address | None = None
     remote: Address | None = None
-    ports: Ports | None = None
+    ports: UdpPorts | None = None
     in_udp: bool = False
     ttl: int | None = None
     dscp: int | None = None
@@ -145,7 +145,7 @@ class SaSettings(NamedTuple):
 HeldKey: TypeAlias = tuple[Direction, int, int]
 
 
-class Age(Enum):
+class LifetimeState(Enum):
     """Lifetime state of an SA: a soft limit asks for a rekey, a hard one has ended it."""
 
     FRESH = "fresh"
@@ -158,7 +158,7 @@ class HeldSa(NamedTuple):
 
     settings: SaSettings
     number: int
-    age: Age = Age.FRESH
+    age: LifetimeState = LifetimeState.FRESH
     sequence: int = 0
     packets: int = 0
     bytes: int = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sluice.durable import replace_json
-from sluice.sa_config import BundleOfSas, SaFileKeys, Taken, parse_associations, to_document
+from sluice.sa_config import BundleOfSas, SaFileKeys, ValuesInUse, parse_associations, to_document
 from sluice.sa_model import Origin, SecurityAssociation
 from sluice.sa_uses import SaStoreError
 from sluice.yamlreader import ConfigError
@@ -93,7 +93,7 @@ class SaStore:
                 f"SA {document['name']}",
                 HERE,
                 self._bundles,
-                Taken.by(),
+                ValuesInUse.by(),
             )
         except ConfigError as error:
             told(f"{self.path}: left out: {error}")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.durable import FILE_MODE, boot_id
-from sluice.state.sa_table import Clocks, Use
+from sluice.state.sa_table import Clocks, KeyUse
 
 FILE_NAME = "sa-keys"
 LAST_NUMBER = 0xFFFFFFFF
@@ -41,7 +41,7 @@ class SaUses:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
-        self.uses: dict[str, Use] = {}
+        self.uses: dict[str, KeyUse] = {}
         self.next_number = 1
         self._file: int | None = None
         # Fingerprints of used-up SAs that are in memory and not yet on disk.
@@ -70,7 +70,7 @@ class SaUses:
             os.close(self._file)
             self._file = None
 
-    def give(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
+    def record_use(self, engine: int, keys: Iterable[tuple[str, int]], now: Clocks) -> None:
         """Records that an engine has keys (fingerprint, the SA's number) since now; on disk on
         return. Raises SaStoreError."""
         self._append(_given(key, number, engine, now) for key, number in keys)
@@ -101,11 +101,11 @@ class SaUses:
         key = str(entry["key"])
         known = self.uses.get(key)
         if entry.get("expired"):
-            self.uses[key] = (known or Use(0, Clocks(0.0)))._replace(is_expired=True)
+            self.uses[key] = (known or KeyUse(0, Clocks(0.0)))._replace(is_expired=True)
         else:
             engine, uptime = int(entry["engine"]), float(entry.get("uptime", 0.0))
             since = Clocks(float(entry["since"]), str(entry.get("boot", "")), uptime)
-            self.uses[key] = Use(engine, since if known is None else known.since)
+            self.uses[key] = KeyUse(engine, since if known is None else known.since)
             if known is not None:
                 self.uses[key] = self.uses[key]._replace(is_expired=known.is_expired)
             self.next_number = max(self.next_number, int(entry["number"]) + 1)

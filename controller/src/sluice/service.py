@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemon: stands by, runs one configuration after the other, and serves the API.
 
-A `Life` is one configuration in force. It first waits to become the switch's primary; until then it
-changes nothing on this host. Then it opens the sources and runs a controller. It ends with the
-daemon, for a reload, or when another controller becomes primary (the next life stands by again).
+A `ControllerRun` is one configuration in force. It first waits to become the switch's primary;
+until then it changes nothing on this host. Then it opens the sources and runs a controller. It ends
+with the daemon, for a reload, or when another controller becomes primary (the next life stands by
+again).
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
 settings take the steps of a restart: a new session becomes primary, the old controller ends, and
@@ -32,10 +33,17 @@ from sluice.api.standby import standby_status
 from sluice.config import Config, ConfigError, load_config
 from sluice.controller import Controller
 from sluice.fast_path import FastPath
-from sluice.garbage import Garbage
-from sluice.host_sources import Start, names_in, open_sources, probe, remove_taps, sentence
+from sluice.garbage_collection import GarbageCollection
+from sluice.host_sources import (
+    StartResources,
+    error_text,
+    names_in,
+    open_sources,
+    probe,
+    remove_taps,
+)
 from sluice.metrics import standby_lines
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.numbers import InterfaceNumbers, NumbersError
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Pipeline, Schema, SchemaError
@@ -47,7 +55,7 @@ from sluice.policy.spdstore import SpdStore, SpdStoreError
 from sluice.policy.start import PolicyError, rules_at_start
 from sluice.primacy import PATIENCE, DisplacedError, Primacy
 from sluice.privileges import PrivilegeError
-from sluice.reload import ReloadReport, decided_like, differences
+from sluice.reload import ReloadReport, differences, with_isolation_of
 from sluice.sa_uses import SaStoreError
 from sluice.service_manager import ServiceManager
 from sluice.sources.handover import Handover
@@ -70,11 +78,11 @@ class ReloadError(Exception):
     """A refused reload, with the reason."""
 
 
-class Parts(NamedTuple):
+class SharedState(NamedTuple):
     """State that all lives of a daemon share."""
 
     pipeline: Pipeline
-    start: Start
+    start: StartResources
     stalls: Stalls
     manager: ServiceManager
     reloads: ReloadReport
@@ -82,38 +90,38 @@ class Parts(NamedTuple):
     """Seconds of the event loop's clock."""
 
 
-class Life:
+class ControllerRun:
     """One configuration in force, from standby to its end.
 
     - `config`: the isolation of its VRFs is decided.
     - `takes_over`: the election id of the session that it replaces as primary.
-    - `forgets`: it begins by discarding the committed rules of SPDs.
+    - `discards_commits`: it begins by discarding the committed rules of SPDs.
     """
 
     def __init__(
         self,
-        parts: Parts,
+        shared: SharedState,
         config: Config,
         *,
         takes_over: ElectionId | None = None,
-        forgets: bool = False,
+        discards_commits: bool = False,
     ) -> None:
-        self._parts = parts
+        self._shared = shared
         self.config = config
         self.before: Config | None = None
         """The configuration that begins again if this one cannot."""
-        self._forgets = forgets
+        self._discards_commits = discards_commits
         self.controller: Controller | None = None
         self._requests: Requests | None = None
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the controller runs; has an exception if it cannot."""
         self._handover = Handover()
         self._fast_path = FastPath(
-            PacketSchema(Schema(parts.pipeline.p4info)),
+            PacketSchema(Schema(shared.pipeline.p4info)),
             remembers=bool(config.policy.spds),
             withholds_ike=any(spd.is_mirrored for spd in config.policy.spds),
             handover=self._handover,
-            names=names_in(config, HOME),
+            names=names_in(config, OWN_NAMESPACE),
         )
         self.primacy = Primacy(
             config.switch,
@@ -122,11 +130,11 @@ class Life:
             None if takes_over is None else above(takes_over),
         )
 
-    async def take_turn(self) -> None:
+    async def take_over(self) -> None:
         """Becomes primary instead of the session that it takes over. Raises P4RuntimeError."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
-                await self.primacy.win(lambda _: None)
+                await self.primacy.acquire(lambda _: None)
         except TimeoutError:
             raise P4RuntimeError(INVALID_ARGUMENT, "the switch does not answer") from None
 
@@ -138,13 +146,13 @@ class Life:
     async def run(self) -> None:
         """Runs until cancelled. Raises DisplacedError, and FAILURES if it cannot begin."""
         with contextlib.closing(self):
-            standing_by = asyncio.create_task(self.primacy.stand_by())
+            standing_by = asyncio.create_task(self.primacy.wait_for_primacy())
             stood_by = await self._stand_by(standing_by)
             async with contextlib.AsyncExitStack() as stack:
                 controller = await self._begin(stack, patient=stood_by)
                 self.controller, self._requests = controller, Requests(controller)
                 stack.callback(self._end)
-                self.begun.set_result(None)
+                self.started.set_result(None)
                 await controller.run()
 
     async def _stand_by(self, turn: asyncio.Task[None]) -> bool:
@@ -155,8 +163,8 @@ class Life:
                 if self.primacy.is_standby and not stood_by:
                     stood_by = True
                     said = f"another controller is primary at {self.config.switch.address}"
-                    log.info("standby: %s; nothing of this host is changed", said)
-                    self._parts.manager.tell(f"READY=1\nSTATUS=standby: {said}")
+                    log.info("standby: %s; this controller changes nothing on this host", said)
+                    self._shared.manager.notify(f"READY=1\nSTATUS=standby: {said}")
                 await asyncio.wait({turn}, timeout=TAKING_OVER_INTERVAL)
             turn.result()
         finally:
@@ -168,17 +176,17 @@ class Life:
 
     async def _begin(self, stack: contextlib.AsyncExitStack, patient: bool) -> Controller:
         """Opens the sources and creates the controller; `stack` closes them."""
-        parts = self._parts
-        if self._forgets:
+        shared = self._shared
+        if self._discards_commits:
             SpdStore(self.config.state_dir).forget_committed()
         numbers = InterfaceNumbers(self.config.state_dir)
-        given = numbers.give(self.config)
+        given = numbers.assign(self.config)
         deadline = asyncio.get_running_loop().time() + TAKING_OVER_SECONDS * patient
         while True:
             async with contextlib.AsyncExitStack() as opened:
                 try:
                     sources = open_sources(
-                        given, parts.start, self._fast_path, self._handover, opened
+                        given, shared.start, self._fast_path, self._handover, opened
                     )
                 except OSError as error:
                     late = asyncio.get_running_loop().time() >= deadline
@@ -189,16 +197,16 @@ class Life:
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
-                        parts.pipeline,
+                        shared.pipeline,
                         sources,
                         partial(connect, given, fast_path=self._fast_path),
-                        partial(_say_ready, parts.manager),
+                        partial(_say_ready, shared.manager),
                         numbers=numbers,
-                        stalls=parts.stalls,
+                        stalls=shared.stalls,
                         primacy=self.primacy,
                     )
-                    controller.reloads, controller.started_at = parts.reloads, parts.started_at
-                    garbage = Garbage()
+                    controller.reloads, controller.started_at = shared.reloads, shared.started_at
+                    garbage = GarbageCollection()
                     controller.on_routes = garbage.made
                     garbage.start()
                     opened.callback(garbage.stop)
@@ -216,8 +224,8 @@ class Life:
         if self._requests is not None:
             return await self._requests.answer(request)
         if request.get("command") == "show" and request.get("what") == "status":
-            uptime = asyncio.get_running_loop().time() - self._parts.started_at
-            return standby_status(self.config, self.primacy, self._parts.reloads, uptime)
+            uptime = asyncio.get_running_loop().time() - self._shared.started_at
+            return standby_status(self.config, self.primacy, self._shared.reloads, uptime)
         address, session = self.config.switch.address, self.primacy.session
         why = self.primacy.last_error if session is None else session.arbitration
         raise BadRequestError(
@@ -241,14 +249,20 @@ class Service:
     """
 
     def __init__(
-        self, parts: Parts, path: Path, read: Config, decided: Config, *, forgets: bool = False
+        self,
+        shared: SharedState,
+        path: Path,
+        read: Config,
+        decided: Config,
+        *,
+        discards_commits: bool = False,
     ) -> None:
-        self._parts = parts
+        self._shared = shared
         self._path = path
         self._read = read
-        self._life = Life(parts, decided, forgets=forgets)
+        self._life = ControllerRun(shared, decided, discards_commits=discards_commits)
         self._running: asyncio.Task[None] | None = None
-        self._next: Life | None = None
+        self._next: ControllerRun | None = None
         self._lock = asyncio.Lock()
         self._reloading: set[asyncio.Task[None]] = set()
 
@@ -267,25 +281,28 @@ class Service:
         """Chooses the next life. If there is none, raises the error that ended the last one."""
         old, following, self._next = self._life, self._next, None
         if following is not None:
-            if old.begun.done():  # else the TAPs belong to another controller
+            if old.started.done():  # else the TAPs belong to another controller
                 removed = _tap_names(old.config) - _tap_names(following.config)
-                remove_taps(removed, self._parts.start.places.namespaces)
+                remove_taps(removed, self._shared.start.vrf_namespaces.namespaces)
                 following.before = old.config
             self._life = following
             return
         try:
             ended.result()
         except DisplacedError as error:
-            log.warning("standby: %s; the host's interfaces are let go", error)
-            self._life = Life(self._parts, old.config)
+            log.warning("standby: %s; the host's interfaces are released", error)
+            self._life = ControllerRun(self._shared, old.config)
         except FAILURES as error:
-            if old.before is None or old.begun.done():
+            if old.before is None or old.started.done():
                 raise
-            log.error("the new configuration cannot begin, the old one does: %s", sentence(error))
-            old.begun.set_exception(ReloadError(sentence(error)))
-            self._life = Life(self._parts, old.before)
+            log.error(
+                "the new configuration cannot start, the old one is back in force: %s",
+                error_text(error),
+            )
+            old.started.set_exception(ReloadError(error_text(error)))
+            self._life = ControllerRun(self._shared, old.before)
         else:
-            raise RuntimeError("a controller ended by itself")
+            raise RuntimeError("the controller ended unexpectedly")
 
     # -- reload
 
@@ -306,18 +323,20 @@ class Service:
         Returns the changed keys. Raises ReloadError.
         """
         async with self._lock:
-            manager, reloads = self._parts.manager, self._parts.reloads
-            manager.tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            manager, reloads = self._shared.manager, self._shared.reloads
+            manager.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
             try:
                 changed = await self._reload()
             except (ReloadError, P4RuntimeError, *FAILURES) as error:
-                reloads.refused = sentence(error)
+                reloads.refused = error_text(error)
                 log.error(
-                    "%s is not reloaded, what was in force stays: %s", self._path, reloads.refused
+                    "%s is not reloaded, the configuration in force stays: %s",
+                    self._path,
+                    reloads.refused,
                 )
                 raise ReloadError(reloads.refused) from error
             finally:
-                manager.tell("READY=1")
+                manager.notify("READY=1")
             reloads.refused, reloads.succeeded_at = None, time.time()
             log.info("%s is reloaded: %s", self._path, ", ".join(changed) or "nothing has changed")
             return changed
@@ -331,11 +350,11 @@ class Service:
                 " for that, or take the change back"
             )
         life = self._life
-        decided = decided_like(new, life.config)
+        decided = with_isolation_of(new, life.config)
         if life.controller is None:
             if found.all:
-                self._replace(Life(self._parts, decided))
-        elif not found.walked:
+                self._replace(ControllerRun(self._shared, decided))
+        elif not found.by_restart:
             life.config = decided
             life.controller.set_limits(decided)
         else:
@@ -343,16 +362,16 @@ class Service:
             # Order: the old controller's resources are freed before the new one begins.
             del life
             self._replace(following)
-            await following.begun
+            await following.started
         self._read = new
         return list(found.all)
 
-    def _replace(self, following: Life) -> None:
+    def _replace(self, following: ControllerRun) -> None:
         self._next = following
         if self._running is not None:
             self._running.cancel()
 
-    async def _prepare(self, controller: Controller, new: Config) -> Life:
+    async def _prepare(self, controller: Controller, new: Config) -> ControllerRun:
         """Returns a life that is primary and ready to begin. Raises the errors that prevent it."""
         session = controller.connection.primary
         if session is None:
@@ -361,12 +380,12 @@ class Service:
         record = SpdStore(new.state_dir).load()
         rules_at_start(new, record)
         controller.policy.check_capacity(new)
-        probe(old, new, self._parts.start.places.namespaces)
-        following = Life(self._parts, new, takes_over=session.election_id)
+        probe(old, new, self._shared.start.vrf_namespaces.namespaces)
+        following = ControllerRun(self._shared, new, takes_over=session.election_id)
         yielding = self._life.primacy
         yielding.is_yielding = True
         try:
-            await following.take_turn()
+            await following.take_over()
         except P4RuntimeError:
             yielding.is_yielding = False
             following.close()
@@ -393,7 +412,7 @@ class Service:
         return text
 
     async def turn(self) -> None:
-        """See `Life.turn`."""
+        """See `ControllerRun.turn`."""
         await self._life.turn()
 
 
@@ -419,9 +438,9 @@ def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None 
 
 def _tap_names(config: Config) -> set[tuple[str, int]]:
     """Returns the TAPs' names, each with the number of its network namespace."""
-    return {(one.name, one.vrf.place) for one in config.interfaces}
+    return {(one.name, one.vrf.namespace_number) for one in config.interfaces}
 
 
 def _say_ready(manager: ServiceManager) -> None:
     print("sluice: ready", file=sys.stderr, flush=True)
-    manager.tell("READY=1\nSTATUS=the switch is programmed")
+    manager.notify("READY=1\nSTATUS=the switch is programmed")

@@ -41,7 +41,7 @@ class ServiceManager:
             return cls(address)
         return cls(address, int(microseconds) / 1e6 / 2)
 
-    def tell(self, state: str) -> None:
+    def notify(self, state: str) -> None:
         """Sends assignments, one per line. A failure to send is only logged."""
         if self._address is None:
             return
@@ -49,12 +49,12 @@ class ServiceManager:
             try:
                 out.sendto(state.encode(), self._address)
             except OSError as error:
-                log.warning("the service manager does not hear %r: %s", state, error.strerror)
+                log.warning("the service manager cannot be told %r: %s", state, error.strerror)
 
     async def keep_informed(self) -> None:
         """Sends watchdog signals until cancelled."""
         while self.interval is not None:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(self.interval)
 
 

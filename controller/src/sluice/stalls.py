@@ -31,7 +31,7 @@ MINUTE, PART = 60, 10
 T = TypeVar("T")
 
 
-class Longest(NamedTuple):
+class LongestStalls(NamedTuple):
     """The longest stalls of one name, in seconds."""
 
     ever: float
@@ -60,11 +60,11 @@ class Stalls:
                 del parts[old]
         parts[now] = max(seconds, parts.get(now, 0.0))
 
-    def longest(self) -> dict[str, Longest]:
+    def longest(self) -> dict[str, LongestStalls]:
         """Returns the longest stall of each name that had one."""
         first = int(self.clock() // PART) - MINUTE // PART
         return {
-            name: Longest(
+            name: LongestStalls(
                 ever,
                 max(
                     (s for part, s in self._parts.get(name, {}).items() if part > first),

@@ -17,17 +17,19 @@ from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from sluice._native import RouteTable
-from sluice.entities import Key, RouteSlot, Target, TargetKind, Value
+from sluice.entities import EntityKey, EntityValue, RouteSlot, RouteTarget, RouteTargetKind
 
 SLICE = 2000
 """Entities compared between two yields to the event loop; of routes, only differences count."""
 FIRST = -1
-FORWARDING = frozenset({TargetKind.NEXTHOP, TargetKind.GROUP})
+FORWARDING = frozenset({RouteTargetKind.NEXTHOP, RouteTargetKind.GROUP})
 T = TypeVar("T")
-Entries: TypeAlias = list[tuple[Key, Value]]
+Entries: TypeAlias = list[tuple[EntityKey, EntityValue]]
 
 
-def unwritten(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[Entries]:
+def unwritten(
+    desired: Mapping[EntityKey, EntityValue], held: Mapping[EntityKey, EntityValue]
+) -> Iterator[Entries]:
     """Yields the entries of `desired` that `held` lacks or has otherwise, slice by slice.
 
     Both must stay unchanged meanwhile.
@@ -37,7 +39,9 @@ def unwritten(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterat
         yield [(key, value) for key, value in part if held.get(key) != value]
 
 
-def unwanted(desired: Mapping[Key, Value], held: Mapping[Key, Value]) -> Iterator[list[Key]]:
+def unwanted(
+    desired: Mapping[EntityKey, EntityValue], held: Mapping[EntityKey, EntityValue]
+) -> Iterator[list[EntityKey]]:
     """Yields the keys of `held` that `desired` lacks, slice by slice.
 
     Both must stay unchanged meanwhile.
@@ -52,7 +56,7 @@ def unwritten_routes(table: RouteTable) -> Iterator[Entries]:
     return _stepwise(table.unwritten)
 
 
-def unwanted_routes(table: RouteTable) -> Iterator[list[Key]]:
+def unwanted_routes(table: RouteTable) -> Iterator[list[EntityKey]]:
     """Yields the routes that the switch holds but that are not desired."""
     return _stepwise(table.unwanted)
 
@@ -64,12 +68,12 @@ def _stepwise(find: Callable[[int, int], tuple[list[T], int | None]]) -> Iterato
         yield found
 
 
-async def in_order(slices: Iterable[Entries]) -> list[list[Key]]:
+async def in_order(slices: Iterable[Entries]) -> list[list[EntityKey]]:
     """Returns the keys of all slices, grouped by rank; the list to write first comes last.
 
     Yields to the event loop after each slice.
     """
-    ranks: dict[int, list[Key]] = {}
+    ranks: dict[int, list[EntityKey]] = {}
     for part in slices:
         for key, value in part:
             ranks.setdefault(_rank(key, value), []).append(key)
@@ -77,9 +81,9 @@ async def in_order(slices: Iterable[Entries]) -> list[list[Key]]:
     return [ranks[rank] for rank in sorted(ranks, reverse=True)]
 
 
-def _rank(key: Key, value: Value) -> int:
+def _rank(key: EntityKey, value: EntityValue) -> int:
     """Returns a rank, smaller for earlier writes: the prefix length, halved for IPv6."""
-    if type(value) is not Target or type(key) is not RouteSlot:
+    if type(value) is not RouteTarget or type(key) is not RouteSlot:
         return FIRST
     if value.kind not in FORWARDING:
         return FIRST

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sluice import scalars
-from sluice.config_keys import PartKey, Section, list_of, optional, required
+from sluice.config_keys import ConfigSection, PartKey, list_of, optional, required
 from sluice.model import MAIN_TABLE
-from sluice.namespaces import HOME
-from sluice.yamlreader import Mapping
+from sluice.namespaces import OWN_NAMESPACE
+from sluice.yamlreader import YamlMapping
 
 DEFAULT_VRF = "default"
 KERNEL_TABLES = {253: "default table", 255: "local table"}
@@ -39,7 +39,7 @@ class VrfConfig:
     - `next_hop_vrfs` names other VRFs whose interfaces its routes may use.
     - `device` and `namespace` are the names of its VRF device and of its network namespace, if the
       isolation uses one; None for the default VRF.
-    - `isolation` is None until it is decided (`sources.vrf_places`), and for the default VRF.
+    - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
     """
 
     name: str
@@ -51,12 +51,12 @@ class VrfConfig:
     isolation: Isolation | None = None
 
     @property
-    def place(self) -> int:
+    def namespace_number(self) -> int:
         """The number of the network namespace of the VRF's interfaces."""
-        return self.id if self.isolation is Isolation.NAMESPACE else HOME
+        return self.id if self.isolation is Isolation.NAMESPACE else OWN_NAMESPACE
 
 
-class VrfKeys(Section, title="vrfs"):
+class VrfKeys(ConfigSection, title="vrfs"):
     """One section for each VRF."""
 
     table = required(
@@ -74,7 +74,7 @@ class VrfKeys(Section, title="vrfs"):
     )
 
 
-def read_vrfs(section: Mapping) -> dict[str, VrfConfig]:
+def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
     """Reads the section `vrfs`; returns VRFs by name, always including the default VRF."""
     vrfs = {DEFAULT_VRF: VrfConfig(DEFAULT_VRF, 0, MAIN_TABLE)}
     tables = {MAIN_TABLE: DEFAULT_VRF}
@@ -123,13 +123,13 @@ def _device_name(vrf: str, table: int | None) -> str:
         return f"vrf{table}"
 
 
-def _read_next_hop_vrfs(vrf: Mapping, others: set[str]) -> frozenset[str]:
+def _read_next_hop_vrfs(vrf: YamlMapping, others: set[str]) -> frozenset[str]:
     name = scalars.one_of(tuple(sorted(others)))
     read = (value.convert(name) for value in vrf.sequence(VrfKeys.next_hop_vrfs))
     return frozenset(one for one in read if one is not None)
 
 
-def check_namespaces(root: Mapping, key: PartKey, vrfs: Iterable[VrfConfig]) -> None:
+def check_namespaces(root: YamlMapping, key: PartKey, vrfs: Iterable[VrfConfig]) -> None:
     """Checks that each VRF has its own network namespace."""
     taken: dict[str | None, str] = {}
     for vrf in vrfs:

@@ -20,7 +20,7 @@ ESP = 50
 """IP protocol number."""
 
 
-class Key:
+class SecretKey:
     """Key material. It cannot be pickled, and its repr shows only the length, so no log gets it."""
 
     __slots__ = ("_octets",)
@@ -39,7 +39,7 @@ class Key:
         return f"Key({len(self)} bytes)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and hmac.compare_digest(self._octets, other._octets)
+        return isinstance(other, SecretKey) and hmac.compare_digest(self._octets, other._octets)
 
     def __hash__(self) -> int:
         return hash(self._octets)
@@ -63,7 +63,7 @@ class PolicyAction(IntEnum):
     BLOCK = 1
 
 
-class Mode(IntEnum):
+class KernelMode(IntEnum):
     """XFRM_MODE_*."""
 
     TRANSPORT = 0
@@ -123,7 +123,7 @@ class Mark(NamedTuple):
 NO_MARK = Mark(0, 0)
 
 
-class Limits(NamedTuple):
+class KernelLimits(NamedTuple):
     """The soft or the hard half of struct xfrm_lifetime_cfg. NO_LIMIT: no limit.
 
     `seconds` count from the addition of the state, `used_seconds` from its first packet; 0 in these
@@ -175,11 +175,11 @@ class KernelPolicy(NamedTuple):
     if_id: int = 0
 
 
-class Algorithm(NamedTuple):
+class KernelAlgorithm(NamedTuple):
     """An algorithm: the kernel's name, the key, and the ICV length in bits (0: none)."""
 
     name: str
-    key: Key
+    key: SecretKey
     icv_bits: int = 0
 
 
@@ -215,15 +215,15 @@ class KernelState(NamedTuple):
     mode: int
     flags: int
     selector: KernelSelector
-    soft: Limits
-    hard: Limits
+    soft: KernelLimits
+    hard: KernelLimits
     usage: Usage
     replay_window: int
     sequence: int = 0
     """The last number sent (outbound) or the highest received (inbound)."""
-    aead: Algorithm | None = None
-    encryption: Algorithm | None = None
-    integrity: Algorithm | None = None
+    aead: KernelAlgorithm | None = None
+    encryption: KernelAlgorithm | None = None
+    integrity: KernelAlgorithm | None = None
     encapsulation: Encapsulation | None = None
     mark: Mark = NO_MARK
     if_id: int = 0

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a YAML document piece by piece, and collects every problem with its line.
 
-`Reader` holds the problems. `Mapping` and `Value` are views into the document. They never raise for
-the file's content: they record a problem and return a default, so that one run finds all problems.
-`Reader.finish()` raises ConfigError if there was any. Duplicate keys, unknown keys and anchors that
-repeat a mapping's keys are problems. Depends on PyYAML, config_keys and, for its limits, yamlnodes.
+`YamlReader` holds the problems. `YamlMapping` and `YamlValue` are views into the document. They
+never raise for the file's content: they record a problem and return a default, so that one run
+finds all problems. `YamlReader.finish()` raises ConfigError if there was any. Duplicate keys,
+unknown keys and anchors that repeat a mapping's keys are problems. Depends on PyYAML, config_keys
+and, for its limits, yamlnodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TypeVar
 
 import yaml
 
-from sluice.config_keys import DefaultKey, Key, ListKey, PartKey, ScalarKey
+from sluice.config_keys import ConfigKey, DefaultKey, ListKey, PartKey, ScalarKey
 from sluice.yamlnodes import MAXIMUM_BYTES, LimitError, compose
 
 T = TypeVar("T")
@@ -50,7 +51,24 @@ def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
     )
 
 
-class Reader:
+def _check_decimal(written: str, value: object) -> None:
+    """Raises ValueError for a number with a leading 0 or with colons.
+
+    YAML 1.1 reads 0400 as octal and 1:30 in base 60, which is hardly ever meant.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return
+    if ":" in written:
+        raise ValueError(
+            f"YAML takes {written} for the number {value}; write {value}, or put it in quotes"
+        )
+    digits = written.lstrip("+-")
+    if digits.isdigit() and digits[0] == "0" and len(digits) > 1:
+        meant = f"{value} or {written.lstrip('0') or '0'}"
+        raise ValueError(f"YAML takes {written} for the number {value}; write {meant}")
+
+
+class YamlReader:
     """Holds one document and the problems found in it so far."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -74,7 +92,7 @@ class Reader:
             self.finish()
 
     @classmethod
-    def from_file(cls, path: Path) -> Reader:
+    def from_file(cls, path: Path) -> YamlReader:
         """Reads a file. Raises ConfigError if it is unreadable, not YAML, or world-writable."""
         try:
             with path.open("rb") as file:
@@ -89,9 +107,9 @@ class Reader:
             raise ConfigError([f"{path}: {reason}"]) from None
         return cls(text, str(path))
 
-    def root(self) -> Mapping:
+    def root(self) -> YamlMapping:
         """Returns the document, which must be a mapping."""
-        return Value(self, self._node, "").mapping()
+        return YamlValue(self, self._node, "").mapping()
 
     def problem(self, node: yaml.Node | None, where: str, message: str) -> None:
         """Records one problem at a node."""
@@ -112,10 +130,10 @@ class Reader:
             )
 
 
-class Value:
+class YamlValue:
     """One value and its position."""
 
-    def __init__(self, reader: Reader, node: yaml.Node | None, where: str) -> None:
+    def __init__(self, reader: YamlReader, node: yaml.Node | None, where: str) -> None:
         self._reader = reader
         self._node = node
         self._where = where
@@ -130,7 +148,9 @@ class Value:
             self.problem("a single value is expected here")
             return None
         try:
-            return converter(self._reader.constructor.construct_object(self._node))
+            value = self._reader.constructor.construct_object(self._node)
+            _check_decimal(str(self._node.value), value)
+            return converter(value)
         except (ValueError, yaml.YAMLError) as error:
             self.problem(str(error))
             return None
@@ -149,9 +169,9 @@ class Value:
         """Returns a scalar's text, None for a list or a mapping. Records no problems."""
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
-    def named(self, where: str) -> Value:
+    def named(self, where: str) -> YamlValue:
         """Returns the same value with `where` as its name in problems."""
-        return Value(self._reader, self._node, where)
+        return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
         """Returns the text of the scalar under `key`, None if this is not a mapping with one.
@@ -168,9 +188,9 @@ class Value:
         """Records the problems of another file, which this value names."""
         self._reader.include(self._node, error.problems)
 
-    def mapping(self) -> Mapping:
+    def mapping(self) -> YamlMapping:
         """Returns the value as a mapping. Otherwise records a problem and returns an empty one."""
-        pairs: dict[str, tuple[yaml.Node, Value]] = {}
+        pairs: dict[str, tuple[yaml.Node, YamlValue]] = {}
         if isinstance(self._node, yaml.MappingNode):
             for key_node, value_node in self._node.value:
                 key = str(key_node.value)
@@ -178,16 +198,16 @@ class Value:
                 if key in pairs:
                     self._reader.problem(key_node, where, "given twice; remove one")
                 else:
-                    pairs[key] = (key_node, Value(self._reader, value_node, where))
+                    pairs[key] = (key_node, YamlValue(self._reader, value_node, where))
         elif not self.is_null():
             self.problem("`key: value` pairs are expected here")
-        return Mapping(self._reader, self._node, self._where, pairs)
+        return YamlMapping(self._reader, self._node, self._where, pairs)
 
-    def sequence(self) -> list[Value]:
+    def sequence(self) -> list[YamlValue]:
         """Returns the elements of a list. Otherwise records a problem and returns none."""
         if isinstance(self._node, yaml.SequenceNode):
             return [
-                Value(self._reader, node, f"{self._where}[{index}]")
+                YamlValue(self._reader, node, f"{self._where}[{index}]")
                 for index, node in enumerate(self._node.value)
             ]
         if not self.is_null():
@@ -195,24 +215,24 @@ class Value:
         return []
 
 
-class Mapping:
+class YamlMapping:
     """A mapping whose keys are read one by one; `close` reports the keys that were not read."""
 
     def __init__(
         self,
-        reader: Reader,
+        reader: YamlReader,
         node: yaml.Node | None,
         where: str,
-        pairs: dict[str, tuple[yaml.Node, Value]],
+        pairs: dict[str, tuple[yaml.Node, YamlValue]],
     ) -> None:
         self._reader = reader
         self._node = node
         self._where = where
         self._pairs = pairs
         self._taken: set[str] = set()
-        self._sections: dict[str, Mapping] = {}
+        self._sections: dict[str, YamlMapping] = {}
 
-    def problem(self, key: Key, message: str) -> None:
+    def problem(self, key: ConfigKey, message: str) -> None:
         """Records a problem with one key."""
         self._problem(key.name, message)
 
@@ -247,18 +267,18 @@ class Mapping:
         """Returns the converted value, or the key's own default; see `optional`."""
         return self.optional(key, key.value)
 
-    def section(self, key: PartKey) -> Mapping:
+    def section(self, key: PartKey) -> YamlMapping:
         """Returns the mapping under `key`, empty if absent; the same view each time."""
         if key.name not in self._sections:
-            value = self._take(key.name) or Value(self._reader, None, self._path(key.name))
+            value = self._take(key.name) or YamlValue(self._reader, None, self._path(key.name))
             self._sections[key.name] = value.mapping()
         return self._sections[key.name]
 
-    def value(self, key: Key) -> Value | None:
+    def value(self, key: ConfigKey) -> YamlValue | None:
         """Returns the value under `key`, None if absent."""
         return self._take(key.name)
 
-    def sequence(self, key: Key) -> list[Value]:
+    def sequence(self, key: ConfigKey) -> list[YamlValue]:
         """Returns the list under `key`, empty if absent."""
         value = self._take(key.name)
         return [] if value is None else value.sequence()
@@ -268,7 +288,11 @@ class Mapping:
         found = (value.convert(key.convert) for value in self.sequence(key))
         return tuple(one for one in found if one is not None)
 
-    def items(self) -> list[tuple[str, Value]]:
+    def ignore(self, *keys: ConfigKey) -> None:
+        """Marks keys as read, where a problem with another key leaves open whether they belong."""
+        self._taken.update(key.name for key in keys)
+
+    def items(self) -> list[tuple[str, YamlValue]]:
         """Returns all pairs and marks them as read, for mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
@@ -279,7 +303,7 @@ class Mapping:
             known = ", ".join(sorted(self._taken))
             self._problem(key, f"unknown key; known here: {known}")
 
-    def _take(self, key: str) -> Value | None:
+    def _take(self, key: str) -> YamlValue | None:
         self._taken.add(key)
         pair = self._pairs.get(key)
         return None if pair is None else pair[1]

@@ -47,7 +47,7 @@ def metric(text: str, name: str) -> Iterator[float]:
 
 
 def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         before = await problems(router)
         assert before[0].startswith(NO_SWITCH)
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
     text = CONFIG.format(state=tmp_path, target="sluice-switch", size=64, idle=60)
     path.write_text(text.replace("spd: corp}", "spd: corp, addresses: [10.0.1.1/24]}", 1))
 
-    async def story() -> None:
+    async def scenario() -> None:
         router = World(load_config(path), FakeSwitch(CODEC))
         running = asyncio.create_task(router.controller.run())
         router.links()
@@ -112,21 +112,21 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
 
         # zebra kept the route of a removed link.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
-        await router.until(lambda: router.controller.fib.leads_nowhere(0, NETWORK))
+        await router.until(lambda: router.controller.fib.has_no_path(0, NETWORK))
         (found,) = await problems(router)
         assert found.startswith("interface eth2: the routing daemon's route for its network 10.0.2")
         router.routes.put(route("10.0.2.0/24", connected(2)))
-        await router.until(lambda: not router.controller.fib.leads_nowhere(0, NETWORK))
+        await router.until(lambda: not router.controller.fib.has_no_path(0, NETWORK))
         assert await problems(router) == []
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_refused_updates_and_an_audit_that_stopped(world: Callable[[], World]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         router = world()
         running = asyncio.create_task(router.controller.run())
         router.links()
@@ -148,4 +148,4 @@ def test_refused_updates_and_an_audit_that_stopped(world: Callable[[], World]) -
         await asyncio.gather(running, return_exceptions=True)
         router.close()
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))

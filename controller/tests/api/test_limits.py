@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from sluice.api.limits import REQUEST_BYTES, Limits
+from sluice.api.limits import REQUEST_BYTES, ServerLimits
 from sluice.state.rule_ids import MAXIMUM_RULE_ID
 
 RULE = (
@@ -16,7 +16,7 @@ RULE = (
 
 
 def test_the_servers_default_is_the_clients_limit() -> None:
-    assert Limits().request_bytes == REQUEST_BYTES
+    assert ServerLimits().request_bytes == REQUEST_BYTES
 
 
 def test_all_rules_that_a_pipeline_counts_fit_into_one_request() -> None:
@@ -29,6 +29,6 @@ def test_all_rules_that_a_pipeline_counts_fit_into_one_request() -> None:
 
 
 def test_small_requests_do_not_wait_for_large_ones() -> None:
-    limits = Limits()
+    limits = ServerLimits()
     assert limits.small_bytes < limits.request_bytes
     assert limits.large_at_once < limits.answered_at_once <= limits.connections

@@ -49,32 +49,32 @@ async def up() -> str:
     ],
 )
 def test_one_path_is_served(request_: bytes, status: str, body: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(up) as port:
             first, found = await ask(port, request_)
             assert first.startswith(f"HTTP/1.1 {status}")
             assert body in found
             assert bool(body) == bool(found)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_failure_is_logged_and_told(caplog: pytest.LogCaptureFixture) -> None:
     async def fails() -> str:
         raise ValueError("secret")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(fails) as port:
             first, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             assert "500" in first
             assert "secret" not in body
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert "secret" in caplog.text
 
 
 def test_connections_are_bounded() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(up) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
             first = ""
@@ -85,11 +85,11 @@ def test_connections_are_bounded() -> None:
             while "200" not in first:
                 first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_unix_socket_has_permissions(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         path = tmp_path / "metrics.sock"
         async with MetricsServer(UnixAddress(path), up):
             assert path.stat().st_mode & 0o777 == 0o660
@@ -99,13 +99,13 @@ def test_a_unix_socket_has_permissions(tmp_path: Path) -> None:
             writer.close()
         assert not path.exists()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_client_that_sends_no_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_server, "PATIENCE", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(up) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /metrics HTTP/1.1\r\n")
@@ -113,11 +113,11 @@ def test_a_client_that_sends_no_request_is_hung_up_on(monkeypatch: pytest.Monkey
                 assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_answer_has_its_length_and_type() -> None:
-    async def story() -> bytes:
+    async def scenario() -> bytes:
         async with serving(up) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"HEAD /metrics HTTP/1.1\r\n\r\n")
@@ -125,17 +125,17 @@ def test_an_answer_has_its_length_and_type() -> None:
             writer.close()
             return found
 
-    lines = asyncio.run(story()).decode().split("\r\n")
+    lines = asyncio.run(scenario()).decode().split("\r\n")
     assert "Content-Length: 5" in lines
     assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in lines
     assert "Connection: close" in lines
 
 
 def test_an_address_in_use_is_named() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(up) as port:
             with pytest.raises(OSError, match=f"metrics.listen: 127.0.0.1:{port}: "):
                 async with MetricsServer(HostPort("127.0.0.1", port), up):
                     pass
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -13,7 +13,7 @@ from policy_world import INBOUND, OUTBOUND, PolicyWorld, tcp
 from sluice.api.server import BadRequestError
 from sluice.state.spd import FINAL_DISCARD
 
-Play = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 async def with_flows(world: PolicyWorld, *frames: bytes) -> None:
@@ -28,8 +28,8 @@ async def show(world: PolicyWorld, what: str, **more: Any) -> Any:
     return await world.ask("show", what=what, **more)
 
 
-def test_rules_in_order_with_their_numbers_and_text(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_rules_in_order_with_their_numbers_and_text(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         inbound, outbound = await show(world, "spd", spd="corp")
         assert (inbound["direction"], outbound["direction"]) == ("inbound", "outbound")
@@ -51,11 +51,11 @@ def test_rules_in_order_with_their_numbers_and_text(play_policy: Play) -> None:
             60,
         )
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_searches_and_hits_are_counted_by_rule(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_searches_and_hits_are_counted_by_rule(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(81))
         _, outbound = await show(world, "spd", spd="corp")
         searched = {rule["name"]: rule["searched"] for rule in outbound["rules"]}
@@ -64,13 +64,13 @@ def test_searches_and_hits_are_counted_by_rule(play_policy: Play) -> None:
         assert {rule["hits"] for rule in outbound["rules"]} == {0}  # the switch tells none
         assert outbound["flows"] == 2
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
 def test_without_a_switch_hits_are_unknown(
-    play_policy: Play, monkeypatch: pytest.MonkeyPatch
+    run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
         monkeypatch.setattr(type(world.controller.connection), "primary", None)
         _, outbound = await show(world, "spd", spd="corp")
@@ -79,21 +79,21 @@ def test_without_a_switch_hits_are_unknown(
         [flow] = await show(world, "flows")
         assert flow["packets"] is None
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("what", ["spd", "flow-cache", "flows"])
-def test_an_unknown_spd_is_refused(play_policy: Play, what: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_unknown_spd_is_refused(run_policy_scenario: RunScenario, what: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await show(world, what, spd="x")
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_flow_caches_of_all_lists(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_flow_caches_of_all_lists(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
         found = await show(world, "flow-cache")
         assert [(one["spd"], one["direction"], one["flows"]) for one in found] == [
@@ -104,11 +104,11 @@ def test_flow_caches_of_all_lists(play_policy: Play) -> None:
         ids = [world.state(spd, d).list_id for spd in ("corp", "edge") for d in (INBOUND, OUTBOUND)]
         assert [one["list_id"] for one in found] == ids
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_flows_with_their_verdict_and_packets(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_flows_with_their_verdict_and_packets(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(443), tcp(80, "10.9.1.1"))
         for slot in world.switch.flow_packets:
             world.switch.flow_packets[slot] = 5
@@ -127,22 +127,22 @@ def test_flows_with_their_verdict_and_packets(play_policy: Play) -> None:
             (False, "whole")
         }
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_an_icmp_flow_has_type_and_code_and_no_ports(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_icmp_flow_has_type_and_code_and_no_ports(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         echo = bytes((8, 0, 0, 0, 0, 1, 0, 1)) + bytes(16)
         await with_flows(world, ethernet(ipv4("10.0.3.7", "10.0.1.77", echo, 1)))
         [flow] = await show(world, "flows")
         assert (flow["protocol"], flow["icmp"]) == (1, "8/0")
         assert (flow["source_port"], flow["destination_port"]) == (None, None)
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_flows_are_limited_in_the_order_of_eviction(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_flows_are_limited_in_the_order_of_eviction(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80), tcp(81), tcp(82))
         shown = await show(world, "flows", limit=2)
         assert [flow["destination_port"] for flow in shown] == [80, 81]
@@ -156,14 +156,14 @@ def test_flows_are_limited_in_the_order_of_eviction(play_policy: Play) -> None:
             with pytest.raises(BadRequestError, match="limit is a whole number"):
                 await show(world, "flows", limit=wrong)
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_a_stale_flow_names_no_rule(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_stale_flow_names_no_rule(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world, tcp(80))
         await world.ask("flow-cache clear", spd="corp")
         [flow] = await show(world, "flows")
         assert (flow["stale"], flow["action"], flow["rule"]) == (True, "bypass", None)
 
-    play_policy(story)
+    run_policy_scenario(scenario)

@@ -12,19 +12,21 @@ from policy_world import COMMIT, INBOUND, OUTBOUND, PolicyWorld, tcp
 from sluice.api.server import BadRequestError
 from sluice.policy.model import Action
 
-Play = Callable[..., None]
+RunScenario = Callable[..., None]
 
 
 def file(text: str, name: str = "corp.yaml") -> dict[str, str]:
     return {"name": name, "text": text}
 
 
-def test_an_unknown_command_is_refused_with_those_that_there_are(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_unknown_command_is_refused_with_those_that_there_are(
+    run_policy_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="unknown command 'x'; there is: show, clear"):
             await world.ask("x")
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
@@ -43,21 +45,21 @@ def test_an_unknown_command_is_refused_with_those_that_there_are(play_policy: Pl
     ],
 )
 def test_a_request_without_rules_is_refused(
-    play_policy: Play, command: str, request_: dict[str, Any], said: str
+    run_policy_scenario: RunScenario, command: str, request_: dict[str, Any], said: str
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match=said):
             await world.ask(command, **request_)
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("command", ["spd check", "spd diff", "spd commit"])
 def test_problems_of_all_files_are_named_and_nothing_changes(
-    play_policy: Play, command: str
+    run_policy_scenario: RunScenario, command: str
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         before = world.state("corp", OUTBOUND)
         broken = file(COMMIT.replace("action: discard", "action: drop"), "one.yaml")
@@ -66,11 +68,11 @@ def test_problems_of_all_files_are_named_and_nothing_changes(
             await world.ask(command, files=[broken, other])
         assert world.state("corp", OUTBOUND) is before
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_a_commit_tells_the_lists_that_it_changed(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_tells_the_lists_that_it_changed(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         done = await world.commit(COMMIT)
         state = world.state("corp", OUTBOUND)
@@ -88,11 +90,13 @@ def test_a_commit_tells_the_lists_that_it_changed(play_policy: Play) -> None:
         assert state.rules[-1].action is Action.DISCARD
         assert (await world.commit(COMMIT))["changed"] == []
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_a_difference_by_list_with_both_versions_of_a_rule(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_difference_by_list_with_both_versions_of_a_rule(
+    run_policy_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -114,32 +118,32 @@ def test_a_difference_by_list_with_both_versions_of_a_rule(play_policy: Play) ->
         assert found["flows"]["outbound"]["changed"] == 1
         assert world.state("corp", OUTBOUND).rules[-1].name == "dns"  # nothing was committed
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
 @pytest.mark.parametrize("flows", [-1, "all", 1.5])
-def test_a_number_of_flows_is_a_whole_one(play_policy: Play, flows: object) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_number_of_flows_is_a_whole_one(run_policy_scenario: RunScenario, flows: object) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         with pytest.raises(BadRequestError, match="flows is a whole number"):
             await world.ask("spd diff", files=[file(COMMIT)], flows=flows)
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_a_check_changes_nothing(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_check_changes_nothing(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         before = world.state("corp", OUTBOUND), world.state("corp", INBOUND)
         (found,) = await world.ask("spd check", files=[file(COMMIT)])
         assert found["spd"] == "corp"
         assert (world.state("corp", OUTBOUND), world.state("corp", INBOUND)) == before
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_configured_rules_are_those_of_the_configuration(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_configured_rules_are_those_of_the_configuration(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
         done = await world.ask("spd commit", configured=["corp"])
@@ -147,11 +151,11 @@ def test_configured_rules_are_those_of_the_configuration(play_policy: Play) -> N
         names = [rule.name for rule in world.state("corp", OUTBOUND).rules if not rule.generated]
         assert names == ["secret", "web", "dns"]
 
-    play_policy(story)
+    run_policy_scenario(scenario)
 
 
-def test_an_export_can_be_committed(play_policy: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_export_can_be_committed(run_policy_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
         document = await world.ask("spd export", spd="corp")
@@ -161,4 +165,4 @@ def test_an_export_can_be_committed(play_policy: Play) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd export", spd="x")
 
-    play_policy(story)
+    run_policy_scenario(scenario)

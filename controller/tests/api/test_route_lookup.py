@@ -11,10 +11,10 @@ import pytest
 from scenes import gateway, neighbor, route, slot
 from sluice.api.server import BadRequestError
 from sluice.api.views import Views
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from test_controller import World
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 async def looked_up(world: World, address: str, **more: Any) -> dict[str, Any]:
@@ -30,12 +30,12 @@ async def begin(world: World) -> None:
     world.routes.put(route("0.0.0.0/0", gateway("10.0.2.9", 2)))
     world.routes.put(route("20.0.0.0/8", *legs))
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
 
 
-def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_the_longest_prefix_with_its_ways_out(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "20.1.2.3")
         assert found["vrf"] == "default"
@@ -52,11 +52,13 @@ def test_the_longest_prefix_with_its_ways_out(play: Callable[[Story], None]) -> 
         assert found["route"]["prefix"] == "10.0.1.9/32"
         assert found["route"]["protocol"] == "neighbor"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_a_longer_prefix_that_is_not_installed_is_told(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         found = await looked_up(world, "169.254.7.1")
         assert found["route"]["prefix"] == "0.0.0.0/0"
@@ -66,7 +68,7 @@ def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], N
         found = await looked_up(world, "2001:db8::1")
         assert found["route"] is None
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -74,22 +76,22 @@ def test_a_longer_prefix_that_is_not_installed_is_told(play: Callable[[Story], N
     [({"address": "10.0.0"}, "no IPv4 or IPv6"), ({"address": "10.0.0.1", "vrf": "x"}, "no VRF")],
 )
 def test_what_is_not_there_is_said(
-    play: Callable[[Story], None],
+    run_scenario: Callable[[Scenario], None],
     wanted: dict[str, str],
     said: str,
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         with pytest.raises(BadRequestError, match=said):
             await looked_up(world, **wanted)
 
-    play(story)
+    run_scenario(scenario)
 
 
 FLOW = {"source": "10.0.3.2", "protocol": 6, "ports": [40000, 443]}
 
 
-def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_a_flow_s_next_hop_is_the_switch_s(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         legs = (await looked_up(world, "20.1.2.3"))["legs"]
         assert [leg["taken"] for leg in legs] == [None, None]
@@ -113,7 +115,7 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> Non
             bytes([10, 0, 3, 2, 20, 1, 2, 3]) + bytes.fromhex("9c4001bb") + packet[-16:]
         )
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,17 +127,17 @@ def test_a_flow_s_next_hop_is_the_switch_s(play: Callable[[Story], None]) -> Non
         (FLOW | {"ports": [1]}, "two whole numbers"),
         (FLOW | {"ports": None}, "has ports"),
         (FLOW | {"source": "2001:db8::1"}, "same IP version"),
-        (FLOW, "cannot say which way"),
+        (FLOW, "cannot trace a flow"),
     ],
 )
 def test_a_flow_that_is_none_is_refused_and_so_is_a_switch_that_does_not_tell(
-    play: Callable[[Story], None],
+    run_scenario: Callable[[Scenario], None],
     flow: Any,
     said: str,
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         with pytest.raises(BadRequestError, match=said):
             await looked_up(world, "20.1.2.3", flow=flow)
 
-    play(story)
+    run_scenario(scenario)

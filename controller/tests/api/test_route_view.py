@@ -19,7 +19,7 @@ from sluice.api.rows import SLICE, Rows
 from sluice.api.server import ApiServer, BadRequestError
 from sluice.api.views import Views
 from sluice.config import load_config
-from sluice.entities import UNREACHABLE, Changes, Kind, RouteSlot
+from sluice.entities import UNREACHABLE, EntityChanges, EntityKind, RouteSlot
 from sluice.model import Prefix
 from sluice.stalls import LOOP, Stalls, measured_loop
 from test_controller import CODEC, CONFIG, World
@@ -35,34 +35,34 @@ def slot(n: int, vrf: int = 0) -> RouteSlot:
 
 def put(world: World, slots: list[RouteSlot]) -> None:
     """Adds routes directly, without events."""
-    changes = Changes()
+    changes = EntityChanges()
     for one in slots:
-        changes.set(Kind.ROUTE, one, UNREACHABLE)
+        changes.set(EntityKind.ROUTE, one, UNREACHABLE)
         world.controller.fib.routes.set_onlink(one, UNREACHABLE)
     world.controller.reconciler.submit(changes)
 
 
 def take(world: World, slots: list[RouteSlot]) -> None:
-    changes = Changes()
+    changes = EntityChanges()
     for one in slots:
-        changes.set(Kind.ROUTE, one, None)
+        changes.set(EntityKind.ROUTE, one, None)
         world.controller.fib.routes.set_onlink(one, None)
     world.controller.reconciler.submit(changes)
 
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Callable[..., None]:
+def run_scenario(tmp_path: Path) -> Callable[..., None]:
     (tmp_path / "r1.yaml").write_text(CONFIG)
     config = load_config(tmp_path / "r1.yaml")
 
-    def run(story: Story, stalls: Stalls | None = None) -> None:
+    def run(scenario: Scenario, stalls: Stalls | None = None) -> None:
         async def scene() -> None:
             world = World(config, FakeSwitch(CODEC), stalls=stalls)
             try:
-                await story(world)
+                await scenario(world)
             finally:
                 world.close()
 
@@ -83,15 +83,15 @@ async def prefixes(world: World, **request: Any) -> list[str]:
     return [row["prefix"] for row in await (await rows(world, **request)).whole()]
 
 
-def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -> None:
+def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path: Path) -> None:
     """Measured by the processor time of the loop with all its tasks."""
     stalls = Stalls(time.thread_time)
     path = tmp_path / "r1.sock"
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(FULL)])
         gc.collect()
-        gc.freeze()  # as the daemon does with a full table, see sluice.garbage
+        gc.freeze()  # as the daemon does with a full table, see sluice.garbage_collection
         controller = world.controller
         api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
         task = asyncio.create_task(controller.scheduler.run())
@@ -117,23 +117,23 @@ def test_a_full_table_stalls_nobody(play: Callable[..., None], tmp_path: Path) -
         assert 0 < longest[LOOP].ever < BOUND, longest
 
     try:
-        play(story, stalls)
+        run_scenario(scenario, stalls)
     finally:
         gc.unfreeze()
 
 
-def test_no_slice_is_longer_than_the_bound(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_no_slice_is_longer_than_the_bound(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(10_000)])
         sizes = [len(part) async for part in (await rows(world)).slices]
         assert max(sizes) <= SLICE
         assert sum(sizes) == 10_000
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(0, 20_000, 2)])
         met: list[str] = []
         async for part in (await rows(world)).slices:
@@ -147,11 +147,11 @@ def test_what_changes_between_two_slices_does_no_harm(play: Callable[..., None])
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
         assert (evens & stays) <= set(met)  # never removed, since removed evens do not return
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_pages_are_the_whole(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_pages_are_the_whole(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(1000)] + [slot(n, 7) for n in range(500)])
         whole = [(row["vrf"], row["prefix"]) for row in await (await rows(world)).whole()]
         paged: list[tuple[int, str]] = []
@@ -171,11 +171,11 @@ def test_pages_are_the_whole(play: Callable[..., None]) -> None:
             str(slot(250).prefix)
         ]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_filters(play: Callable[..., None]) -> None:
-    async def story(world: World) -> None:
+def test_filters(run_scenario: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(10)])
         assert await prefixes(world, prefix="1.0.3.0/24") == ["1.0.3.0/24"]
         assert await prefixes(world, prefix="1.0.3.0/25") == []
@@ -187,13 +187,13 @@ def test_filters(play: Callable[..., None]) -> None:
             with pytest.raises(BadRequestError, match=r"whole number|after its length|not an IPv4"):
                 await rows(world, **bad)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_client_of_pages(play: Callable[..., None], tmp_path: Path) -> None:
+def test_a_client_of_pages(run_scenario: Callable[..., None], tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(3)])
         async with ApiServer(path, Requests(world.controller).answer):
             asked = {"command": "show", "what": "routes", "limit": 2}
@@ -205,4 +205,4 @@ def test_a_client_of_pages(play: Callable[..., None], tmp_path: Path) -> None:
             with pytest.raises(RequestError, match="limit is a whole number"):
                 await asyncio.to_thread(answer, path, asked | {"limit": "all"})
 
-    play(story)
+    run_scenario(scenario)

@@ -21,13 +21,13 @@ security_associations:
   - {name: in, bundle: branch, direction: inbound, spi: 0x2000, algorithm: aes-128-gcm,
      key_file: second}
 """
-Story = Callable[[PolicyWorld], Awaitable[None]]
+Scenario = Callable[[PolicyWorld], Awaitable[None]]
 
 
 @pytest.fixture
-def play_sas(
-    play_policy: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Story], None]:
+def run_sa_scenario(
+    run_policy_scenario: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Scenario], None]:
     """Runs a router whose engine 1 holds one configured SA, "out"."""
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(associations, name, 0.02)
@@ -39,13 +39,13 @@ def play_sas(
     class SaWorld(PolicyWorld):
         engines = {1: PlayedEngine()}  # noqa: RUF012 - one for each test
 
-    def run(story: Story) -> None:
+    def run(scenario: Scenario) -> None:
         async def begun(world: PolicyWorld) -> None:
             await world.began()
             await until_in_use(world, "out", 0x100)
-            await story(world)
+            await scenario(world)
 
-        play_policy(begun, world=SaWorld, text=text)
+        run_policy_scenario(begun, world=SaWorld, text=text)
 
     return run
 
@@ -73,9 +73,9 @@ async def until_in_use(world: PolicyWorld, name: str, spi: int) -> None:
 
 
 def test_an_sa_is_shown_with_its_state_and_without_its_key(
-    play_sas: Callable[[Story], None],
+    run_sa_scenario: Callable[[Scenario], None],
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         found = await shown(world)
         assert set(found) == {("out", 0x100)}
         row = found["out", 0x100]
@@ -90,22 +90,22 @@ def test_an_sa_is_shown_with_its_state_and_without_its_key(
         assert FIRST_KEY not in text
         assert "first" not in text
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
-def test_sas_of_a_bundle(play_sas: Callable[[Story], None]) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_sas_of_a_bundle(run_sa_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         assert len(await shown(world, bundle="branch")) == 1
         with pytest.raises(BadRequestError, match="there is no bundle 'x'; there is: branch"):
             await shown(world, bundle="x")
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
 def test_added_sas_are_answered_and_deleted_by_name(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         more = {"text": MORE, "name": "more.yaml", "directory": str(tmp_path)}
         (added,) = await world.ask("sa add", **more)
         assert (added["name"], added["spi"], added["direction"]) == ("in", 0x2000, "inbound")
@@ -119,39 +119,41 @@ def test_added_sas_are_answered_and_deleted_by_name(
         assert set(await shown(world)) == {("out", 0x100)}
         with pytest.raises(BadRequestError, match="there is no SA 'in'"):
             await world.ask("sa del", name="in")
-        with pytest.raises(BadRequestError, match="stands in the configuration"):
+        with pytest.raises(BadRequestError, match="is in the configuration"):
             await world.ask("sa del", name="out")
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
 def test_a_rekey_takes_a_new_key_and_a_new_spi(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         for spi, key, said in (
             (0x101, "first", "has this key"),
-            (0x100, "second", "SPI 0x100 is taken"),
+            (0x100, "second", "SPI 0x100 is in use"),
         ):
             with pytest.raises(BadRequestError, match=said):
                 await world.ask("sa rekey", name="out", spi=spi, key_file=str(tmp_path / key))
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
-def test_names_of_key_files_need_a_whole_directory(play_sas: Callable[[Story], None]) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_names_of_key_files_need_a_whole_directory(
+    run_sa_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="a path in a request begins with /"):
             await world.ask("sa add", text=MORE, name="more.yaml", directory="keys")
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
 def test_a_rekey_is_answered_with_the_successor(
-    play_sas: Callable[[Story], None], tmp_path: Path
+    run_sa_scenario: Callable[[Scenario], None], tmp_path: Path
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         key = str(tmp_path / "second")
         (successor,) = await world.ask("sa rekey", name="out", spi=0x101, key_file=key)
         assert (successor["name"], successor["spi"]) == ("out", 0x101)
@@ -160,17 +162,20 @@ def test_a_rekey_is_answered_with_the_successor(
         assert isinstance(engine, PlayedEngine)
         assert ("add", 0x101, False) in engine.told
 
-    play_sas(story)
+    run_sa_scenario(scenario)
 
 
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
         ({"name": "x", "spi": 0x101, "key_file": "/k"}, "there is no SA 'x'; there is: out"),
-        ({"name": "out", "spi": 0x101}, "aes-128-gcm wants key_file"),
+        (
+            {"name": "out", "spi": 0x101},
+            "aes-128-gcm needs the successor's key: give --key-file FILE",
+        ),
         (
             {"name": "out", "spi": 0x101, "key_file": "/k", "integrity_key_file": "/i"},
-            "aes-128-gcm has no integrity_key_file",
+            "aes-128-gcm has no such key: leave out --integrity-key-file",
         ),
         ({"name": "out", "spi": 0x101, "key_file": "k"}, "'k': a path in a request begins with /"),
         ({"name": "out", "spi": 255, "key_file": "/k"}, "255 is not an SPI"),
@@ -179,11 +184,11 @@ def test_a_rekey_is_answered_with_the_successor(
     ],
 )
 def test_a_rekey_that_is_none_is_refused_and_changes_nothing(
-    play_sas: Callable[[Story], None], request_: dict[str, Any], said: str
+    run_sa_scenario: Callable[[Scenario], None], request_: dict[str, Any], said: str
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match=said):
             await world.ask("sa rekey", **request_)
         assert set(await shown(world)) == {("out", 0x100)}
 
-    play_sas(story)
+    run_sa_scenario(scenario)

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from sluice.api.client import RequestError, ask
-from sluice.api.limits import REQUEST_BYTES, Limits
+from sluice.api.limits import REQUEST_BYTES, ServerLimits
 from sluice.api.rows import Rows
 from sluice.api.server import ApiServer, BadRequestError, Handler
-from sluice.audit_log import ASKED_BY
+from sluice.audit_log import REQUESTED_BY
 
 
 async def echo(request: dict[str, Any]) -> Any:
@@ -33,13 +33,13 @@ async def echo(request: dict[str, Any]) -> Any:
 
 def with_server(
     path: Path,
-    story: Callable[[], Awaitable[None]],
-    limits: Limits | None = None,
+    scenario: Callable[[], Awaitable[None]],
+    limits: ServerLimits | None = None,
     handler: Handler = echo,
 ) -> None:
     async def run() -> None:
         async with ApiServer(path, handler, limits):
-            await story()
+            await scenario()
 
     asyncio.run(run())
 
@@ -47,7 +47,7 @@ def with_server(
 def test_question_and_answer(tmp_path: Path) -> None:
     path = tmp_path / "run" / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
         big = {"what": "x" * 200_000}
         assert await asyncio.to_thread(ask, path, big) == big
@@ -56,7 +56,7 @@ def test_question_and_answer(tmp_path: Path) -> None:
         with pytest.raises(RequestError, match="internal error: a bug"):
             await asyncio.to_thread(ask, path, {"what": "bug"})
 
-    with_server(path, story)
+    with_server(path, scenario)
     assert not path.exists()
 
 
@@ -64,7 +64,7 @@ def test_question_and_answer(tmp_path: Path) -> None:
 def test_bad_requests_are_answered_and_the_connection_stays(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(line + b"\n" + b'{"what": 1}\n')
         first = json.loads(await reader.readline())
@@ -74,7 +74,7 @@ def test_bad_requests_are_answered_and_the_connection_stays(tmp_path: Path, line
         assert second == {"ok": True, "data": {"what": 1}}
         writer.close()
 
-    with_server(path, story)
+    with_server(path, scenario)
 
 
 async def answer_to(path: Path, *chunks: bytes) -> dict[str, Any]:
@@ -90,11 +90,11 @@ async def answer_to(path: Path, *chunks: bytes) -> dict[str, Any]:
 def test_a_request_without_end_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         answer = await answer_to(path, b"x" * (3 << 20))
         assert answer["error"] == f"a request is at most {2 << 20} bytes"
 
-    with_server(path, story, Limits(request_bytes=2 << 20))
+    with_server(path, scenario, ServerLimits(request_bytes=2 << 20))
 
 
 def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None:
@@ -104,23 +104,23 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
     with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
         ask(path, request)
 
-    async def story() -> None:  # a server with another limit reports it despite the broken pipe
+    async def scenario() -> None:  # a server with another limit reports it despite the broken pipe
         with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
 
-    with_server(path, story, Limits(request_bytes=2_000_000))
+    with_server(path, scenario, ServerLimits(request_bytes=2_000_000))
 
 
 @pytest.mark.parametrize("deep", [b"[", b'{"a":'])
 def test_a_request_nested_too_deeply_is_refused(tmp_path: Path, deep: bytes) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         answer = await answer_to(path, deep * 100_000, b"\n")
         assert "nested too deeply" in answer["error"]
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
 
-    with_server(path, story)
+    with_server(path, scenario)
 
 
 def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
         return await asyncio.create_task(asked_by())
 
     async def asked_by() -> Any:
-        asker = ASKED_BY.get()
+        asker = REQUESTED_BY.get()
         return None if asker is None else asker._asdict()
 
     async def run() -> None:
@@ -140,7 +140,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
                 "uid": os.getuid(),
                 "pid": os.getpid(),
             }
-        assert ASKED_BY.get() is None
+        assert REQUESTED_BY.get() is None
 
     asyncio.run(run())
 
@@ -148,7 +148,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
 def test_connections_are_bounded_and_a_freed_place_is_given_again(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         open_ones = [await asyncio.open_unix_connection(path) for _ in range(2)]
         for reader, writer in open_ones:
             writer.write(b"{}\n")
@@ -163,7 +163,7 @@ def test_connections_are_bounded_and_a_freed_place_is_given_again(tmp_path: Path
         await asyncio.wait_for(served(), 10)
         open_ones[1][1].close()
 
-    with_server(path, story, Limits(connections=2))
+    with_server(path, scenario, ServerLimits(connections=2))
 
 
 def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
         await go_on.wait()
         return None
 
-    async def story() -> None:
+    async def scenario() -> None:
         asked = [
             asyncio.create_task(asyncio.to_thread(ask, path, {"number": number}))
             for number in range(4)
@@ -194,16 +194,16 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*asked)
         assert sorted(under_way) == [0, 1, 2, 3]
 
-    with_server(path, story, Limits(answered_at_once=2), wait)
+    with_server(path, scenario, ServerLimits(answered_at_once=2), wait)
 
 
 def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
     """While one stalls, small ones are answered. After its timeout, the next large one is."""
     path = tmp_path / "r1.sock"
     large = {"what": "x" * 100_000}
-    limits = Limits(small_bytes=1000, large_at_once=1, patience=0.2)
+    limits = ServerLimits(small_bytes=1000, large_at_once=1, patience=0.2)
 
-    async def story() -> None:
+    async def scenario() -> None:
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b'{"what": "' + b"x" * 70_000)
         await writer.drain()
@@ -213,13 +213,13 @@ def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None
             assert await reader.read() == b""
         writer.close()
 
-    with_server(path, story, limits)
+    with_server(path, scenario, limits)
 
 
 def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         stalled = socket.socket(socket.AF_UNIX)
         stalled.connect(str(path))
         request = json.dumps({"what": "x" * 4_000_000}).encode() + b"\n"
@@ -228,7 +228,7 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
         stalled.close()
 
-    with_server(path, story, Limits(answered_at_once=1, patience=0.2))
+    with_server(path, scenario, ServerLimits(answered_at_once=1, patience=0.2))
 
 
 def rows_of(
@@ -260,12 +260,12 @@ async def raw(path: Path, request: dict[str, Any]) -> bytes:
 def test_a_list_in_slices_is_one_object_of_json(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
-    async def story() -> None:
+    async def scenario() -> None:
         line = await raw(path, {"what": "rows"})
         assert json.loads(line) == {"data": [1, "2\n", {"3": 3}], "next": "on", "ok": True}
 
     slices: list[list[Any]] = [[], [1], ["2\n", {"3": 3}], []]
-    with_server(path, story, handler=rows_of(slices, {"next": "on"}))
+    with_server(path, scenario, handler=rows_of(slices, {"next": "on"}))
 
 
 def test_a_list_that_fails_on_its_way_says_so_at_its_end(tmp_path: Path) -> None:
@@ -275,20 +275,20 @@ def test_a_list_that_fails_on_its_way_says_so_at_its_end(tmp_path: Path) -> None
         yield [1, 2]
         raise RuntimeError("a bug")
 
-    async def story() -> None:
+    async def scenario() -> None:
         answer = json.loads(await raw(path, {"what": "rows"}))
         assert (answer["ok"], answer["data"]) == (False, [1, 2])
         assert "internal error: a bug" in answer["error"]
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
 
-    with_server(path, story, handler=rows_of(slices()))
+    with_server(path, scenario, handler=rows_of(slices()))
 
 
 def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
     ran: list[int] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         seen: list[int] = []  # by a timer that is always due
 
@@ -308,14 +308,14 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
         assert max(steps) <= 1  # the timer ran after every slice
 
     slices = ([number] * 10 for number in range(20_000))
-    with_server(path, story, handler=rows_of(slices, ran=ran))
+    with_server(path, scenario, handler=rows_of(slices, ran=ran))
 
 
 def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
     ran: list[int] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         stalled = socket.socket(socket.AF_UNIX)
         stalled.connect(str(path))
         stalled.sendall(b'{"what": "rows"}\n')
@@ -324,8 +324,8 @@ def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
         assert len(ran) * 10_000 < 2_000_000  # the size of both sides' buffers
         stalled.close()
 
-    limits = Limits(answered_at_once=1, patience=0.2)
-    with_server(path, story, limits, rows_of(itertools.repeat(["x" * 10_000]), ran=ran))
+    limits = ServerLimits(answered_at_once=1, patience=0.2)
+    with_server(path, scenario, limits, rows_of(itertools.repeat(["x" * 10_000]), ran=ran))
 
 
 def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(tmp_path: Path) -> None:
@@ -334,10 +334,10 @@ def test_a_dead_daemons_socket_is_replaced_and_a_living_ones_is_not(tmp_path: Pa
     dead.bind(str(path))
     dead.close()
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(OSError, match="another controller answers here"):
             async with ApiServer(path, echo):
                 pass
         assert await asyncio.to_thread(ask, path, {"a": 1}) == {"a": 1}
 
-    with_server(path, story)
+    with_server(path, scenario)

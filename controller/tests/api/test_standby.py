@@ -17,7 +17,7 @@ from sluice.primacy import Primacy
 from sluice.reload import ReloadReport
 from test_controller import World
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 CONFIG = """\
@@ -71,14 +71,16 @@ def test_a_refused_reload_is_a_problem() -> None:
     assert found["configuration"]["refused"] == "interfaces: eth9 is unknown"
 
 
-def test_a_standby_s_status_has_the_keys_of_a_primary_s(play: Callable[[Story], None]) -> None:
+def test_a_standby_s_status_has_the_keys_of_a_primary_s(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
     standby = status()
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await world.synced()
         primary = await Views(world.controller).answer({"command": "show", "what": "status"})
         assert primary.keys() == standby.keys()
         for part in ("switch", "fpm", "progress", "configuration"):
             assert primary[part].keys() == standby[part].keys(), part
 
-    play(story)
+    run_scenario(scenario)

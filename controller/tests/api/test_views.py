@@ -15,11 +15,11 @@ from sluice.api.rows import Rows
 from sluice.api.server import BadRequestError
 from sluice.api.standby import PRIMARY
 from sluice.api.views import Views, describe
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.model import FpmSessionOpened, NeighborState, format_mac
 from test_controller import World
 
-Story = Callable[[World], Awaitable[None]]
+Scenario = Callable[[World], Awaitable[None]]
 
 
 async def begin(world: World) -> None:
@@ -29,7 +29,7 @@ async def begin(world: World) -> None:
     world.routes.put(route("0.0.0.0/0", gateway("10.0.2.9", 2)))
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1, 3), gateway("10.0.2.9", 2, 1)))
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     await world.synced()
 
 
@@ -47,17 +47,17 @@ async def show(world: World, what: str, **more: Any) -> Any:
     ],
 )
 def test_an_unknown_view_is_refused_by_name(
-    play: Callable[[Story], None], wanted: dict[str, str], said: str
+    run_scenario: Callable[[Scenario], None], wanted: dict[str, str], said: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         with pytest.raises(BadRequestError, match=said):
             await Views(world.controller).answer(wanted)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_status_of_a_primary(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.routes.put(route("30.0.0.0/8", obj=42))
         elsewhere = route("40.0.0.0/8", gateway("10.0.1.9", 1))
@@ -71,7 +71,7 @@ def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
         assert status["uptime"] >= 0
         assert status["counters_cleared"] is None
         assert status["switch"]["connected"] is True
-        assert status["switch"]["installed"]["route"] == len(world.switch.of(Kind.ROUTE))
+        assert status["switch"]["installed"]["route"] == len(world.switch.of(EntityKind.ROUTE))
         fpm = status["fpm"]
         assert (fpm["peer"], fpm["routes"], fpm["stale_routes"]) == ("zebra", 4, 0)
         assert fpm["not_installed"] == {"link-local: never forwarded (RFC 3927)": 1}
@@ -82,11 +82,11 @@ def test_status_of_a_primary(play: Callable[[Story], None]) -> None:
         ]
         assert status["remarks"] == {"routes of kernel table 77, which no VRF has": 1}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_status_names_refused_updates(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_status_names_refused_updates(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         refused = slot("20.0.0.0/8")
         world.switch.refuse = lambda _, __, key: 3 if key == refused else 0
         world.links()
@@ -98,11 +98,11 @@ def test_status_names_refused_updates(play: Callable[[Story], None]) -> None:
         assert failure["what"] == "route 20.0.0.0/8 vrf 0"
         assert failure["error"]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_interfaces(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_interfaces(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(link(2, up=False, mtu=1400))
         interfaces = world.controller.fib.interfaces.by_l3_if
@@ -116,11 +116,11 @@ def test_interfaces(play: Callable[[Story], None]) -> None:
         assert (second["up"], second["mtu"]) == (False, 1400)
         assert third["name"] == "eth3"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_next_hops_and_groups(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_next_hops_and_groups(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         found = await show(world, "nexthops")
         by_gateway = {(one["interface"], one["gateway"]): one for one in found["nexthops"]}
@@ -139,11 +139,13 @@ def test_next_hops_and_groups(play: Callable[[Story], None]) -> None:
             "10.0.2.9": 1,
         }
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_neighbors_in_order_of_interface_and_address(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_neighbors_in_order_of_interface_and_address(
+    run_scenario: Callable[[Scenario], None],
+) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.kernel.put(
             neighbor(2, "10.0.2.8", None, NeighborState.FAILED),
@@ -164,11 +166,11 @@ def test_neighbors_in_order_of_interface_and_address(play: Callable[[Story], Non
         assert nexthops.path_of(found[0]["nexthop"]) is not None
         assert found[3]["nexthop"] is None
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_punts_by_reason(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_punts_by_reason(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         world.controller.punts.by_reason["LOCAL"] = 3
         found = await show(world, "punts")
@@ -178,20 +180,20 @@ def test_punts_by_reason(play: Callable[[Story], None]) -> None:
         assert local["queue_full"] == 0
         assert (found["waiting"], found["held"]) == (0, 0)
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_counts_of_a_switch_that_is_not_connected_are_unknown(
-    play: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+    run_scenario: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         monkeypatch.setattr(type(world.controller.connection), "primary", None)
         assert (await show(world, "counters"))["switch_drops"] is None
         assert (await show(world, "punts"))["reasons"]["LOCAL"]["to_cpu"] is None
         assert {one["sent"] for one in await show(world, "interfaces")} == {None}
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_key_as_text() -> None:
@@ -199,8 +201,8 @@ def test_a_key_as_text() -> None:
     assert describe(7) == "7"
 
 
-def test_filters(play: Callable[[Story], None]) -> None:
-    async def story(world: World) -> None:
+def test_filters(run_scenario: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         show = {"command": "show"}
         views = Views(world.controller)
@@ -216,13 +218,13 @@ def test_filters(play: Callable[[Story], None]) -> None:
             with pytest.raises(BadRequestError, match="there is no"):
                 await views.answer(show | {"what": "interfaces"} | wrong)
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_cleared_counters_count_from_0_and_metrics_go_on(
-    play: Callable[[Story], None],
+    run_scenario: Callable[[Scenario], None],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await begin(world)
         requests = Requests(world.controller)
         counters = {"command": "show", "what": "counters"}
@@ -238,4 +240,4 @@ def test_cleared_counters_count_from_0_and_metrics_go_on(
         status = await requests.answer({"command": "show", "what": "status"})
         assert status["counters_cleared"] is not None
 
-    play(story)
+    run_scenario(scenario)

@@ -21,13 +21,13 @@ from sluice_testkit.wait import wait_until
 
 from fake_switch import PIPELINE
 from packets import ethernet, ipv4, ipv6
-from real_switch import Router, address_in, connected, play
+from real_switch import Router, address_in, connected, run_scenario
 from scenes import device, gateway, mac, neighbor, route
-from sluice.entities import NO_POLICY, Changes, Kind
+from sluice.entities import NO_POLICY, EntityChanges, EntityKind
 from sluice.model import NeighborState, format_address, parse_address
 from sluice.p4.packets import PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
-from sluice.rehearsal import Flow, way_of
+from sluice.rehearsal import Flow, trace
 
 pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
 
@@ -114,11 +114,11 @@ def _wait_for(count: int, *captures: Capture) -> None:
 
 
 async def _start(router: Router) -> None:
-    router.reconciler.release(Kind)
-    bindings = Changes()
+    router.reconciler.release(EntityKind)
+    bindings = EntityChanges()
     for l3_if in (1, 2, 3):
-        bindings.set(Kind.INBOUND_BINDING, l3_if, NO_POLICY)
-        bindings.set(Kind.OUTBOUND_BINDING, l3_if, NO_POLICY)
+        bindings.set(EntityKind.INBOUND_BINDING, l3_if, NO_POLICY)
+        bindings.set(EntityKind.OUTBOUND_BINDING, l3_if, NO_POLICY)
     router.reconciler.submit(bindings)
     await router.adopt()
     router.interfaces()
@@ -135,7 +135,7 @@ async def _said(router: Router, source: str, destination: str) -> list[str | Non
     said: list[str | None] = []
     for n in range(ASKED):
         flow = Flow(*ends, UDP, (20000 + n, 7))
-        way = await way_of(router.session, packets, CPU_PORT, 0, flow)
+        way = await trace(router.session, packets, CPU_PORT, 0, flow)
         assert way is not None
         assert way.matched
         path = None if way.nexthop is None else router.fib.nexthops.path_of(way.nexthop)
@@ -154,7 +154,7 @@ def _assert_only_moved(before: list[str], after: list[str], dead: set[str]) -> N
 
 
 def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(switch) as router:
             await _start(router)
             flows = Flows(hosts)
@@ -183,13 +183,13 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             assert flows.taken() == whole
             await router.check()
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Namespace) -> None:
     """What `show route` tells of a flow, against where its packets go."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(switch) as router:
             await _start(router)
             legs = [gateway(name, n, weight) for name, (n, _, weight) in LEGS6.items()]
@@ -213,4 +213,4 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             # No leg can carry packets: all share the flows again, until one can.
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
-    play(story)
+    run_scenario(scenario)

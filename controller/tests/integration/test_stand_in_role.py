@@ -19,7 +19,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
 from fake_switch import PIPELINE
-from real_switch import address_in, connected, play
+from real_switch import address_in, connected, run_scenario
 from sluice._native import P4RuntimeClient
 from sluice.fast_path import FastPath
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
@@ -71,7 +71,7 @@ def bounded(target: Target, election_id: tuple[int, int]) -> P4RuntimeClient:
 
 
 def test_it_writes_nothing_and_gives_no_verdicts(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
             with closing(bounded(target, (1, 1))) as client:
                 assert next_event(client, lambda one: one[0] == "arbitration")[1]
@@ -90,14 +90,14 @@ def test_it_writes_nothing_and_gives_no_verdicts(target: Target) -> None:
                 assert client.packet_out([(bytes(60), tuple(metadata))]) == 1
                 next_event(client, lambda one: one[0] == "stream_error")
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_it_takes_nothing_from_the_controller(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with closing(bounded(target, (2, 1))) as client:
             assert next_event(client, lambda one: one[0] == "arbitration")[1]
             async with connected(target) as router:
                 assert router.session.is_primary
 
-    play(story)
+    run_scenario(scenario)

@@ -17,25 +17,23 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.target import Target
 
-from meddling import audit_of, copies, meddled, repaired, until
-from real_switch import CODEC, address_in, connected, play
+from real_switch import CODEC, address_in, connected, run_scenario
 from scenes import gateway, neighbor, no_route, route, slot
 from sluice._native import P4RuntimeClient
 from sluice.entities import (
     UNREACHABLE,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     Nexthop,
-    TargetKind,
-    Value,
-)
-from sluice.entities import (
-    Target as RouteTarget,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Event
 from sluice.p4runtime.election import LARGEST, ElectionId, question
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Session, SwitchPorts
+from tampering import audit_of, copies, repaired, tampered, until
 
 COUNT = 3000
 
@@ -61,39 +59,44 @@ def many() -> list[Event]:
 def test_the_switch_tells_its_ports(target: Target) -> None:
     """Of the targets sluice-switch does; from BMv2 nothing is learned."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
             ports = await router.session.ports()
             assert ports == (None if target.name == "bmv2" else SwitchPorts({}, target.cpu_port))
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_written_and_read_back(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
             await router.settle()
             await router.check()
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
-            wrong: list[tuple[Operation, Kind, Key, Value | None]] = [
-                (Operation.MODIFY, Kind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
-                (Operation.DELETE, Kind.ROUTE, slot("20.0.6.0/24"), None),
-                (Operation.INSERT, Kind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+            wrong: list[tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]] = [
+                (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+                (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
                 (
-                    Operation.INSERT,
-                    Kind.ROUTE,
+                    UpdateType.INSERT,
+                    EntityKind.NEXTHOP,
+                    60000,
+                    Nexthop(1, b"\x0a\0\1\x63", None, True),
+                ),
+                (
+                    UpdateType.INSERT,
+                    EntityKind.ROUTE,
                     slot("99.0.0.0/8"),
-                    RouteTarget(TargetKind.NEXTHOP, 60000),
+                    RouteTarget(RouteTargetKind.NEXTHOP, 60000),
                 ),
             ]
             for operation, kind, key, value in wrong:
@@ -102,20 +105,20 @@ def test_a_new_controller_adopts_what_is_right_and_corrects_the_rest(target: Tar
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4), neighbor(2, "fe80::a", 5))
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.settle()
             await router.check()
             settings = 2
             assert router.reconciler.counters["updates"] == len(wrong) + settings
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_routes_go_in_the_right_order(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
             await router.adopt()
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             router.interfaces()
             router.feed(*many())
             await router.settle()
@@ -125,15 +128,15 @@ def test_routes_go_in_the_right_order(target: Target) -> None:
             await router.settle()
             await router.check()
             assert router.reconciler.counters["updates refused"] == 0
-            assert not router.reconciler.installed.by_kind[Kind.GROUP]
+            assert not router.reconciler.installed.by_kind[EntityKind.GROUP]
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
-            router.reconciler.release(Kind)
+            router.reconciler.release(EntityKind)
             await router.adopt()
             router.interfaces()
             router.feed(*many(), neighbor(1, "10.0.1.9", 4))
@@ -145,7 +148,7 @@ def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_pa
             ]
             await until(lambda: all(one.rounds > 1 for one in auditor.reports.values()))
             assert not any(one.repairs or one.problem for one in auditor.reports.values())
-            wrong = meddled(router.reconciler)
+            wrong = tampered(router.reconciler)
             updates = [CODEC.update(*one) for one in wrong] + copies()
             assert await router.session.write(updates) == []
             names = {kind.name.lower() for _, kind, _, _ in wrong}
@@ -159,26 +162,30 @@ def test_everything_that_somebody_else_wrote_is_put_right(target: Target, tmp_pa
             await asyncio.gather(*tasks, return_exceptions=True)
             await router.check()
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_refused_updates_come_back_one_by_one(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
-            good = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE)
-            other = CODEC.update(Operation.INSERT, Kind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE)
-            absent = CODEC.update(Operation.DELETE, Kind.ROUTE, slot("32.0.0.0/8"), None)
+            good = CODEC.update(
+                UpdateType.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), UNREACHABLE
+            )
+            other = CODEC.update(
+                UpdateType.INSERT, EntityKind.ROUTE, slot("31.0.0.0/8"), UNREACHABLE
+            )
+            absent = CODEC.update(UpdateType.DELETE, EntityKind.ROUTE, slot("32.0.0.0/8"), None)
             codes = [s.code for s in await router.session.write([good, good, absent, other])]
             assert codes[0] == codes[3] == 0
             assert codes[1] != 0
             assert codes[2] != 0
             assert 5 not in codes[:2]
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_restarted_switch_is_filled_again(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(target) as router:
             await router.adopt()
             router.interfaces()
@@ -195,7 +202,7 @@ def test_a_restarted_switch_is_filled_again(target: Target) -> None:
                 await router.settle()
                 await router.check()
 
-    play(story)
+    run_scenario(scenario)
 
 
 # --- who is primary -------------------------------------------------------------------------------
@@ -208,7 +215,7 @@ def session_of(target: Target, election_id: ElectionId | None = None) -> Session
 
 
 def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
         seconds = [session_of(target) for _ in range(4)]  # half of them ask with a larger low half
@@ -219,7 +226,7 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
         for one in seconds:
             one.close()
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Target) -> None:
@@ -233,7 +240,7 @@ def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Targ
             session.close()
         return "primary"
 
-    async def story() -> None:
+    async def scenario() -> None:
         stranger = session_of(target, LARGEST)
         await stranger.become_primary()
         waiting = session_of(target)
@@ -245,4 +252,4 @@ def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Targ
         target.start()
         assert await outcome() == "primary"
 
-    play(story)
+    run_scenario(scenario)

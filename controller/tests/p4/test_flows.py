@@ -12,7 +12,7 @@ from fake_switch import PIPELINE
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
-from sluice.state.flow_cache import FlowVerdict, FlowWrite, Operation
+from sluice.state.flow_cache import FlowOperation, FlowVerdict, FlowWrite
 
 CODEC = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))
 numbers = st.integers(0, 0xFFFF)
@@ -47,7 +47,7 @@ def only(data: bytes) -> p4r.Update:
 
 @given(slots(), verdicts)
 def test_a_flow_survives(slot: FlowSlot, verdict: FlowVerdict) -> None:
-    write = FlowWrite(Operation.INSERT, slot.key, verdict)
+    write = FlowWrite(FlowOperation.INSERT, slot.key, verdict)
     update = only(CODEC.update(slot.direction, slot.list_id, write))
     assert update.type == p4r.Update.INSERT
     assert CODEC.decode(update.entity) == (slot, verdict)
@@ -56,7 +56,7 @@ def test_a_flow_survives(slot: FlowSlot, verdict: FlowVerdict) -> None:
 
 @given(slots())
 def test_deleting_and_counting_name_the_key_only(slot: FlowSlot) -> None:
-    write = FlowWrite(Operation.DELETE, slot.key, None)
+    write = FlowWrite(FlowOperation.DELETE, slot.key, None)
     update = only(CODEC.update(slot.direction, slot.list_id, write))
     assert update == only(CODEC.delete(slot))
     assert not update.entity.table_entry.HasField("action")
@@ -77,7 +77,7 @@ def test_rules_are_counted_by_cache_and_by_cpu() -> None:
 
 def test_a_verdict_that_is_none_is_of_no_epoch() -> None:
     key = FlowKey(bytes(4), bytes(4), 6, 1, 2)
-    write = FlowWrite(Operation.INSERT, key, FlowVerdict(9, 1, Action.BYPASS))
+    write = FlowWrite(FlowOperation.INSERT, key, FlowVerdict(9, 1, Action.BYPASS))
     entity = only(CODEC.update(Direction.INBOUND, 1, write)).entity
     for param in entity.table_entry.action.action.params:
         if param.value == b"\x01" and param.param_id == 3:

@@ -2,7 +2,8 @@
 """The order of writes agrees with the references that the P4 program declares (`@refers_to`).
 
 `@refers_to(TABLE, FIELD)` at an action parameter: the value names an entry of this table by this
-match field. `entities.references` and the order of `Kind` say the same in the controller's terms.
+match field. `entities.references` and the order of `EntityKind` say the same in the controller's
+terms.
 """
 
 from __future__ import annotations
@@ -18,54 +19,54 @@ from sluice.entities import (
     MEMBER,
     NO_POLICY,
     Attachment,
-    Binding,
     BundleInVrf,
     Decrypt,
     Encrypt,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
     L3Interface,
+    ListBinding,
     Nexthop,
     ReassemblyEngine,
     RouteSlot,
-    Spi,
-    Target,
-    TargetKind,
-    Value,
+    RouteTarget,
+    RouteTargetKind,
     references,
 )
 from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 
 CODEC = load_codec()
 P4INFO = load_pipeline(PIPELINE).p4info
 SLOT = RouteSlot(1, Prefix.parse("10.0.0.0/8"))
 KINDS = {
-    "bundle_binding": Kind.BUNDLE_BINDING,
-    "egress_interface": Kind.EGRESS_INTERFACE,
-    "engine": Kind.ENGINE,
-    "inbound.list_state": Kind.INBOUND_LIST,
-    "nexthop": Kind.NEXTHOP,
-    "nexthop_group": Kind.GROUP_ENTRY,
-    "outbound.list_state": Kind.OUTBOUND_LIST,
+    "bundle_binding": EntityKind.BUNDLE_BINDING,
+    "egress_interface": EntityKind.EGRESS_INTERFACE,
+    "engine": EntityKind.ENGINE,
+    "inbound.list_state": EntityKind.INBOUND_LIST,
+    "nexthop": EntityKind.NEXTHOP,
+    "nexthop_group": EntityKind.GROUP_ENTRY,
+    "outbound.list_state": EntityKind.OUTBOUND_LIST,
 }
 """The kind of the entries of each table that parameters refer to."""
-ENTITIES: list[tuple[Kind, Key, Value]] = [
-    (Kind.ROUTE, SLOT, Target(TargetKind.NEXTHOP, 7)),
-    (Kind.ROUTE, SLOT, Target(TargetKind.GROUP, 8)),
-    (Kind.ROUTE, SLOT, Target(TargetKind.BLACKHOLE)),
-    (Kind.GROUP_MEMBER, 9, MEMBER),
-    (Kind.NEXTHOP, 1, Nexthop(3, b"\x0a\0\0\1", bytes(6), True)),
-    (Kind.NEXTHOP, 2, Nexthop(3, None, None, True)),
-    (Kind.REASSEMBLY_ENGINE, 0, ReassemblyEngine(2)),
-    (Kind.OUTBOUND_SA, BundleInVrf(5, 1), Encrypt(2, 4, 1500, 73)),
-    (Kind.INBOUND_SA, Spi(5, 300), Decrypt(6, 2, 200)),
-    (Kind.INBOUND_BINDING, 1, Binding(4)),
-    (Kind.INBOUND_BINDING, 1, NO_POLICY),
-    (Kind.OUTBOUND_BINDING, 1, Binding(4)),
-    (Kind.BUNDLE_BINDING, BundleInVrf(5, 7), Binding(4)),
-    (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 5)),
+ENTITIES: list[tuple[EntityKind, EntityKey, EntityValue]] = [
+    (EntityKind.ROUTE, SLOT, RouteTarget(RouteTargetKind.NEXTHOP, 7)),
+    (EntityKind.ROUTE, SLOT, RouteTarget(RouteTargetKind.GROUP, 8)),
+    (EntityKind.ROUTE, SLOT, RouteTarget(RouteTargetKind.BLACKHOLE)),
+    (EntityKind.GROUP_MEMBER, 9, MEMBER),
+    (EntityKind.NEXTHOP, 1, Nexthop(3, b"\x0a\0\0\1", bytes(6), True)),
+    (EntityKind.NEXTHOP, 2, Nexthop(3, None, None, True)),
+    (EntityKind.REASSEMBLY_ENGINE, 0, ReassemblyEngine(2)),
+    (EntityKind.OUTBOUND_SA, BundleInVrf(5, 1), Encrypt(2, 4, 1500, 73)),
+    (EntityKind.INBOUND_SA, InboundSpi(5, 300), Decrypt(6, 2, 200)),
+    (EntityKind.INBOUND_BINDING, 1, ListBinding(4)),
+    (EntityKind.INBOUND_BINDING, 1, NO_POLICY),
+    (EntityKind.OUTBOUND_BINDING, 1, ListBinding(4)),
+    (EntityKind.BUNDLE_BINDING, BundleInVrf(5, 7), ListBinding(4)),
+    (EntityKind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 5)),
 ]
 
 
@@ -84,7 +85,7 @@ DECLARED = {
 }
 
 
-def referred(action: p4r.Action) -> set[tuple[Kind, int]]:
+def referred(action: p4r.Action) -> set[tuple[EntityKind, int]]:
     """Returns kind and value of each reference among an action's parameters."""
     return {
         (KINDS[table], int.from_bytes(param.value, "big"))
@@ -93,7 +94,7 @@ def referred(action: p4r.Action) -> set[tuple[Kind, int]]:
     }
 
 
-def number(key: Key) -> int:
+def number(key: EntityKey) -> int:
     """Returns the number by which a parameter names the entity of this key."""
     if isinstance(key, BundleInVrf):
         return key.bundle
@@ -103,11 +104,11 @@ def number(key: Key) -> int:
 
 @pytest.mark.parametrize(("kind", "key", "value"), ENTITIES)
 def test_the_controller_refers_to_what_the_program_declares(
-    kind: Kind, key: Key, value: Value
+    kind: EntityKind, key: EntityKey, value: EntityValue
 ) -> None:
-    encoded = p4r.WriteRequest.FromString(CODEC.update(Operation.INSERT, kind, key, value))
+    encoded = p4r.WriteRequest.FromString(CODEC.update(UpdateType.INSERT, kind, key, value))
     entity = encoded.updates[0].entity
-    member = entity.action_profile_member if kind is Kind.GROUP_MEMBER else None
+    member = entity.action_profile_member if kind is EntityKind.GROUP_MEMBER else None
     action = member.action if member else entity.table_entry.action.action
     expected = {(of, number(name)) for of, name in references(kind, key, value)}
     assert referred(action) == expected

@@ -18,34 +18,36 @@ from sluice.entities import (
     UNKNOWN,
     UNREACHABLE,
     Egress,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     RouteSlot,
-    Target,
-    TargetKind,
-    Value,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Prefix
-from sluice.p4.route_reader import STEP, Decoded, RouteReader
-from sluice.p4runtime.messages import Operation
+from sluice.p4.route_reader import STEP, DecodedEntity, RouteReader
+from sluice.p4runtime.messages import UpdateType
 from sluice.state.route_order import new_table
 from wire.strategies import damaged
 
-Found = tuple[dict[Key, Value], list[Decoded]]
+Found = tuple[dict[EntityKey, EntityValue], list[DecodedEntity]]
 CODEC = load_codec()
 routes = st.tuples(st.builds(RouteSlot, st.integers(0, 3), prefixes), targets)
 DEFAULT = RouteSlot(0, Prefix(bytes(4), 0))
 
 
-def entity(kind: Kind, key: Key, value: Value) -> p4r.Entity:
-    update = CODEC.update(Operation.INSERT, kind, key, value)
+def entity(kind: EntityKind, key: EntityKey, value: EntityValue) -> p4r.Entity:
+    update = CODEC.update(UpdateType.INSERT, kind, key, value)
     return p4r.WriteRequest.FromString(update).updates[0].entity
 
 
-def reader(decode: Callable[[p4r.Entity], Decoded | None]) -> RouteReader:
+def reader(decode: Callable[[p4r.Entity], DecodedEntity | None]) -> RouteReader:
     """Returns a reader that has not learned any form."""
     tables = [
-        entity(Kind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE).table_entry
+        entity(
+            EntityKind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE
+        ).table_entry
         for size in (4, 16)
     ]
     sizes = {table.table_id: size for table, size in zip(tables, (4, 16), strict=True)}
@@ -61,7 +63,7 @@ class Reading:
         self._table = new_table()
         self._reader = reader(self._decode)
 
-    def _decode(self, one: p4r.Entity) -> Decoded | None:
+    def _decode(self, one: p4r.Entity) -> DecodedEntity | None:
         self.decoded += 1
         return CODEC.decode(one)
 
@@ -86,15 +88,15 @@ def response(*entities: p4r.Entity) -> bytes:
 def slowly(part: bytes) -> Found:
     each = list(map(CODEC.decode, p4r.ReadResponse.FromString(part).entities))
     return (
-        {one[1]: one[2] for one in each if one is not None and one[0] is Kind.ROUTE},
-        [one for one in each if one is not None and one[0] is not Kind.ROUTE],
+        {one[1]: one[2] for one in each if one is not None and one[0] is EntityKind.ROUTE},
+        [one for one in each if one is not None and one[0] is not EntityKind.ROUTE],
     )
 
 
 @given(st.lists(routes, max_size=30))
-def test_routes_are_what_they_were(table: list[tuple[RouteSlot, Target]]) -> None:
+def test_routes_are_what_they_were(table: list[tuple[RouteSlot, RouteTarget]]) -> None:
     reading = Reading()
-    part = response(*(entity(Kind.ROUTE, slot, target) for slot, target in table))
+    part = response(*(entity(EntityKind.ROUTE, slot, target) for slot, target in table))
     for _ in range(2):
         assert reading.read(part) == (dict(table), [])
 
@@ -103,9 +105,9 @@ def test_most_are_read_by_the_native_table() -> None:
     reading = Reading()
     many = [
         entity(
-            Kind.ROUTE,
+            EntityKind.ROUTE,
             RouteSlot(n % 2, Prefix(bytes((20, n >> 8, n & 255, 0)), 24)),
-            Target(TargetKind.NEXTHOP, 7 + n % 3),
+            RouteTarget(RouteTargetKind.NEXTHOP, 7 + n % 3),
         )
         for n in range(3 * STEP)
     ]
@@ -115,7 +117,7 @@ def test_most_are_read_by_the_native_table() -> None:
 
 def some(number: int) -> p4r.Entity:
     slot = RouteSlot(number % 2, Prefix(bytes((20, number, 0, 0)), 16))
-    return entity(Kind.ROUTE, slot, Target(TargetKind.NEXTHOP, 7 + number % 3))
+    return entity(EntityKind.ROUTE, slot, RouteTarget(RouteTargetKind.NEXTHOP, 7 + number % 3))
 
 
 def not_ours() -> p4r.Entity:
@@ -132,16 +134,18 @@ def with_metadata() -> p4r.Entity:
 
 
 def a_default() -> p4r.Entity:
-    one = entity(Kind.ROUTE, DEFAULT, Target(TargetKind.NEXTHOP, 7))
+    one = entity(EntityKind.ROUTE, DEFAULT, RouteTarget(RouteTargetKind.NEXTHOP, 7))
     one.table_entry.is_default_action = True
     return one
 
 
 SAMPLES = [
     response(*map(some, range(6))),
-    response(some(1), entity(Kind.EGRESS_INTERFACE, 3, Egress(3, 0, b"123456", 1500)), some(2)),
+    response(
+        some(1), entity(EntityKind.EGRESS_INTERFACE, 3, Egress(3, 0, b"123456", 1500)), some(2)
+    ),
     response(some(1), not_ours(), some(2), with_metadata(), some(3), a_default(), some(4)),
-    response(entity(Kind.ROUTE, DEFAULT, Target(TargetKind.GROUP, 3)), some(4)),
+    response(entity(EntityKind.ROUTE, DEFAULT, RouteTarget(RouteTargetKind.GROUP, 3)), some(4)),
     response(),
 ]
 

@@ -9,12 +9,12 @@ import pytest
 
 from fake_client import FakeClient
 from fake_switch import PIPELINE, FakeSwitch, load_codec
-from sluice.entities import BLACKHOLE, Kind, RouteSlot
+from sluice.entities import BLACKHOLE, EntityKind, RouteSlot
 from sluice.model import Prefix
 from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.client import Metadata
 from sluice.p4runtime.election import LARGEST
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError, Session
 
 CODEC = load_codec()
@@ -26,7 +26,9 @@ def session_of(client: FakeClient) -> tuple[Session, list[tuple[bytes, Metadata]
 
 
 def route(text: str) -> bytes:
-    return CODEC.update(Operation.INSERT, Kind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE)
+    return CODEC.update(
+        UpdateType.INSERT, EntityKind.ROUTE, RouteSlot(0, Prefix.parse(text)), BLACKHOLE
+    )
 
 
 async def turns(count: int = 5) -> None:
@@ -35,7 +37,7 @@ async def turns(count: int = 5) -> None:
 
 
 def test_write_read_and_packets() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, packets = session_of(client)
         await session.become_primary()
@@ -58,11 +60,11 @@ def test_write_read_and_packets() -> None:
         assert asked[0] == 1
         assert (client.requests[0].election_id.high, client.requests[0].election_id.low) == asked
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_pipeline_is_given_only_when_it_is_another() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         pipeline = load_pipeline(PIPELINE)
@@ -73,11 +75,11 @@ def test_the_pipeline_is_given_only_when_it_is_another() -> None:
         assert not await session.ensure_pipeline(pipeline.p4info, b"another")
         assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_going_above_an_election_id_that_nobody_holds() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 5, "", (0, 77))])
         session, _ = session_of(client)
         waiting = asyncio.create_task(session.become_primary())
@@ -92,7 +94,7 @@ def test_going_above_an_election_id_that_nobody_holds() -> None:
         await session.write([route("10.0.0.0/8")])
         assert client.requests[-1].election_id.low == asked[1]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nobody_can_guess_the_id_of_a_primary() -> None:
@@ -102,16 +104,16 @@ def test_nobody_can_guess_the_id_of_a_primary() -> None:
         await session.become_primary()
         return client.elections[-1]
 
-    async def story() -> None:
+    async def scenario() -> None:
         lows = [(await primary())[1] for _ in range(20)]
         assert len(set(lows)) == 20
         assert max(lows).bit_length() > 56
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_largest_id_of_a_controller_that_is_gone_ends_the_session_by_name() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 5, "", LARGEST)])
         session, _ = session_of(client)
         with pytest.raises(P4RuntimeError, match=r"largest election id .*: restart the switch"):
@@ -119,11 +121,11 @@ def test_the_largest_id_of_a_controller_that_is_gone_ends_the_session_by_name() 
         assert client.elections == []
         assert client.closed
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_behind_the_largest_id() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 6, "", LARGEST)])
         session, _ = session_of(client)
         waiting = asyncio.create_task(session.become_primary())
@@ -133,11 +135,11 @@ def test_waiting_behind_the_largest_id() -> None:
         with pytest.raises(P4RuntimeError, match="restart the switch"):
             await waiting
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_behind_another_primary() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC), arbitration=[(False, 6, "", (0, 9))])
         session, _ = session_of(client)
         waiting = asyncio.create_task(session.become_primary())
@@ -149,11 +151,11 @@ def test_waiting_behind_another_primary() -> None:
         with pytest.raises(P4RuntimeError, match="UNAVAILABLE: gone"):
             await waiting
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_asked_after_the_end_and_before_its_event() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         await session.become_primary()
@@ -168,11 +170,11 @@ def test_what_is_asked_after_the_end_and_before_its_event() -> None:
         assert [str(outcome) for outcome in outcomes] == [str(outcomes[0])]
         assert "the session ended" in str(outcomes[0])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_losing_primacy_ends_the_session() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         await session.become_primary()
@@ -183,11 +185,11 @@ def test_losing_primacy_ends_the_session() -> None:
         with pytest.raises(P4RuntimeError):
             await session.write([route("10.0.0.0/8")])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_end_answers_everybody() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         await session.become_primary()
@@ -197,11 +199,11 @@ def test_the_end_answers_everybody() -> None:
             await session.write([route("10.0.0.0/8")])
         assert session.closed.done()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_posted_write_hears_of_its_answer_and_of_the_end() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         await session.become_primary()
@@ -221,15 +223,15 @@ def test_a_posted_write_hears_of_its_answer_and_of_the_end() -> None:
         with pytest.raises(P4RuntimeError):
             session.post_write([route("12.0.0.0/8")], heard.append)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_error_without_details_is_every_updates() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = FakeClient(FakeSwitch(CODEC))
         session, _ = session_of(client)
         client.write_codes = [3]
         statuses = await session.write([route("10.0.0.0/8"), route("11.0.0.0/8")])
         assert [status.code for status in statuses] == [2, 2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The world of policy, for every test here."""
 
-from policy_world import play
+from policy_world import run_scenario
 
-__all__ = ["play"]
+__all__ = ["run_scenario"]

@@ -13,38 +13,42 @@ import pytest
 from finsy.proto import p4r
 
 from fake_switch import FakeSwitch
-from meddling import audit_of, repaired
-from policy_world import CODEC, CONFIG, OUTBOUND, Play, PolicyWorld, filled, tcp
+from policy_world import CODEC, CONFIG, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from scenes import gateway, neighbor, route, slot
-from sluice.auditor import SLICE, Audited, _Round
+from sluice.auditor import SLICE, AuditedSwitch, _Round
 from sluice.entities import (
     BLACKHOLE,
     HASH_SEED_KEY,
     NO_POLICY,
     Attachment,
-    Binding,
     Egress,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     HashSeed,
-    Key,
-    Kind,
     L3Interface,
+    ListBinding,
     ListState,
     Nexthop,
     RouterMac,
-    Value,
 )
 from sluice.entity_text import text_of
 from sluice.p4.flows import FlowSlot
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.policy.model import Action
 from sluice.reconciler import Reconciler
 from sluice.state.flow_cache import FlowVerdict
+from tampering import audit_of, repaired
 
 QUICK = CONFIG + "limits: {{auditor_seconds: 0.1, auditor_per_second: 100000}}\n"
 
 
 def write(
-    switch: FakeSwitch, operation: Operation, kind: Kind, key: Key, value: Value | None = None
+    switch: FakeSwitch,
+    operation: UpdateType,
+    kind: EntityKind,
+    key: EntityKey,
+    value: EntityValue | None = None,
 ) -> None:
     """What another client writes."""
     update = switch.codec.update(operation, kind, key, value)
@@ -71,25 +75,25 @@ async def settled(world: PolicyWorld) -> None:
     await world.began()
     world.kernel.put(neighbor(1, "10.0.1.9", 4))
     world.routes.put(route("20.0.0.0/8", gateway("10.0.1.9", 1)))
-    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(Kind.ROUTE))
+    await world.until(lambda: slot("20.0.0.0/8") in world.switch.of(EntityKind.ROUTE))
     world.miss(tcp(80))
     await world.until(world.switch.live)
     await world.synced()
 
 
 @pytest.fixture
-def quick(play: Play, tmp_path: Path) -> Play:
-    def run(story: Callable[..., object], switch: FakeSwitch | None = None) -> None:
+def quick(run_scenario: RunScenario, tmp_path: Path) -> RunScenario:
+    def run(scenario: Callable[..., object], switch: FakeSwitch | None = None) -> None:
         text = filled(QUICK, tmp_path)
-        play(story, switch, text=text)
+        run_scenario(scenario, switch, text=text)
 
     return run
 
 
-def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
+def test_what_we_write_ourselves_is_never_repaired(quick: RunScenario) -> None:
     """Commits, routes and flows come and go all the while."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         for n in range(40):
             await world.ask("flow-cache clear", spds=["corp"])
@@ -100,48 +104,54 @@ def test_what_we_write_ourselves_is_never_repaired(quick: Play) -> None:
             assert not report.repairs
             assert report.compared
 
-    quick(story)
+    quick(scenario)
 
 
 @pytest.mark.parametrize(
     ("operation", "kind", "key", "value"),
     [
-        (Operation.MODIFY, Kind.OUTBOUND_BINDING, 1, NO_POLICY),
-        (Operation.MODIFY, Kind.INBOUND_BINDING, 2, Binding(1)),
-        (Operation.DELETE, Kind.INBOUND_BINDING, 1, None),
-        (Operation.INSERT, Kind.OUTBOUND_BINDING, 77, NO_POLICY),
-        (Operation.MODIFY, Kind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
-        (Operation.INSERT, Kind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
-        (Operation.INSERT, Kind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
-        (Operation.MODIFY, Kind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
-        (Operation.DELETE, Kind.ROUTE, slot("20.0.0.0/8"), None),
-        (Operation.INSERT, Kind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
-        (Operation.INSERT, Kind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
+        (UpdateType.MODIFY, EntityKind.OUTBOUND_BINDING, 1, NO_POLICY),
+        (UpdateType.MODIFY, EntityKind.INBOUND_BINDING, 2, ListBinding(1)),
+        (UpdateType.DELETE, EntityKind.INBOUND_BINDING, 1, None),
+        (UpdateType.INSERT, EntityKind.OUTBOUND_BINDING, 77, NO_POLICY),
+        (UpdateType.MODIFY, EntityKind.EGRESS_INTERFACE, 1, Egress(2, 0, bytes(6), 1500)),
+        (UpdateType.INSERT, EntityKind.L3_INTERFACE, Attachment(7, 0), L3Interface(2, 0)),
+        (UpdateType.INSERT, EntityKind.ROUTER_MAC, RouterMac(1, bytes(5) + b"\1"), None),
+        (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.0.0/8"), BLACKHOLE),
+        (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.0.0/8"), None),
+        (UpdateType.INSERT, EntityKind.ROUTE, slot("30.0.0.0/8"), BLACKHOLE),
+        (UpdateType.INSERT, EntityKind.NEXTHOP, 999, Nexthop(1, None, None, up=True)),
     ],
-    ids=lambda value: value.name.lower() if isinstance(value, Kind | Operation) else "",
+    ids=lambda value: value.name.lower() if isinstance(value, EntityKind | UpdateType) else "",
 )
 def test_an_entity_that_somebody_else_wrote(
-    quick: Play, operation: Operation, kind: Kind, key: Key, value: Value | None
+    quick: RunScenario,
+    operation: UpdateType,
+    kind: EntityKind,
+    key: EntityKey,
+    value: EntityValue | None,
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         before = dict(world.switch.entities)
-        put = world.switch.entities[Kind.ROUTER_MAC, next(iter(world.switch.of(Kind.ROUTER_MAC)))]
-        write(world.switch, operation, kind, key, put if kind is Kind.ROUTER_MAC else value)
+        put = world.switch.entities[
+            EntityKind.ROUTER_MAC, next(iter(world.switch.of(EntityKind.ROUTER_MAC)))
+        ]
+        write(world.switch, operation, kind, key, put if kind is EntityKind.ROUTER_MAC else value)
         assert world.switch.entities != before
         await world.until(lambda: world.switch.entities == before)
         status = await world.ask("show", what="status")
-        part = status["auditor"]["routes" if kind is Kind.ROUTE else "policy"]
+        part = status["auditor"]["routes" if kind is EntityKind.ROUTE else "policy"]
         assert part["repaired"] == {kind.name.lower(): 1}
         assert text_of(key) in part["last_repairs"][0]
         counters = world.controller.audit.counters
         assert counters["written: switch repaired"] == 1
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         world.miss(tcp(443, "10.9.0.1"))
         await world.until(lambda: len(world.switch.live()) == 2)
@@ -160,10 +170,10 @@ def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: Play) -> None
         status = await world.ask("show", what="status")
         assert status["auditor"]["policy"]["repaired"] == {"outbound_flow": 3}
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_planted_while_nobody_watched(quick: Play) -> None:
+def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> None:
     """What a session begins with is searched in the rules: only what they say stays."""
     switch = FakeSwitch(CODEC)
 
@@ -186,18 +196,18 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: Play) -> None:
     quick(second, switch)
 
 
-def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
+def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
     """An old epoch would bring retired flows back to life; nothing said meanwhile counts."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         state = world.state("corp", OUTBOUND)
         await world.ask("flow-cache clear", spds=["corp"])
         now = world.state("corp", OUTBOUND).version
         write(
             world.switch,
-            Operation.MODIFY,
-            Kind.OUTBOUND_LIST,
+            UpdateType.MODIFY,
+            EntityKind.OUTBOUND_LIST,
             state.list_id,
             ListState(now.epoch - 1, now.generation),
         )
@@ -205,15 +215,15 @@ def test_a_list_that_was_changed_gets_new_numbers(quick: Play) -> None:
         await world.until(lambda: not world.switch.live())
         await world.until(lambda: world.state("corp", OUTBOUND).version.epoch > now.epoch)
         version = world.state("corp", OUTBOUND).version
-        assert world.switch.of(Kind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
-        write(world.switch, Operation.INSERT, Kind.INBOUND_LIST, 500, ListState(1, 1))
-        await world.until(lambda: 500 not in world.switch.of(Kind.INBOUND_LIST))
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == ListState(*version)
+        write(world.switch, UpdateType.INSERT, EntityKind.INBOUND_LIST, 500, ListState(1, 1))
+        await world.until(lambda: 500 not in world.switch.of(EntityKind.INBOUND_LIST))
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_was_deleted_is_searched_again(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         (known,) = world.switch.live()
         del world.switch.flows[known], world.switch.raw_flows[known]
@@ -221,11 +231,11 @@ def test_a_flow_that_was_deleted_is_searched_again(quick: Play) -> None:
         world.miss(tcp(80))
         await world.until(lambda: known in world.switch.live())
 
-    quick(story)
+    quick(scenario)
 
 
-def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await settled(world)
         await rounds(world, 0)
         await world.until(lambda: world.controller.auditor.reports["policy"].rounds)
@@ -237,7 +247,7 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: Play
         status = await world.ask("show", what="status")
         assert status["auditor"]["policy"]["repaired"] == {"pipeline": 1}
 
-    quick(story)
+    quick(scenario)
 
 
 @pytest.mark.parametrize("written", ["before", "meanwhile"])
@@ -245,9 +255,9 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     """The answer shows the value of before; a later look would show ours."""
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)
-    held = reconciler.installed.by_kind[Kind.HASH_SEED]
+    held = reconciler.installed.by_kind[EntityKind.HASH_SEED]
     others, ours = HashSeed(0), HashSeed(7)
-    update = CODEC.update(Operation.MODIFY, Kind.HASH_SEED, HASH_SEED_KEY, others)
+    update = CODEC.update(UpdateType.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, others)
     entity = p4r.WriteRequest.FromString(update).updates[0].entity
     if written == "before":
         held[HASH_SEED_KEY] = ours
@@ -258,22 +268,22 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
                 held[HASH_SEED_KEY] = ours
                 yield [entity]
 
-    async def story() -> None:
+    async def scenario() -> None:
         audited = _Round(auditor.reports["policy"])
         for request in auditor._codecs.settings.read_requests():
-            await auditor._audit_settings(cast(Audited, Session()), request, audited)
+            await auditor._audit_settings(cast(AuditedSwitch, Session()), request, audited)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert sum(repaired(auditor).values()) == (written == "before")
 
 
-def test_a_walk_over_routes_that_are_not_held_has_its_turns(play: Play) -> None:
+def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
     """As after a reconnect: nothing is held yet of all that is wanted."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         auditor = world.controller.auditor
         auditor._routes = lambda: iter([[slot("20.0.0.0/8")] * 5000])
-        sizes = [len(keys) for keys in auditor._keys(Kind.ROUTE)]
+        sizes = [len(keys) for keys in auditor._keys(EntityKind.ROUTE)]
         assert sizes == [0] * -(-5000 // SLICE)
 
-    play(story)
+    run_scenario(scenario)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import BYPASS, CODEC, OUTBOUND, Play, PolicyWorld, tcp
+from policy_world import BYPASS, CODEC, OUTBOUND, PolicyWorld, RunScenario, tcp
 from sluice.api.server import BadRequestError
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 
 
-def test_off_searches_every_packet_and_nothing_loops(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_off_searches_every_packet_and_nothing_loops(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -29,10 +29,10 @@ def test_off_searches_every_packet_and_nothing_loops(play: Play) -> None:
         world.miss(tcp(80))
         await world.until(world.switch.live)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_off_survives_a_restart_and_so_does_on(play: Play) -> None:
+def test_off_survives_a_restart_and_so_does_on(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def off(world: PolicyWorld) -> None:
@@ -53,28 +53,30 @@ def test_off_survives_a_restart_and_so_does_on(play: Play) -> None:
         world.miss(tcp(80))
         await world.until(switch.live)
 
-    play(off, switch)
-    play(still_off, switch)
-    play(on_again, switch)
+    run_scenario(off, switch)
+    run_scenario(still_off, switch)
+    run_scenario(on_again, switch)
 
 
-def test_off_that_the_switch_refused_is_off_neither_now_nor_later(play: Play) -> None:
+def test_off_that_the_switch_refused_is_off_neither_now_nor_later(
+    run_scenario: RunScenario,
+) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
-        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.ask("flow-cache off", spd="corp")
 
     async def later(world: PolicyWorld) -> None:
         await world.began()
         assert {one["cache"] for one in await world.ask("show", what="flow-cache")} == {True}
 
-    play(refused)
-    play(later)
+    run_scenario(refused)
+    run_scenario(later)
 
 
-def test_clear_retires_every_flow(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_clear_retires_every_flow(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -87,24 +89,24 @@ def test_clear_retires_every_flow(play: Play) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD"):
             await world.ask("flow-cache clear", spd="nobody")
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("what", ["spd", "flows", "flow-cache"])
-def test_what_is_not_started_says_so(play: Play, what: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_is_not_started_says_so(run_scenario: RunScenario, what: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         with pytest.raises(BadRequestError, match="corp, edge: not started"):
             await world.ask("show", what=what)
         assert await world.ask("show", what="metrics")
         await world.began()
         assert isinstance(await world.ask("show", what=what), list)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("what", ["spd", "flows", "flow-cache", "metrics", "counters"])
-def test_policy_can_be_shown(play: Play, what: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_policy_can_be_shown(run_scenario: RunScenario, what: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -116,4 +118,4 @@ def test_policy_can_be_shown(play: Play, what: str) -> None:
             assert (flow["action"], flow["rule"], flow["stale"]) == ("bypass", "web", False)
         assert shown
 
-    play(story)
+    run_scenario(scenario)

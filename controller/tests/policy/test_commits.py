@@ -11,17 +11,27 @@ from typing import Any
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import BYPASS, CODEC, COMMIT, CONFIG, INBOUND, OUTBOUND, Play, PolicyWorld, tcp
+from policy_world import (
+    BYPASS,
+    CODEC,
+    COMMIT,
+    CONFIG,
+    INBOUND,
+    OUTBOUND,
+    PolicyWorld,
+    RunScenario,
+    tcp,
+)
 from scenes import gateway, route, slot
 from sluice.api.server import BadRequestError
-from sluice.audit_log import ASKED_BY, Asker
-from sluice.entities import Kind
-from sluice.p4runtime.messages import Operation
+from sluice.audit_log import REQUESTED_BY, Requester
+from sluice.entities import EntityKind
+from sluice.p4runtime.messages import UpdateType
 from sluice.policy.spdstore import SpdStore, SpdStoreError
 
 
-def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_retires_flows_and_answers_that_travel(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80))
         await world.until(world.switch.live)
@@ -30,23 +40,28 @@ def test_a_commit_retires_flows_and_answers_that_travel(play: Play) -> None:
         assert [one["direction"] for one in answer["changed"]] == ["outbound"]
         version = world.state("corp", OUTBOUND).version
         assert version == (before.epoch + 1, before.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id] == version
+        assert (
+            world.switch.of(EntityKind.OUTBOUND_LIST)[world.state("corp", OUTBOUND).list_id]
+            == version
+        )
         assert world.switch.live() == {}
         world.miss(tcp(80), generation=before.generation)
         await world.counted("dropped: policy discards outbound")
         await world.until(world.switch.live)
-        assert [operation for operation, _ in world.switch.flow_log][-1] is Operation.MODIFY
+        assert [operation for operation, _ in world.switch.flow_log][-1] is UpdateType.MODIFY
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_it_is_on_disk_before_the_switch_hears_of_it(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         on_disk: list[str] = []
 
-        def look(operation: Operation, kind: Kind, key: object) -> int:
-            if kind in (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST):
+        def look(operation: UpdateType, kind: EntityKind, key: object) -> int:
+            if kind in (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST):
                 on_disk.append((tmp_path / "spd.json").read_text())
             return 0
 
@@ -57,15 +72,15 @@ def test_it_is_on_disk_before_the_switch_hears_of_it(play: Play, tmp_path: Path)
         assert digest not in on_disk[0]
         assert world.state("corp", OUTBOUND).digest in on_disk[0]
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_what_cannot_be_put_on_disk_is_not_done(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
-        before = dict(world.switch.of(Kind.OUTBOUND_LIST))
+        before = dict(world.switch.of(EntityKind.OUTBOUND_LIST))
 
         def full(*_: object) -> None:
             raise SpdStoreError("no space left on device")
@@ -74,24 +89,27 @@ def test_what_cannot_be_put_on_disk_is_not_done(
             patch.setattr("sluice.policy.spdstore.SpdStore.save", full)
             with pytest.raises(BadRequestError, match=r"no space left.*stay, also over a restart"):
                 await world.commit(COMMIT)
-        assert world.switch.of(Kind.OUTBOUND_LIST) == before
+        assert world.switch.of(EntityKind.OUTBOUND_LIST) == before
         await world.commit(COMMIT)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_refused_commit_leaves_the_old_policy(run_scenario: RunScenario, target: str) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         refusals = iter([13])
         world.switch.refuse = lambda _, kind, __: (
-            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+            next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
         both = COMMIT.replace("name: all-in, action: bypass", "name: all-in, action: discard")
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.commit(both)
-        for direction, kind in ((INBOUND, Kind.INBOUND_LIST), (OUTBOUND, Kind.OUTBOUND_LIST)):
+        for direction, kind in (
+            (INBOUND, EntityKind.INBOUND_LIST),
+            (OUTBOUND, EntityKind.OUTBOUND_LIST),
+        ):
             state = world.state("corp", direction)
             if target == "bmv2":
                 assert world.switch.of(kind)[state.list_id] == state.version
@@ -100,13 +118,13 @@ def test_a_refused_commit_leaves_the_old_policy(play: Play, target: str) -> None
         assert sent["verdict"] == BYPASS
         await world.commit(both)
         state = world.state("corp", INBOUND)
-        assert world.switch.of(Kind.INBOUND_LIST)[state.list_id] == state.version
+        assert world.switch.of(EntityKind.INBOUND_LIST)[state.list_id] == state.version
 
-    play(story, target=target)
+    run_scenario(scenario, target=target)
 
 
 def test_a_restart_goes_on_with_what_was_committed(
-    play: Play, caplog: pytest.LogCaptureFixture
+    run_scenario: RunScenario, caplog: pytest.LogCaptureFixture
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -129,13 +147,13 @@ def test_a_restart_goes_on_with_what_was_committed(
         (changes,) = await world.ask("spd diff", configured=["corp"])
         assert changes["lists"] == {"inbound": [], "outbound": []}
 
-    play(commit, switch)
-    assert "says otherwise" not in caplog.text
-    play(restart, switch)
-    assert "the configuration says otherwise (outbound)" in caplog.text
+    run_scenario(commit, switch)
+    assert "committed last are in force" not in caplog.text
+    run_scenario(restart, switch)
+    assert "the configuration differs (outbound)" in caplog.text
 
 
-def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> None:
+def test_an_spd_that_was_taken_out_starts_anew(run_scenario: RunScenario, tmp_path: Path) -> None:
     async def commit(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(COMMIT)
@@ -148,21 +166,23 @@ def test_an_spd_that_was_taken_out_starts_anew(play: Play, tmp_path: Path) -> No
         names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
         assert names == ["secret", "web", "dns"]
 
-    play(commit)
+    run_scenario(commit)
     text = (tmp_path / "r1.yaml").read_text()
     edge_alone = text[: text.index("engines:")] + "spds:\n" + text[text.index("  - name: edge") :]
-    play(without, text=edge_alone.replace("spd: corp", "spd: none"))
-    play(again)
+    run_scenario(without, text=edge_alone.replace("spd: corp", "spd: none"))
+    run_scenario(again)
 
 
-def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) -> None:
+def test_configured_rules_are_those_in_the_file_now(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
     text = CONFIG.format(target="sluice-switch", size=100, idle=60, state=tmp_path)
     head, _, tail = text.partition("    inbound: [{name: all-in")
     text = head + "    file: corp.yaml\n" + tail[tail.index("  - name: edge") :]
     file = tmp_path / "corp.yaml"
     file.write_text(COMMIT)
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         file.write_text(COMMIT.replace("name: web", "name: http"))
         (changes,) = await world.ask("spd diff", configured=["corp"])
@@ -180,14 +200,14 @@ def test_configured_rules_are_those_in_the_file_now(play: Play, tmp_path: Path) 
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])
 
-    play(story, text=text)
+    run_scenario(scenario, text=text)
 
 
-def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
+def test_a_commit_that_failed_is_not_made_by_a_restart(run_scenario: RunScenario) -> None:
     async def refused(world: PolicyWorld) -> None:
         await world.began()
-        world.switch.refuse = lambda _, kind, __: 13 if kind is Kind.OUTBOUND_LIST else 0
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        world.switch.refuse = lambda _, kind, __: 13 if kind is EntityKind.OUTBOUND_LIST else 0
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.commit(COMMIT)
 
     async def later(world: PolicyWorld) -> None:
@@ -195,12 +215,12 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(play: Play) -> None:
         names = [rule["name"] for rule in (await world.ask("spd export", spd="corp"))["outbound"]]
         assert names == ["secret", "web", "dns"]
 
-    play(refused)
-    play(later)
+    run_scenario(refused)
+    run_scenario(later)
 
 
 def test_a_full_disk_says_what_a_restart_would_do(
-    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
@@ -211,27 +231,27 @@ def test_a_full_disk_says_what_a_restart_would_do(
             raise OSError(28, "No space left on device")
         fsync(descriptor)
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         nonlocal full
         await world.began()
         path = world.policy.record.path
 
-        def refuse(_: object, kind: Kind, __: object) -> int:
+        def refuse(_: object, kind: EntityKind, __: object) -> int:
             nonlocal full
-            full = kind is Kind.OUTBOUND_LIST
+            full = kind is EntityKind.OUTBOUND_LIST
             return 13 if full else 0
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", sync)
             world.switch.refuse = refuse
-            with pytest.raises(BadRequestError, match=r"did not take it.*a restart makes it"):
+            with pytest.raises(BadRequestError, match=r"refused it.*a restart makes it"):
                 await world.commit(COMMIT)
             assert "a restart makes it" in caplog.text
             assert rules_in(path) == ["web"]
             full = False
             await world.until(lambda: rules_in(path) == ["secret", "web", "dns"])
 
-    play(story)
+    run_scenario(scenario)
 
 
 def rules_in(path: Path) -> list[str]:
@@ -240,7 +260,7 @@ def rules_in(path: Path) -> list[str]:
     return [rule.name for rule in found.rules or ()]
 
 
-def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None:
+def test_across_spds_only_where_it_is_atomic(run_scenario: RunScenario, tmp_path: Path) -> None:
     edge = "spd: edge\ninbound: [{name: a, action: bypass}]\noutbound: []\n"
 
     async def one_by_one(world: PolicyWorld) -> None:
@@ -258,41 +278,41 @@ def test_across_spds_only_where_it_is_atomic(play: Play, tmp_path: Path) -> None
         written = [r for r in world.client.requests[requests:] if r.atomicity == 2]
         assert [len(request.updates) for request in written] == [2]
 
-    play(one_by_one, target="bmv2")
+    run_scenario(one_by_one, target="bmv2")
     (tmp_path / "spd.json").unlink()
-    play(together)
+    run_scenario(together)
 
 
-def test_numbers_of_new_rules_count_from_zero(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_numbers_of_new_rules_count_from_zero(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.switch.counters_reset.clear()
         await world.commit(COMMIT)
         fresh = world.state("corp", OUTBOUND).rule_ids[-1]
         assert set(world.switch.counters_reset) == {fresh}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_commit_does_not_wait_for_routes(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_does_not_wait_for_routes(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.routes.put(
             *(route(f"20.{n >> 8}.{n & 255}.0/24", gateway("10.0.1.9", 1)) for n in range(5000))
         )
-        desired = world.controller.reconciler.desired[Kind.ROUTE]
+        desired = world.controller.reconciler.desired[EntityKind.ROUTE]
         await world.until(lambda: slot("20.0.0.0/24") in desired)
         await world.commit(COMMIT)
-        assert len(world.switch.of(Kind.ROUTE)) < 5000
+        assert len(world.switch.of(EntityKind.ROUTE)) < 5000
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
+def test_every_change_is_in_the_audit_log(run_scenario: RunScenario, tmp_path: Path) -> None:
     def events() -> list[dict[str, Any]]:
         return [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         (start,) = events()
         assert (start["event"], start["change"], start["asked_by"]) == (
@@ -301,12 +321,12 @@ def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
         )
         assert len(start["lists"]) == 4
         before = world.state("corp", OUTBOUND).digest
-        token = ASKED_BY.set(Asker(1000, 4711))
+        token = REQUESTED_BY.set(Requester(1000, 4711))
         await world.commit(COMMIT)
         await world.commit(COMMIT)  # changes nothing, and is no event
         for action in ("off", "on", "clear"):
             await world.ask(f"flow-cache {action}", spd="corp")
-        ASKED_BY.reset(token)
+        REQUESTED_BY.reset(token)
         with pytest.raises(BadRequestError):
             await world.commit("spd: corp\noutbound: [{name: a}]\n")
         commit, *caches = events()[1:]
@@ -325,24 +345,26 @@ def test_every_change_is_in_the_audit_log(play: Play, tmp_path: Path) -> None:
         counters = await world.ask("show", what="counters")
         assert counters["controller"]["audit"] == {"written: policy changed": 5}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_commit_that_fails_is_no_change_in_the_audit_log(play: Play, tmp_path: Path) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_that_fails_is_no_change_in_the_audit_log(
+    run_scenario: RunScenario, tmp_path: Path
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
-        lists = (Kind.INBOUND_LIST, Kind.OUTBOUND_LIST)
+        lists = (EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST)
         world.switch.refuse = lambda operation, kind, key: 13 if kind in lists else 0
         with pytest.raises(BadRequestError):
             await world.commit(COMMIT)
         (only,) = (tmp_path / "audit.log").read_text().splitlines()
         assert json.loads(only)["change"] == "start"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_bad_rules_are_told_with_every_problem(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_bad_rules_are_told_with_every_problem(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         bad = "spd: corp\noutbound: [{name: a, action: protect, bundle: nobody}, {name: b}]\n"
         for command in ("spd check", "spd diff", "spd commit"):
@@ -353,11 +375,11 @@ def test_bad_rules_are_told_with_every_problem(play: Play) -> None:
         with pytest.raises(BadRequestError, match="there is no SPD 'other'"):
             await world.commit("spd: other\n")
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_check_warns_and_diff_tells(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_check_warns_and_diff_tells(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         files = [{"name": "corp.yaml", "text": COMMIT}]
         (checked,) = await world.ask("spd check", files=files)
@@ -372,4 +394,4 @@ def test_check_warns_and_diff_tells(play: Play) -> None:
         assert told == [("removed", "secret"), ("removed", "dns"), ("changed", "web")]
         assert changes["lists"]["inbound"] == []
 
-    play(story)
+    run_scenario(scenario)

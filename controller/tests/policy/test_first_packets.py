@@ -15,8 +15,8 @@ from policy_world import (
     PROTECT,
     STAGE_INBOUND,
     STAGE_OUTBOUND,
-    Play,
     PolicyWorld,
+    RunScenario,
     tcp,
 )
 from sluice.p4.packets import PACKET_OUT
@@ -24,8 +24,8 @@ from sluice.policy.model import Action, Direction
 from test_punts import punt
 
 
-def test_a_first_packet_is_searched_installed_and_sent_on(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_first_packet_is_searched_installed_and_sent_on(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         known = {"inbound_list_id": 4, "inbound_generation": 6, "vrf": 0, "nexthop_id": 12}
         world.miss(tcp(80), egress_l3_if=1, **known)
@@ -51,21 +51,21 @@ def test_a_first_packet_is_searched_installed_and_sent_on(play: Play) -> None:
         assert (flow.direction, flow.key.destination_port) == (OUTBOUND, 80)
         assert (verdict.action, verdict.rule_id) == (Action.BYPASS, sent["rule"])
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_protect_names_the_bundle(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_protect_names_the_bundle(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, 7)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_is_discarded_is_installed_and_ends_here(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_is_discarded_is_installed_and_ends_here(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(443))
         await world.counted("dropped: policy discards outbound")
@@ -79,11 +79,11 @@ def test_what_is_discarded_is_installed_and_ends_here(play: Play) -> None:
         assert shown["final_discard"]["searched"] == 1
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_inbound_the_key_says_local_and_carrier(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_inbound_the_key_says_local_and_carrier(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), INBOUND, is_local=1, bundle=7, origin=2)
         (sent,) = await world.sent()
@@ -92,21 +92,21 @@ def test_inbound_the_key_says_local_and_carrier(play: Play) -> None:
         ((flow, _),) = world.switch.live().items()
         assert (flow.direction, flow.key.is_local, flow.key.bundle) == (INBOUND, True, 7)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_the_host_sent_keeps_its_interface(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_the_host_sent_keeps_its_interface(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), origin=1, egress_l3_if=1, ingress_l3_if=0)
         (sent,) = await world.sent()
         assert (sent["origin"], sent["egress_l3_if"], sent["nexthop_id"]) == (1, 1, 0)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_deep_chain_is_searched_and_never_cached(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_deep_chain_is_searched_and_never_cached(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         chain = [(60, bytes(8))] * 7
         frame = ethernet(ipv6_chain(chain, 6, (40000).to_bytes(2, "big") + b"\0\x50" + bytes(16)))
@@ -118,7 +118,7 @@ def test_a_deep_chain_is_searched_and_never_cached(play: Play) -> None:
         assert sent["verdict"] == BYPASS
         assert world.switch.flows == {}
 
-    play(story)
+    run_scenario(scenario)
 
 
 LOOSE, STRICT = (bytes([kind, 7, 4, 10, 0, 1, 9]) for kind in (131, 137))
@@ -133,11 +133,11 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize("direction", [INBOUND, OUTBOUND])
 @pytest.mark.parametrize(("options", "name"), BAD_OPTIONS)
 def test_source_routes_are_refused_whatever_the_rules_say(
-    play: Play, options: bytes, name: str, direction: Direction
+    run_scenario: RunScenario, options: bytes, name: str, direction: Direction
 ) -> None:
     """Re-injected behind the list, nobody would look at the options again (RFC 1812, 5.3.13.4)."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         payload = (40000).to_bytes(2, "big") + b"\0\x50" + bytes(16)
         frame = ethernet(ipv4("10.0.3.7", "10.0.1.77", payload, 6, options=options))
@@ -150,12 +150,12 @@ def test_source_routes_are_refused_whatever_the_rules_say(
         assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("frame", [b"", bytes(14), tcp(80)[:40]])
-def test_what_cannot_be_parsed_ends_here(play: Play, frame: bytes) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_cannot_be_parsed_ends_here(run_scenario: RunScenario, frame: bytes) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(frame)
         counters = world.controller.first_packets.counters
@@ -163,21 +163,21 @@ def test_what_cannot_be_parsed_ends_here(play: Play, frame: bytes) -> None:
         assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_list_that_is_not_known_drops(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_list_that_is_not_known_drops(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80), list_id=999)
         await world.counted("dropped: of a list that is not known")
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_packets_of_one_flow_make_one_write_and_each_goes_on(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_packets_of_one_flow_make_one_write_and_each_goes_on(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for _ in range(5):
             world.miss(tcp(80))
@@ -185,13 +185,13 @@ def test_packets_of_one_flow_make_one_write_and_each_goes_on(play: Play) -> None
         await world.until(world.switch.live)
         assert len(world.switch.flow_log) == 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_write_of_a_flow_without_an_answer_ends_the_session(play: Play) -> None:
+def test_a_write_of_a_flow_without_an_answer_ends_the_session(run_scenario: RunScenario) -> None:
     """Nobody knows what the switch took: it is read back."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         client = world.client
 
@@ -206,11 +206,13 @@ def test_a_write_of_a_flow_without_an_answer_ends_the_session(play: Play) -> Non
         world.miss(tcp(80))
         await world.until(world.switch.live)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for port in range(6):
             world.miss(tcp(80, f"10.0.1.{port}"))
@@ -222,11 +224,11 @@ def test_a_full_cache_evicts_and_a_full_table_does_not_stop_packets(play: Play) 
         world.miss(tcp(80, "10.0.2.1"))
         await world.sent(7)
 
-    play(story, size=4)
+    run_scenario(scenario, size=4)
 
 
-def test_idle_flows_go_and_busy_ones_stay(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_idle_flows_go_and_busy_ones_stay(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         world.miss(tcp(80, "10.0.1.1"))
         world.miss(tcp(80, "10.0.1.2"))
@@ -237,11 +239,11 @@ def test_idle_flows_go_and_busy_ones_stay(play: Play) -> None:
             await asyncio.sleep(0.05)
         assert busy in world.switch.flows
 
-    play(story, idle=1)
+    run_scenario(scenario, idle=1)
 
 
-def test_a_full_cache_keeps_the_flow_that_is_busy(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_full_cache_keeps_the_flow_that_is_busy(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         for number in range(1, 5):
             world.miss(tcp(80, f"10.0.1.{number}"))
@@ -257,7 +259,7 @@ def test_a_full_cache_keeps_the_flow_that_is_busy(play: Play) -> None:
         assert busy in world.switch.flows
         assert world.policy.flows.counters["flows evicted"] == 1
 
-    play(story, size=4, idle=4)
+    run_scenario(scenario, size=4, idle=4)
 
 
 def test_packet_out_metadata_are_complete() -> None:

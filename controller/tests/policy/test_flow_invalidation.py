@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, Play, PolicyWorld, filled, tcp
+from policy_world import CODEC, CONFIG, DISCARD, OUTBOUND, PolicyWorld, RunScenario, filled, tcp
 from sluice.api.server import BadRequestError
-from sluice.entities import Kind
+from sluice.entities import EntityKind
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowSlot
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.policy import flow_invalidation
 from sluice.policy.entities import LIST_KINDS
@@ -75,29 +75,29 @@ def counted(world: PolicyWorld) -> Any:
     return world.policy.invalidation.counters
 
 
-def test_an_unrelated_edit_keeps_every_flow(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_unrelated_edit_keeps_every_flow(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         flows, log = world.switch.live(), list(world.switch.flow_log)
         await world.commit(rules(unrelated="10.7.0.0/16"))
         version = world.state("corp", OUTBOUND).version
         assert version == (before.version.epoch, before.version.generation + 1)
-        assert world.switch.of(Kind.OUTBOUND_LIST)[before.list_id] == version
+        assert world.switch.of(EntityKind.OUTBOUND_LIST)[before.list_id] == version
         assert world.switch.live() == flows
         assert world.switch.flow_log == log
         assert counted(world)["lists whose flows a commit kept"] == 1
         assert counted(world)["flows that a commit deleted"] == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_changes_is_deleted_before_the_rules_do(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         seen: list[set[int]] = []
 
-        def look(_: Operation, kind: Kind, __: object) -> int:
-            if kind is Kind.OUTBOUND_LIST:
+        def look(_: UpdateType, kind: EntityKind, __: object) -> int:
+            if kind is EntityKind.OUTBOUND_LIST:
                 seen.append(live_ports(world))
             return 0
 
@@ -113,11 +113,13 @@ def test_what_changes_is_deleted_before_the_rules_do(play: Play) -> None:
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
         assert int(verdict.action) == DISCARD
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_many_changes_retire_them_all(
+    run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         log = len(world.switch.flow_log)
         await world.commit(rules(discarded=set(PORTS[:10])))
@@ -126,7 +128,7 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
         assert len(world.switch.flow_log) == log
         assert counted(world)["lists whose flows a commit retired"] == 1
 
-    play(story)
+    run_scenario(scenario)
 
     async def too_much_to_look_at(world: PolicyWorld) -> None:
         before = await with_flows(world)
@@ -138,16 +140,16 @@ def test_many_changes_retire_them_all(play: Play, monkeypatch: pytest.MonkeyPatc
         await world.commit(rules(discarded={8000}))
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch + 1
 
-    play(too_much_to_look_at)
+    run_scenario(too_much_to_look_at)
 
 
-def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         sent = len(world.client.sent)
 
-        def meanwhile(operation: Operation, slot: FlowSlot) -> int:
-            if operation is Operation.DELETE:
+        def meanwhile(operation: UpdateType, slot: FlowSlot) -> int:
+            if operation is UpdateType.DELETE:
                 world.miss(tcp(slot.key.destination_port))
             return 0
 
@@ -163,15 +165,17 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(play: Play) -> None:
             assert int(verdict.action) == expected
         assert len(world.client.sent) - sent <= 1
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("refused", ["now", "before"])
-def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_flow_that_is_not_deleted_retires_them_all(
+    run_scenario: RunScenario, refused: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         world.switch.refuse_flow = lambda operation, _: (
-            REFUSED if operation is Operation.DELETE else 0
+            REFUSED if operation is UpdateType.DELETE else 0
         )
         change = rules(discarded={8003})
         if refused == "before":
@@ -187,18 +191,20 @@ def test_a_flow_that_is_not_deleted_retires_them_all(play: Play, refused: str) -
         assert world.switch.live() == {}
         assert world.policy.flows.caches[before.list_id].cache.is_exact
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
-def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_refused_commit_leaves_flows_of_the_old_rules(
+    run_scenario: RunScenario, target: str
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
         refusals = iter([REFUSED])
         world.switch.refuse = lambda _, kind, __: (
-            next(refusals, 0) if kind is Kind.OUTBOUND_LIST else 0
+            next(refusals, 0) if kind is EntityKind.OUTBOUND_LIST else 0
         )
-        with pytest.raises(BadRequestError, match="the switch did not take it"):
+        with pytest.raises(BadRequestError, match="the switch refused it"):
             await world.commit(rules(discarded={8003}))
         assert world.state("corp", OUTBOUND).digest == before.digest
         assert live_ports(world) == set(PORTS) - {8003}
@@ -208,10 +214,10 @@ def test_a_refused_commit_leaves_flows_of_the_old_rules(play: Play, target: str)
         await world.commit(rules(discarded={8003}))
         assert 8003 not in live_ports(world)
 
-    play(story, target=target)
+    run_scenario(scenario, target=target)
 
 
-def test_a_restart_goes_on_with_the_flows_that_were_kept(play: Play) -> None:
+def test_a_restart_goes_on_with_the_flows_that_were_kept(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -226,18 +232,18 @@ def test_a_restart_goes_on_with_the_flows_that_were_kept(play: Play) -> None:
         await world.commit(rules(discarded={8003}, unrelated="10.7.0.0/16"))
         assert switch.live() == before
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
-def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
+def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunScenario) -> None:
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
         await with_flows(world)
 
-        def hang_up(_: Operation, kind: Kind, __: object) -> int:
-            if kind is Kind.OUTBOUND_LIST:
+        def hang_up(_: UpdateType, kind: EntityKind, __: object) -> int:
+            if kind is EntityKind.OUTBOUND_LIST:
                 raise P4RuntimeError(14, "the fake switch hung up")
             return 0
 
@@ -251,10 +257,10 @@ def test_a_restart_between_disk_and_switch_retires_them_all(play: Play) -> None:
         state = world.state("corp", OUTBOUND)
         for slot, verdict in switch.live().items():
             assert world.policy.verdict_of(slot) == verdict
-        assert switch.of(Kind.OUTBOUND_LIST)[state.list_id] == state.version
+        assert switch.of(EntityKind.OUTBOUND_LIST)[state.list_id] == state.version
 
-    play(first, switch)
-    play(second, switch)
+    run_scenario(first, switch)
+    run_scenario(second, switch)
 
 
 # -- epochs that wrap
@@ -273,8 +279,8 @@ async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
     return last
 
 
-def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_no_flow_is_left_when_epochs_start_anew(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await at_the_last_epoch(world)
         await world.ask("flow-cache clear", spd="corp")
         assert world.state("corp", OUTBOUND).version.epoch == 1
@@ -282,15 +288,15 @@ def test_no_flow_is_left_when_epochs_start_anew(play: Play) -> None:
         world.miss(tcp(8000))
         await world.until(lambda: live_ports(world) == {8000})
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_epochs_do_not_start_anew_while_a_flow_stays(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         before = await at_the_last_epoch(world)
         refusals = iter([REFUSED])
         world.switch.refuse_flow = lambda operation, _: (
-            next(refusals, 0) if operation is Operation.DELETE else 0
+            next(refusals, 0) if operation is UpdateType.DELETE else 0
         )
         with pytest.raises(BadRequestError, match=r"flows of list .* are not deleted"):
             await world.ask("flow-cache clear", spd="corp")
@@ -298,13 +304,13 @@ def test_epochs_do_not_start_anew_while_a_flow_stays(play: Play) -> None:
         await world.ask("flow-cache clear", spd="corp")
         assert world.switch.flows == {}
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("why", ["the record is another's", "the cache is off"])
 def test_epochs_start_anew_over_a_restart(
-    play: Play, tmp_path: Path, why: str, refuses: bool
+    run_scenario: RunScenario, tmp_path: Path, why: str, refuses: bool
 ) -> None:
     switch = FakeSwitch(CODEC)
 
@@ -319,7 +325,7 @@ def test_epochs_start_anew_over_a_restart(
         assert world.state("corp", OUTBOUND).version.epoch == 1
         assert switch.flows == {}
 
-    play(first, switch)
+    run_scenario(first, switch)
     text = None
     if why == "the cache is off":
         text = filled(CONFIG, tmp_path).replace("{size: 100,", "{enabled: false, size: 100,")
@@ -328,14 +334,14 @@ def test_epochs_start_anew_over_a_restart(
         record = store.load()
         lists = tuple(one._replace(digest="another") for one in record.lists)
         store.save(record._replace(lists=lists))
-    play(second, switch, text=text)
+    run_scenario(second, switch, text=text)
 
 
 # -- what `spd diff` tells
 
 
-def test_a_diff_names_the_flows_that_would_change(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
         files = [{"name": "corp.yaml", "text": rules(discarded={8003, 8004, 8005})}]
         before = world.switch.flow_log[:]
@@ -352,7 +358,7 @@ def test_a_diff_names_the_flows_that_would_change(play: Play) -> None:
         with pytest.raises(BadRequestError, match="flows is a whole number"):
             await world.ask("spd diff", files=files, flows=-1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 # -- any order of events
@@ -390,13 +396,13 @@ class Witness:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
+def test_no_flow_ever_says_what_the_rules_do_not(run_scenario: RunScenario, seed: int) -> None:
     chance = random.Random(seed)
 
-    def unreliable() -> Callable[[Operation, FlowSlot], int]:
+    def unreliable() -> Callable[[UpdateType, FlowSlot], int]:
         return lambda *_: REFUSED if chance.random() < 0.03 else 0
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
         witness = Witness(world)
         world.switch.refuse_flow = unreliable()
@@ -425,4 +431,4 @@ def test_no_flow_ever_says_what_the_rules_do_not(play: Play, seed: int) -> None:
         assert kept > 3
         assert witness.looks > 50
 
-    play(story)
+    run_scenario(scenario)

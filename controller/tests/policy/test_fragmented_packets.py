@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from packets import ethernet, ipv4, ipv6_chain
-from policy_world import BYPASS, INBOUND, PROTECT, Play, PolicyWorld
+from policy_world import BYPASS, INBOUND, PROTECT, PolicyWorld, RunScenario
 from sluice.policy.model import FragmentClass
 
 SOURCE, DESTINATION = "10.0.3.7", "10.9.0.1"
@@ -52,9 +52,9 @@ def fragment6(offset: int, more: bool, protocol: int, payload: bytes) -> bytes:
 
 @pytest.mark.parametrize(("port", "verdict"), [(SECRET, PROTECT), (OPEN, BYPASS)])
 def test_later_fragments_get_their_datagrams_verdict_and_are_not_cached(
-    play: Play, port: int, verdict: int
+    run_scenario: RunScenario, port: int, verdict: int
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         for frame in (first(port), later(16, more=True), later(32)):
@@ -64,11 +64,11 @@ def test_later_fragments_get_their_datagrams_verdict_and_are_not_cached(
         assert world.switch.flows == {}
         assert len(world.controller.first_packets.fragments) == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_later_fragments_of_what_is_discarded_are_discarded(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_later_fragments_of_what_is_discarded_are_discarded(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(first(9000))
@@ -76,11 +76,11 @@ def test_later_fragments_of_what_is_discarded_are_discarded(play: Play) -> None:
         await world.counted("dropped: policy discards outbound", 2)
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_later_fragments_wait_for_their_first(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_later_fragments_wait_for_their_first(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(later(32))
@@ -96,11 +96,11 @@ def test_later_fragments_wait_for_their_first(play: Play) -> None:
             later(16, more=True),
         ]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_commit_applies_to_the_fragments_that_follow_it(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_commit_applies_to_the_fragments_that_follow_it(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(first(SECRET))
@@ -110,11 +110,13 @@ def test_a_commit_applies_to_the_fragments_that_follow_it(play: Play) -> None:
         sent = await world.sent(2)
         assert [each["verdict"] for each in sent] == [PROTECT, BYPASS]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(AGREED)
         world.miss(later())
@@ -125,11 +127,11 @@ def test_where_all_rules_agree_fragments_are_cached_and_need_no_state(play: Play
         assert classes == {FragmentClass.FIRST, FragmentClass.LATER}
         assert len(world.controller.first_packets.fragments) == 0
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_overlaps_are_dropped_by_name(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_overlaps_are_dropped_by_name(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(first(OPEN))
@@ -139,11 +141,11 @@ def test_overlaps_are_dropped_by_name(play: Play) -> None:
         await world.counted(OVERLAP, 2)
         assert len(world.client.sent) == 1
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_second_first_fragment_with_other_ports_is_an_overlap(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_second_first_fragment_with_other_ports_is_an_overlap(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         for frame in (first(OPEN), first(SECRET), later()):
@@ -151,11 +153,11 @@ def test_a_second_first_fragment_with_other_ports_is_an_overlap(play: Play) -> N
         await world.counted(OVERLAP, 2)
         assert [each["verdict"] for each in await world.sent()] == [BYPASS]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_what_waits_in_vain_is_dropped_by_name(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_what_waits_in_vain_is_dropped_by_name(run_scenario: RunScenario) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.controller.first_packets.fragments._seconds = 0.05
@@ -164,10 +166,12 @@ def test_what_waits_in_vain_is_dropped_by_name(play: Play) -> None:
         await world.until(lambda: fragments.counters["dropped: fragment whose first did not come"])
         assert (len(fragments), world.client.sent) == (0, [])
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(play: Play) -> None:
+def test_the_protocol_that_later_ipv6_fragments_name_is_not_believed(
+    run_scenario: RunScenario,
+) -> None:
     rules = """\
 spd: corp
 inbound: []
@@ -177,7 +181,7 @@ outbound:
 """
     options = bytes([UDP, 0]) + bytes(6)
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(rules)
         world.miss(fragment6(0, True, DESTINATION_OPTIONS, options + ports(OPEN)))
@@ -186,29 +190,31 @@ outbound:
         sent = await world.sent(3)
         assert [each["verdict"] for each in sent] == [PROTECT] * 3
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("is_local", [0, 1])
-def test_neighbour_discovery_in_fragments_is_refused(play: Play, is_local: int) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_neighbour_discovery_in_fragments_is_refused(
+    run_scenario: RunScenario, is_local: int
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         solicitation = bytes([135]) + bytes(23)
         world.miss(fragment6(0, True, 58, solicitation), INBOUND, is_local=is_local)
         await world.counted("dropped: nd_invalid")
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_neighbour_discovery_behind_a_deep_chain_is_refused(play: Play) -> None:
+def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunScenario) -> None:
     """The pipeline saw neither its type nor that its hop limit must be 255."""
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         chain = [(DESTINATION_OPTIONS, bytes(8))] * 7
         world.miss(ethernet(ipv6_chain(chain, 58, bytes([136]) + bytes(23))), INBOUND, is_local=1)
         await world.counted("dropped: nd_invalid")
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packets import ethernet, ipv4
-from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, Play, PolicyWorld, filled
+from policy_world import BYPASS, CONFIG, INBOUND, PROTECT, PolicyWorld, RunScenario, filled
 
 SITE, PEER, BETWEEN = "10.9.0.1", "10.0.3.7", "10.0.9.9"
 SECRET, OPEN, CLOSED = 7000, 53, 9000
@@ -41,8 +41,10 @@ def error(about: bytes, to: str, kind: int = 3) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [3, 11, 12])
-def test_outbound_an_error_about_a_protected_flow_is_protected(play: Play, kind: int) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_outbound_an_error_about_a_protected_flow_is_protected(
+    run_scenario: RunScenario, kind: int
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, SECRET), PEER, kind))
@@ -50,47 +52,53 @@ def test_outbound_an_error_about_a_protected_flow_is_protected(play: Play, kind:
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
         assert world.switch.flows == {}  # the next error may quote another packet
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("port", [OPEN, CLOSED, 1])
-def test_outbound_what_an_error_quotes_never_leads_to_a_bypass(play: Play, port: int) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_outbound_what_an_error_quotes_never_leads_to_a_bypass(
+    run_scenario: RunScenario, port: int
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, port), PEER))
         await world.counted(REFUSED["outbound"])
         assert (world.client.sent, world.switch.flows) == ([], {})
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_error_that_a_rule_matches_needs_no_quote(play: Play) -> None:
+def test_an_error_that_a_rule_matches_needs_no_quote(run_scenario: RunScenario) -> None:
     rule = '  - {name: errors, action: bypass, protocol: icmp, icmp: ["3/1"]}\n'
 
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES + rule)
         world.miss(error(datagram(PEER, SITE, CLOSED), PEER))
         await world.sent()
         await world.until(world.switch.live)
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_an_error_to_another_than_who_sent_the_quoted_packet_is_nobodys(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, SECRET), "10.0.3.8"))
         await world.counted("dropped: icmp_enclosed_source")
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: Play) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(
+    run_scenario: RunScenario,
+) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, SECRET, fragment_offset=80), PEER))
@@ -103,7 +111,7 @@ def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: Play
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +119,9 @@ def test_a_quoted_later_fragment_is_protected_only_if_all_rules_agree(play: Play
     [(SECRET, BUNDLE, True), (SECRET, 8, False), (OPEN, BUNDLE, False), (CLOSED, BUNDLE, False)],
 )
 def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
-    play: Play, port: int, bundle: int, passes: bool
+    run_scenario: RunScenario, port: int, bundle: int, passes: bool
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND, bundle=bundle, origin=2)
@@ -125,7 +133,7 @@ def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
             assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(story)
+    run_scenario(scenario)
 
 
 CHECKED = CONFIG.replace("  - name: corp\n", "  - name: corp\n    icmp_errors: checked\n")
@@ -135,9 +143,9 @@ ESP_SPI = 7000
 
 @pytest.mark.parametrize(("port", "passes"), [(SECRET, False), (OPEN, True), (CLOSED, False)])
 def test_checked_errors_in_clear_must_be_about_flows_in_clear(
-    play: Play, tmp_path: Path, port: int, passes: bool
+    run_scenario: RunScenario, tmp_path: Path, port: int, passes: bool
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND)
@@ -149,7 +157,7 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
             assert world.client.sent == []
         assert world.switch.flows == {}
 
-    play(story, text=filled(CHECKED, tmp_path))
+    run_scenario(scenario, text=filled(CHECKED, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -162,9 +170,9 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
     ],
 )
 def test_checked_errors_about_esp_must_be_about_an_sa_of_the_spd(
-    play: Play, tmp_path: Path, source: str, spi: int, is_local: int, passes: bool
+    run_scenario: RunScenario, tmp_path: Path, source: str, spi: int, is_local: int, passes: bool
 ) -> None:
-    async def story(world: PolicyWorld) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         about = ipv4(source, "10.9.9.9", spi.to_bytes(4, "big") + bytes(4), 50)
@@ -176,12 +184,12 @@ def test_checked_errors_about_esp_must_be_about_an_sa_of_the_spd(
             await world.counted(REFUSED["inbound"])
             assert world.client.sent == []
 
-    play(story, text=filled(CHECKED, tmp_path))
+    run_scenario(scenario, text=filled(CHECKED, tmp_path))
 
 
 @pytest.mark.parametrize("port", [SECRET, OPEN, CLOSED, 1])
-def test_inbound_in_clear_errors_are_refused(play: Play, port: int) -> None:
-    async def story(world: PolicyWorld) -> None:
+def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: int) -> None:
+    async def scenario(world: PolicyWorld) -> None:
         await world.began()
         await world.commit(RULES)
         world.miss(error(datagram(PEER, SITE, port), PEER), INBOUND)
@@ -189,4 +197,4 @@ def test_inbound_in_clear_errors_are_refused(play: Play, port: int) -> None:
         await world.counted("ICMP errors in clear refused")
         assert world.client.sent == []
 
-    play(story)
+    run_scenario(scenario)

@@ -19,33 +19,33 @@ from policy_world import (
     INBOUND,
     OUTBOUND,
     PROTECT,
-    Play,
     PolicyWorld,
+    RunScenario,
     tcp,
 )
 from sluice import associations, ike_order, kernel_mirror
 from sluice.api.server import BadRequestError
-from sluice.entities import BundleInVrf, Kind, Spi
-from sluice.kernel_mirror import KernelMirror, Place
+from sluice.entities import BundleInVrf, EntityKind, InboundSpi
+from sluice.kernel_mirror import BundleDefaults, KernelMirror
 from sluice.model import Prefix, parse_address
 from sluice.policy.start import PolicyError
-from sluice.sa_model import Age, HeldSa
+from sluice.sa_model import HeldSa, LifetimeState
 from sluice.state.bundle_numbers import FIRST
 from sluice.state.sa_table import SaReport, SaState
 from sluice.wire.packet import UDP
 from sluice.xfrm_model import (
-    Algorithm,
     Defaults,
+    KernelAlgorithm,
+    KernelLimits,
+    KernelMode,
     KernelPolicy,
     KernelSelector,
     KernelState,
-    Key,
-    Limits,
-    Mode,
     PolicyAction,
     PolicyDirection,
     PolicyKey,
     PortMatch,
+    SecretKey,
     StateKey,
     Template,
     Usage,
@@ -126,7 +126,7 @@ class FakeKernel:
 def protect(direction: PolicyDirection = OUT, number: int = 1, reqid: int = 7) -> KernelPolicy:
     ends = (HERE, THERE) if direction is OUT else (THERE, HERE)
     selector = SITES if direction is OUT else BACK
-    template = Template(*ends, 50, 0, reqid, Mode.TUNNEL, False)
+    template = Template(*ends, 50, 0, reqid, KernelMode.TUNNEL, False)
     key = PolicyKey(number << 3 | direction)
     return KernelPolicy(key, direction, 10, PolicyAction.ALLOW, selector, (template,))
 
@@ -161,12 +161,12 @@ def kernel() -> Any:
 
 
 @pytest.fixture
-def mirror(play: Play, kernel: FakeKernel) -> Any:
+def mirror(run_scenario: RunScenario, kernel: FakeKernel) -> Any:
     world = type("World", (KernelWorld,), {"xfrm": {"corp": kernel}})
 
-    def filled(story: Any, tmp_path: Any, config: str = CONFIG) -> None:
+    def filled(scenario: Any, tmp_path: Any, config: str = CONFIG) -> None:
         text = config.format(state=tmp_path, target="sluice-switch")
-        play(story, text=text, world=world)
+        run_scenario(scenario, text=text, world=world)
 
     return filled
 
@@ -176,7 +176,7 @@ def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
 ) -> None:
     kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         assert world.names() == ["kernel-out-9", "kernel-default-out"]
         expected = ["kernel-fwd-18", "kernel-default-in", "kernel-default-fwd"]
@@ -184,14 +184,14 @@ def test_what_the_kernel_says_at_start_is_in_force_when_the_interfaces_open(
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, FIRST)
-        bound = world.switch.of(Kind.BUNDLE_BINDING)
+        bound = world.switch.of(EntityKind.BUNDLE_BINDING)
         assert list(bound) == [BundleInVrf(0, FIRST)]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: Any) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.miss(tcp(443, "10.9.0.1"))
@@ -201,18 +201,18 @@ def test_the_spd_follows_the_kernel(mirror: Any, kernel: FakeKernel, tmp_path: A
         kernel.has(protect())
         await world.follows("kernel-out-9")
         assert not world.switch.live(), "a flow that passed in clear outlived its rule"
-        await world.until(lambda: world.switch.of(Kind.BUNDLE_BINDING))
+        await world.until(lambda: world.switch.of(EntityKind.BUNDLE_BINDING))
         kernel.has(BLOCK)
-        await world.until(lambda: not world.switch.of(Kind.BUNDLE_BINDING))
+        await world.until(lambda: not world.switch.of(EntityKind.BUNDLE_BINDING))
         assert world.state("corp", OUTBOUND).rules[-2].name == "kernel-out-9"
         kernel.has()
         await world.follows()
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         with pytest.raises((PolicyError, BadRequestError), match="the kernel's IPsec policies"):
             await world.commit(COMMIT.replace("bundle: branch, ", ""))
@@ -220,7 +220,7 @@ def test_commands_on_it_are_refused(mirror: Any, tmp_path: Any) -> None:
             await world.ask("spd commit", configured=["corp"])
         assert (await world.ask("spd export", spd="corp"))["spd"] == "corp"
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_what_cannot_be_mirrored_drops_and_is_a_problem(
@@ -228,7 +228,7 @@ def test_what_cannot_be_mirrored_drops_and_is_a_problem(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()._replace(if_id=3)}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         await world.counted("dropped: policy discards outbound")
@@ -239,13 +239,13 @@ def test_what_cannot_be_mirrored_drops_and_is_a_problem(
         await world.follows()
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_policies_that_the_pipeline_has_no_room_for_close_the_spd(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.policy.table._ids.maximum = 20
@@ -257,7 +257,7 @@ def test_policies_that_the_pipeline_has_no_room_for_close_the_spd(
         await world.until(lambda: world.names() == ["kernel-out-9", "kernel-default-out"])
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
@@ -265,12 +265,12 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
         assert any(
-            key == "NO_SA" for kind, key in world.switch.entities if kind is Kind.AUDITED_DROP
+            key == "NO_SA" for kind, key in world.switch.entities if kind is EntityKind.AUDITED_DROP
         )
         for _ in range(5):
             packet = punt(
@@ -289,7 +289,7 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
             PortMatch(443, 0xFFFF),
         )
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_dead_host_of_a_trap_delays_no_other(
@@ -297,11 +297,13 @@ def test_a_dead_host_of_a_trap_delays_no_other(
 ) -> None:
     """Each pair of hosts needs an SA of its own, so each causes acquires of its own."""
     anyone = (
-        protect().templates[0]._replace(source=bytes(4), destination=bytes(4), mode=Mode.TRANSPORT)
+        protect()
+        .templates[0]
+        ._replace(source=bytes(4), destination=bytes(4), mode=KernelMode.TRANSPORT)
     )
     kernel.policies = {PolicyKey(9): protect()._replace(templates=(anyone,))}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         drops = world.controller.packets.drop_reasons
         (no_sa,) = [number for number, name in drops.items() if name == "NO_SA"]
@@ -315,7 +317,7 @@ def test_a_dead_host_of_a_trap_delays_no_other(
         found = [str(flow.destination) for _, flow in kernel.acquired]
         assert found == ["10.9.0.1/32", "10.9.0.2/32"]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_while_the_kernel_is_read_again_what_was_in_force_stays(
@@ -323,7 +325,7 @@ def test_while_the_kernel_is_read_again_what_was_in_force_stays(
 ) -> None:
     kernel.policies = {PolicyKey(9): protect()}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         kernel.synced = False
         kernel.has()
@@ -334,13 +336,13 @@ def test_while_the_kernel_is_read_again_what_was_in_force_stays(
         await asyncio.sleep(0.1)
         assert world.names() == ["kernel-out-9", "kernel-default-out"]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_a_kernel_that_refuses_to_be_read_closes_the_spd_until_it_answers(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         await world.follows()
         world.miss(tcp(443, "10.9.0.1"))
@@ -353,21 +355,21 @@ def test_a_kernel_that_refuses_to_be_read_closes_the_spd_until_it_answers(
         await world.follows()
         assert await world.problems() == []
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 OUTBOUND_STATE = KernelState(
     StateKey(THERE, 0x1000, 50),
     HERE,
     7,
-    Mode.TUNNEL,
+    KernelMode.TUNNEL,
     0,
     KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0),
-    Limits(),
-    Limits(),
+    KernelLimits(),
+    KernelLimits(),
     Usage(added=100),
     0,
-    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(20)), 128),
+    aead=KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(20)), 128),
 )
 
 
@@ -377,7 +379,7 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         (sa,) = await world.ask("show", what="sas")
         assert (sa["bundle"], sa["direction"], sa["spi"]) == (BUNDLE, "outbound", 0x1000)
@@ -388,7 +390,7 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
         kernel.has(protect())
         await world.until(lambda: not world.controller.associations.table.wanted)
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
@@ -399,7 +401,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
     used = OUTBOUND_STATE._replace(sequence=3)
     kernel.states = {used.key: used}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         assert kernel.told == [(0x1000, "soft")]
         assert await world.ask("show", what="sas") == []
@@ -407,7 +409,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
         await world.until(lambda: "kernel-fwd-18" in world.names(INBOUND))
         assert kernel.told == [(0x1000, "soft")]
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def naming(spi: int) -> KernelPolicy:
@@ -421,10 +423,10 @@ def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
 ) -> None:
     kernel.policies = {PolicyKey(9): naming(0x1000)}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
-    aead = Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128)
+    aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20))), 128)
     next_state = OUTBOUND_STATE._replace(key=StateKey(THERE, 0x1001, 50), aead=aead)
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         world.miss(tcp(443, "10.9.0.1"))
         (sent,) = await world.sent()
@@ -441,7 +443,7 @@ def test_a_rekey_changes_the_sa_that_serves_and_no_rule(
         assert world.switch.live(), "flows are searched again although no rule has changed"
         assert world.controller.mirrors.counters["policies brought into force"] == 0
 
-    mirror(story, tmp_path)
+    mirror(scenario, tmp_path)
 
 
 def test_bundles_have_the_path_mtu_of_the_spd(
@@ -450,30 +452,32 @@ def test_bundles_have_the_path_mtu_of_the_spd(
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: KernelWorld) -> None:
+    async def scenario(world: KernelWorld) -> None:
         await world.began()
         (sa,) = await world.ask("show", what="sas")
         assert sa["path_mtu"]["bytes"] == 1430
 
-    mirror(story, tmp_path, CONFIG.replace("source: kernel", "source: kernel, path_mtu: 1430"))
+    mirror(scenario, tmp_path, CONFIG.replace("source: kernel", "source: kernel, path_mtu: 1430"))
 
 
 def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeKernel) -> None:
     kernel.policies = {PolicyKey(9): protect()}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
-    one = KernelMirror("corp", kernel, Place(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0)
+    one = KernelMirror(
+        "corp", kernel, BundleDefaults(0, (1,), 1500), lambda vrf: {HERE}, lambda: 0.0
+    )
     known = SimpleNamespace(numbers=SimpleNamespace(by_name={BUNDLE: 40000}))
-    one.look_at_states(known)  # type: ignore[arg-type]
+    one.mirror_states(known)  # type: ignore[arg-type]
     (mirrored,) = one.states
     sa = mirrored.association
 
-    def held(packets: int, age: Age) -> list[SaReport]:
+    def held(packets: int, age: LifetimeState) -> list[SaReport]:
         seen = HeldSa(sa.settings, 1, age, packets, packets, packets * 100)
         return [SaReport(sa, SaState.IN_USE, 1, seen)]
 
     for packets, age in (
-        *((0, Age.FRESH), (3, Age.FRESH), (3, Age.FRESH)),
-        *((9, Age.SOFT), (9, Age.SOFT), (9, Age.HARD)),
+        *((0, LifetimeState.FRESH), (3, LifetimeState.FRESH), (3, LifetimeState.FRESH)),
+        *((9, LifetimeState.SOFT), (9, LifetimeState.SOFT), (9, LifetimeState.HARD)),
     ):
         one.report(held(packets, age))
     assert kernel.told == [
@@ -527,13 +531,13 @@ class EngineWorld(KernelWorld):
 
 
 @pytest.fixture
-def with_engine(mirror: Any, play: Play, kernel: FakeKernel, tmp_path: Any) -> Any:
+def with_engine(mirror: Any, run_scenario: RunScenario, kernel: FakeKernel, tmp_path: Any) -> Any:
     world = type("World", (EngineWorld,), {"xfrm": {"corp": kernel}})
     kernel.policies = {one.key: one for one in (protect(), protect(FWD, 2))}
 
-    def filled(story: Any) -> None:
+    def filled(scenario: Any) -> None:
         text = (CONFIG + ENGINE).format(state=tmp_path, target="sluice-switch")
-        play(story, text=text, world=world)
+        run_scenario(scenario, text=text, world=world)
 
     return filled
 
@@ -541,7 +545,7 @@ def with_engine(mirror: Any, play: Play, kernel: FakeKernel, tmp_path: Any) -> A
 def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
     with_engine: Any, kernel: FakeKernel
 ) -> None:
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -553,9 +557,9 @@ def test_an_ike_packet_leaves_after_the_sa_that_the_daemon_made_before_it(
         world.engine.let_go()
         await world.sent()
         assert [one.settings.spi for one in world.engine.held.values()] == [0x2000]
-        assert list(world.switch.of(Kind.INBOUND_SA)) == [Spi(0, 0x2000)]
+        assert list(world.switch.of(EntityKind.INBOUND_SA)) == [InboundSpi(0, 0x2000)]
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_ike_packets_leave_at_once_and_in_order_when_no_sa_is_new(
@@ -563,14 +567,14 @@ def test_ike_packets_leave_at_once_and_in_order_when_no_sa_is_new(
 ) -> None:
     frames = [ANSWER + bytes([number]) for number in range(5)]
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         for frame in frames:
             world.answers(frame)
         await world.sent(5)
         assert [frame for frame, _ in world.client.sent] == frames
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_engine_that_does_not_answer_does_not_stop_ike(
@@ -578,7 +582,7 @@ def test_an_engine_that_does_not_answer_does_not_stop_ike(
 ) -> None:
     monkeypatch.setattr(ike_order, "PATIENCE", 0.2)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -589,7 +593,7 @@ def test_an_engine_that_does_not_answer_does_not_stop_ike(
         assert counters["IKE packets sent before their SAs were in force"] == 1
         world.engine.let_go()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
@@ -597,7 +601,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
 ) -> None:
     monkeypatch.setattr(ike_order, "LIMIT", 2)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
         kernel.states = {INBOUND_STATE.key: INBOUND_STATE}
         kernel.has(*kernel.policies.values())
@@ -609,12 +613,12 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
         world.engine.let_go()
         await world.sent(2)
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def next_outbound(spi: int) -> KernelState:
     """An outbound state with a key of its own."""
-    aead = Algorithm("rfc4106(gcm(aes))", Key(spi.to_bytes(4, "big") * 5), 128)
+    aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(spi.to_bytes(4, "big") * 5), 128)
     return OUTBOUND_STATE._replace(key=StateKey(THERE, spi, 50), aead=aead)
 
 
@@ -626,9 +630,9 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
     seen: set[object] = set()
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         def serving() -> object:
-            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+            return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
         await world.began()
         await world.until(serving)
@@ -644,7 +648,7 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
         await world.until(lambda: serving() != first)
         assert None not in seen
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
@@ -657,9 +661,9 @@ def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
     newer = next_outbound(0x1001)
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         def serving() -> object:
-            return next(iter(world.switch.of(Kind.OUTBOUND_SA).values()), None)
+            return next(iter(world.switch.of(EntityKind.OUTBOUND_SA).values()), None)
 
         await world.began()
         await world.until(serving)
@@ -678,7 +682,7 @@ def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
         await world.until(lambda: serving() != first)
         assert serving() is not None
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_whose_successor_does_not_come_ends(
@@ -688,16 +692,16 @@ def test_an_outbound_sa_whose_successor_does_not_come_ends(
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
         kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
         kernel.has(naming(0x1001), protect(FWD, 2))
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.let_go()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
@@ -707,19 +711,19 @@ def test_an_outbound_sa_that_serves_for_its_successor_ends_with_its_policy(
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.hold()
         kernel.states = {StateKey(THERE, 0x1001, 50): next_outbound(0x1001)}
         kernel.has(naming(0x1001), protect(FWD, 2))
         await world.until(lambda: world.engine.asked == 2)
         kernel.has()
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
         world.engine.let_go()
         await world.follows()
 
-    with_engine(story)
+    with_engine(scenario)
 
 
 def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
@@ -728,11 +732,11 @@ def test_an_outbound_sa_that_is_deleted_without_a_successor_ends_at_once(
     monkeypatch.setattr(associations, "OVERLAP", 1000.0)
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
 
-    async def story(world: EngineWorld) -> None:
+    async def scenario(world: EngineWorld) -> None:
         await world.began()
-        await world.until(lambda: world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: world.switch.of(EntityKind.OUTBOUND_SA))
         kernel.states = {}
         kernel.has(*kernel.policies.values())
-        await world.until(lambda: not world.switch.of(Kind.OUTBOUND_SA))
+        await world.until(lambda: not world.switch.of(EntityKind.OUTBOUND_SA))
 
-    with_engine(story)
+    with_engine(scenario)

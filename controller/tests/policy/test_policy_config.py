@@ -153,7 +153,7 @@ def test_problems_of_the_spd_file_come_with_the_rest(tmp_path: Path) -> None:
         ("engine: 1, sa: 100", "engine: 2, sa: 100", "2 is not one of: 1"),
         ("engines: [{id: 1, port: 9}]", "engines: []", "1: none is configured"),
         ("spi: 4096, engine: 1, sa: 200", "spi: 255, engine: 1, sa: 200", "from 256"),
-        ("vrf: blue", "vrf: default", "SPI 4096 of VRF default belongs to 'branch' already"),
+        ("vrf: blue", "vrf: default", "SPI 0x1000 of VRF default belongs to 'branch' already"),
         ("vrf: blue", "vrf: red", "'red' is not one of: default, blue"),
         ("spd: corp\n    out", "spd: crop\n    out", "'crop' is not one of: corp"),
         ("size: 100", "size: 0", "0 is not a whole number"),

@@ -19,7 +19,7 @@ from sluice.policy.model import (
     Rule,
     prefix_range,
 )
-from sluice.policy.review import Change, describe, diff
+from sluice.policy.review import RuleChangeKind, describe, diff
 
 A, B, C, D = (Rule(name, Action.BYPASS) for name in "abcd")
 BGP = (NumberRange(179, 179),)
@@ -101,4 +101,4 @@ def test_a_diff_is_empty_for_equal_lists_only(after: list[Rule], kept: set[str])
     new = [rule for rule in after if rule.name in kept]
     found = diff(before, new)
     assert (found == []) is (new == before)
-    assert {one.name for one in found if one.change is Change.REMOVED} == set("abcd") - kept
+    assert {one.name for one in found if one.change is RuleChangeKind.REMOVED} == set("abcd") - kept

@@ -21,7 +21,7 @@ from sluice.policy.model import (
     Rule,
     prefix_range,
 )
-from sluice.policy.warnings import OSPF, Guarded, RuleContext, warnings
+from sluice.policy.warnings import OSPF, GuardedInterface, RuleContext, warnings
 
 BGP = (NumberRange(179, 179),)
 OWN = parse_address("10.0.0.1")
@@ -30,7 +30,7 @@ REST = Rule("rest", Action.DISCARD)
 ACTIVE_OUT = Rule("out", Action.BYPASS, protocol=(TCP,), destination_port=BGP)
 ACTIVE_IN = Rule("in", Action.PROTECT, "b", protocol=(TCP,), source_port=BGP)
 OSPF_RULE = Rule("ospf", Action.BYPASS, protocol=(OSPF,))
-ETH1 = Guarded(
+ETH1 = GuardedInterface(
     "eth1", (InterfaceAddress.parse("10.0.0.1/24"), InterfaceAddress.parse("2001:db8::1/64"))
 )
 NO_FRR = RuleContext(own=(OWN,))

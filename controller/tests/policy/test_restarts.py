@@ -19,21 +19,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from fake_switch import FakeSwitch
-from policy_world import CODEC, STAGE_OUTBOUND, Play, PolicyWorld, tcp
+from policy_world import CODEC, STAGE_OUTBOUND, PolicyWorld, RunScenario, tcp
 from scenes import address, gateway, neighbor, route, slot
 from sluice.entities import (
     Attachment,
-    Binding,
     Egress,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     L3Interface,
+    ListBinding,
     ListState,
     Nexthop,
-    Role,
-    Target,
-    TargetKind,
-    Value,
+    PortRole,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.policy.spdstore import SpdStore
 from test_punts import punt
@@ -46,7 +46,7 @@ PREFIXES = {f"20.0.{n}.0/24": n for n in (1, 2, 3)}
 RawList = tuple[int, int]  # the list's number and its epoch
 
 
-class Way(NamedTuple):
+class PacketPath(NamedTuple):
     """How packets go: in by an attachment, to a prefix, out by another. 0: no list is asked."""
 
     came: Attachment
@@ -57,7 +57,7 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class PolicySetting:
     """Changes that an operator makes between two runs."""
 
     order: tuple[str, ...]
@@ -84,7 +84,7 @@ class Setting:
         ]
         return "".join(lines)
 
-    def ways(self) -> set[tuple[Attachment, str, str, str, Attachment]]:
+    def paths(self) -> set[tuple[Attachment, str, str, str, Attachment]]:
         """All ways of this configuration, with rules in the place of lists."""
         found = set()
         for came in NAMES:
@@ -103,11 +103,11 @@ class Setting:
         return "none" if guard == "none" else self.rules[guard][direction]
 
 
-def draw(dice: random.Random, before: Setting | None) -> Setting:
+def draw(dice: random.Random, before: PolicySetting | None) -> PolicySetting:
     """Any configuration; parts of it may be as they were before."""
     spds = dice.sample(["corp", "edge", "rim", "hub"], 3)
     drawn = {spd: (f"i{dice.randrange(3)}", f"o{dice.randrange(3)}") for spd in spds}
-    setting = Setting(
+    setting = PolicySetting(
         order=tuple(dice.sample(NAMES, 3)),
         ports=dict(zip(NAMES, dice.sample([1, 2, 3, 4], 3), strict=True)),
         guards={name: dice.choice([*spds, "none"]) for name in NAMES},
@@ -118,7 +118,7 @@ def draw(dice: random.Random, before: Setting | None) -> Setting:
         return setting
     known = {spd: before.rules[spd] for spd in spds if spd in before.rules if dice.random() < 0.5}
     guards = {name: old for name, old in before.guards.items() if old in (*spds, "none")}
-    return Setting(
+    return PolicySetting(
         order=setting.order if dice.random() < 0.5 else before.order,
         ports=setting.ports if dice.random() < 0.3 else before.ports,
         guards=setting.guards if dice.random() < 0.3 else setting.guards | guards,
@@ -132,42 +132,42 @@ class Observer:
 
     def __init__(self, switch: FakeSwitch) -> None:
         self._switch = switch
-        self.seen: set[Way] = set()
+        self.seen: set[PacketPath] = set()
         self.names: dict[tuple[str, RawList], str] = {}
 
     def look(self) -> None:
         self.seen |= self.now()
 
-    def now(self) -> set[Way]:
+    def now(self) -> set[PacketPath]:
         of = self._switch.of
         return {
             way
-            for came, interface in of(Kind.L3_INTERFACE).items()
+            for came, interface in of(EntityKind.L3_INTERFACE).items()
             if isinstance(came, Attachment) and isinstance(interface, L3Interface)
-            if interface.role is Role.ROUTER
+            if interface.role is PortRole.ROUTER
             for prefix in PREFIXES
             if (way := self._follow(came, interface, prefix)) is not None
         }
 
-    def _follow(self, came: Attachment, interface: L3Interface, prefix: str) -> Way | None:
-        inbound = self._asked(Kind.INBOUND_BINDING, Kind.INBOUND_LIST, interface.l3_if)
-        target = self._switch.of(Kind.ROUTE).get(slot(prefix)._replace(vrf=interface.vrf))
-        if inbound is None or not isinstance(target, Target):
+    def _follow(self, came: Attachment, interface: L3Interface, prefix: str) -> PacketPath | None:
+        inbound = self._asked(EntityKind.INBOUND_BINDING, EntityKind.INBOUND_LIST, interface.l3_if)
+        target = self._switch.of(EntityKind.ROUTE).get(slot(prefix)._replace(vrf=interface.vrf))
+        if inbound is None or not isinstance(target, RouteTarget):
             return None
-        assert target.kind is TargetKind.NEXTHOP
-        nexthop = self._switch.of(Kind.NEXTHOP).get(target.id)
+        assert target.kind is RouteTargetKind.NEXTHOP
+        nexthop = self._switch.of(EntityKind.NEXTHOP).get(target.id)
         if not isinstance(nexthop, Nexthop) or not nexthop.up:
             return None
-        outbound = self._asked(Kind.OUTBOUND_BINDING, Kind.OUTBOUND_LIST, nexthop.l3_if)
-        egress = self._switch.of(Kind.EGRESS_INTERFACE).get(nexthop.l3_if)
+        outbound = self._asked(EntityKind.OUTBOUND_BINDING, EntityKind.OUTBOUND_LIST, nexthop.l3_if)
+        egress = self._switch.of(EntityKind.EGRESS_INTERFACE).get(nexthop.l3_if)
         if outbound is None or not isinstance(egress, Egress):
             return None
-        return Way(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
+        return PacketPath(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
-    def _asked(self, binding: Kind, lists: Kind, l3_if: int) -> RawList | int | None:
+    def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
         """The list that is asked; None where the packet drops."""
         bound = self._get(binding, l3_if)
-        if not isinstance(bound, Binding):
+        if not isinstance(bound, ListBinding):
             return None
         if not bound.list_id:
             return 0
@@ -176,7 +176,7 @@ class Observer:
             return None
         return bound.list_id, state.epoch
 
-    def _get(self, kind: Kind, key: Key) -> Value | None:
+    def _get(self, kind: EntityKind, key: EntityKey) -> EntityValue | None:
         return self._switch.of(kind).get(key)
 
     def learn(self, world: PolicyWorld) -> None:
@@ -185,19 +185,19 @@ class Observer:
             names = [rule.name for rule in state.rules if not rule.generated]
             self.names[state.direction.value, (state.list_id, state.version.epoch)] = names[0]
 
-    def told(self, ways: set[Way]) -> set[tuple[Attachment, str, str, str, Attachment]]:
+    def expected(self, paths: set[PacketPath]) -> set[tuple[Attachment, str, str, str, Attachment]]:
         return {
             (
                 way.came,
-                self._told("inbound", way.inbound),
+                self._expected("inbound", way.inbound),
                 way.prefix,
-                self._told("outbound", way.outbound),
+                self._expected("outbound", way.outbound),
                 way.leaves,
             )
-            for way in ways
+            for way in paths
         }
 
-    def _told(self, direction: str, raw: RawList | int) -> str:
+    def _expected(self, direction: str, raw: RawList | int) -> str:
         return self.names[direction, raw] if isinstance(raw, tuple) else "none"
 
 
@@ -214,17 +214,17 @@ async def routed(world: PolicyWorld) -> None:
 class Router:
     """One switch, and controllers that run it one after the other."""
 
-    def __init__(self, play: Play, state: Path, target: str) -> None:
-        self._play, self._state, self._target = play, state, target
+    def __init__(self, run_scenario: RunScenario, state: Path, target: str) -> None:
+        self._play, self._state, self._target = run_scenario, state, target
         self._switch = FakeSwitch(CODEC)
         self._observer = Observer(self._switch)
-        self._before: Setting | None = None
+        self._before: PolicySetting | None = None
 
-    def run(self, setting: Setting) -> None:
+    def run(self, setting: PolicySetting) -> None:
         """Start with this configuration; it stands in the end, and nothing else was seen."""
         observer = self._observer
 
-        async def story(world: PolicyWorld) -> None:
+        async def scenario(world: PolicyWorld) -> None:
             reconciler = world.controller.reconciler  # writes all that does not wait for policy
             await world.until(lambda: reconciler.compared and not reconciler.pending)
             for n in (1, 2, 3):
@@ -232,15 +232,15 @@ class Router:
             world.links()
             await routed(world)
             observer.learn(world)
-            assert observer.told(observer.now()) == setting.ways()
+            assert observer.expected(observer.now()) == setting.paths()
 
         self._switch.watch = observer.look
         observer.seen.clear()
         SpdStore(self._state).forget_committed()
         text = setting.text(self._state, self._target)
-        self._play(story, self._switch, text=text, numbered=True)
-        allowed = setting.ways() | (self._before.ways() if self._before else set())
-        assert observer.told(observer.seen) - allowed == set()
+        self._play(scenario, self._switch, text=text, numbered=True)
+        allowed = setting.paths() | (self._before.paths() if self._before else set())
+        assert observer.expected(observer.seen) - allowed == set()
         self._before = setting
 
 
@@ -249,10 +249,12 @@ TARGETS = pytest.mark.parametrize("target", ["sluice-switch", "bmv2"])
 
 @TARGETS
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_packet_meets_a_mix(play: Play, tmp_path: Path, seed: int, target: str) -> None:
+def test_no_packet_meets_a_mix(
+    run_scenario: RunScenario, tmp_path: Path, seed: int, target: str
+) -> None:
     dice = random.Random(seed)
-    router = Router(play, tmp_path, target)
-    setting: Setting | None = None
+    router = Router(run_scenario, tmp_path, target)
+    setting: PolicySetting | None = None
     for _ in range(RESTARTS):
         setting = draw(dice, setting)
         router.run(setting)
@@ -261,7 +263,7 @@ def test_no_packet_meets_a_mix(play: Play, tmp_path: Path, seed: int, target: st
 
 
 SAME = dict.fromkeys(NAMES, "corp")
-PLAIN = Setting(
+PLAIN = PolicySetting(
     order=NAMES,
     ports={"eth1": 1, "eth2": 2, "eth3": 3},
     guards=SAME,
@@ -284,10 +286,10 @@ PLAIN = Setting(
     ids=["a port moves", "two ports change places", "guards", "a vrf", "order", "names"],
 )
 def test_with_other_rules_at_the_same_time(
-    play: Play, tmp_path: Path, change: dict[str, Any], target: str
+    run_scenario: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
 ) -> None:
     """There, back, and there again without the file that says what the numbers mean."""
-    router = Router(play, tmp_path, target)
+    router = Router(run_scenario, tmp_path, target)
     changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
     for setting in (PLAIN, changed, PLAIN):
         router.run(setting)
@@ -296,7 +298,7 @@ def test_with_other_rules_at_the_same_time(
 
 
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
-    play: Play, tmp_path: Path
+    run_scenario: RunScenario, tmp_path: Path
 ) -> None:
     """An interface gets another SPD: its new list is asked before the controller knows that the
     switch has it."""
@@ -311,12 +313,12 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
         await world.began()
 
     async def second(world: PolicyWorld) -> None:
-        before = switch.of(Kind.OUTBOUND_BINDING)[2]
+        before = switch.of(EntityKind.OUTBOUND_BINDING)[2]
 
         def look() -> None:
-            now = switch.of(Kind.OUTBOUND_BINDING).get(2)
-            if not asked and isinstance(now, Binding) and now != before:
-                state = switch.of(Kind.OUTBOUND_LIST)[now.list_id]
+            now = switch.of(EntityKind.OUTBOUND_BINDING).get(2)
+            if not asked and isinstance(now, ListBinding) and now != before:
+                state = switch.of(EntityKind.OUTBOUND_LIST)[now.list_id]
                 assert isinstance(state, ListState)
                 asked.append(now.list_id)
                 packet = punt(
@@ -335,5 +337,5 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
         counted = world.policy.searched
         assert [number for (list_id, _), number in counted.items() if list_id == asked[0]] == [1]
 
-    for setting, story in zip(settings, (first, second), strict=True):
-        play(story, switch, text=setting.text(tmp_path, "sluice-switch"))
+    for setting, scenario in zip(settings, (first, second), strict=True):
+        run_scenario(scenario, switch, text=setting.text(tmp_path, "sluice-switch"))

@@ -21,7 +21,7 @@ from sluice.policy.model import (
     prefix_range,
 )
 from sluice.policy.spdfile import load_spd, read_lists
-from sluice.yamlreader import ConfigError, Reader
+from sluice.yamlreader import ConfigError, YamlReader
 
 OUT, IN = Direction.OUTBOUND, Direction.INBOUND
 GOOD = """\
@@ -268,6 +268,6 @@ def test_no_values_break_it(rules: list[dict[str, str]]) -> None:
         for rule in rules
     )
     with contextlib.suppress(ConfigError):
-        reader = Reader(text, "x")
+        reader = YamlReader(text, "x")
         read_lists(reader.root(), frozenset({"a"}))
         reader.finish()

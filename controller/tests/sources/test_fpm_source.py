@@ -19,7 +19,7 @@ from sluice._native import FpmServer, RouteRun
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
 from sluice.sources.fpm import REFUSALS_AT_ONCE, FpmSource, FrameServer
 from sluice.sources.fpm_senders import Senders, is_port_here
-from sluice.sources.peer import AllowedUsers, Refused
+from sluice.sources.peer import AllowedUsers, RefusedPeer
 from sluice.wire import fpm
 from wire.strategies import damaged
 
@@ -47,7 +47,7 @@ class FakeServer:
 
 def admit(peer: str) -> str:
     if "stranger" in peer:
-        raise Refused(f"{peer}: user eve may not connect")
+        raise RefusedPeer(f"{peer}: user eve may not connect")
     return "frr"
 
 

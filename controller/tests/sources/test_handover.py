@@ -17,7 +17,7 @@ from sluice.sources.handover import (
     StandInLocks,
     end_stand_ins,
     holder,
-    left_in,
+    tables_in,
 )
 
 TABLES = {"rules": {"icmp": {(1, 8)}}, "interfaces": ([(11, b"\2" * 6, (1, 2))], {0: [b"abcd"]})}
@@ -39,31 +39,31 @@ def handover() -> Iterator[Handover]:
 
 
 def test_nothing_is_left_before_something_is_given(handover: Handover) -> None:
-    assert left_in(handover.file) is None
+    assert tables_in(handover.file) is None
 
 
 def test_the_last_tables_are_left_until_they_are_withdrawn(handover: Handover) -> None:
-    handover.give({"rules": "a longer text than that of what follows" * 10})
-    handover.give(TABLES)
-    assert left_in(handover.file) == TABLES
+    handover.publish({"rules": "a longer text than that of what follows" * 10})
+    handover.publish(TABLES)
+    assert tables_in(handover.file) == TABLES
     handover.withdraw()
-    assert left_in(handover.file) is None
+    assert tables_in(handover.file) is None
 
 
 def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
     """A controller that is killed during a write leaves a mix of new and old tables."""
-    handover.give({"rules": "other" * 100})
+    handover.publish({"rules": "other" * 100})
     before = os.pread(handover.file, 10_000, 0)
-    handover.give(TABLES)
+    handover.publish(TABLES)
     after = os.pread(handover.file, 10_000, 0)
     torn = 0
     for written in range(1, HEADER.size + len(TABLES)):
         os.pwrite(handover.file, after[:written] + before[written:], 0)
-        torn += left_in(handover.file) is None
+        torn += tables_in(handover.file) is None
     assert torn == HEADER.size + len(TABLES) - 1
     os.ftruncate(handover.file, HEADER.size + 4)
     os.pwrite(handover.file, after[: HEADER.size + 4], 0)
-    assert left_in(handover.file) is None
+    assert tables_in(handover.file) is None
 
 
 def another(claims: Path, *names: str) -> subprocess.Popen[bytes]:

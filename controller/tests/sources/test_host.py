@@ -25,7 +25,7 @@ from sluice._native import TapSet
 from sluice.config import InterfaceConfig, VrfConfig
 from sluice.fast_path import FastPath
 from sluice.fragment import fragment_ipv4
-from sluice.icmp import ErrorKind, error_for
+from sluice.icmp import IcmpErrorKind, error_for
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -302,7 +302,7 @@ def test_the_host_believes_our_icmp_errors(
         udp.connect((target, 33434))
         udp.send(b"x")
         sent = host.sent(lambda frame: far in frame.frame)
-        error = error_for(sent.frame, ErrorKind.PROHIBITED, parse_address(router))
+        error = error_for(sent.frame, IcmpErrorKind.PROHIBITED, parse_address(router))
         assert isinstance(error, bytes)
         host.interfaces.deliver([(1, packets.ethernet(error))])
         host.until(lambda: udp.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))

@@ -25,7 +25,7 @@ from sluice.model import (
     parse_mac,
 )
 from sluice.namespaces import base, local, namespace_of
-from sluice.sources.host import HostInterfaces, Passing, TapPlace
+from sluice.sources.host import HostInterfaces, Passing, TapNamespace
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.namespace import NetworkNamespace
 from sluice.sources.neighbor_probe import NeighborProbe
@@ -68,7 +68,7 @@ class World:
             join=lambda name, _: self.joined.append(name),
             tables={254: 0, 100: 1, 200: 2},
             on_change=self.published.append,
-            places={1: self.place("red"), 2: self.place("blue")},
+            vrf_namespaces={1: self.place("red"), 2: self.place("blue")},
         )
         for number, vrf in ((1, VrfConfig("default", 0, 254)), (2, RED), (3, BLUE)):
             self.host.add(interface(number, "port7" if number == 1 else None, vrf=vrf))
@@ -76,7 +76,7 @@ class World:
             own = InterfaceAddress.parse(f"{SHARED}/24")
             self.host.apply(AddressAdded(TAPS[number], own))
 
-    def place(self, name: str) -> TapPlace:
+    def place(self, name: str) -> TapNamespace:
         def inside(act: Callable[[], Any]) -> Any:
             self.inside.append(name)
             try:
@@ -84,7 +84,7 @@ class World:
             finally:
                 self.inside.pop()
 
-        return TapPlace(
+        return TapNamespace(
             inside,
             SilentDevices(self.inside, self.did),
             lambda device: self.did.append((self.inside[-1], f"guard {device}")),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.sources import peer
-from sluice.sources.peer import AllowedUsers, Endpoint, Refused, Unknown, user_of
+from sluice.sources.peer import AllowedUsers, Endpoint, RefusedPeer, UnknownOwner, user_of
 from sluice.wire.errors import WireError
 
 USER = 12345
@@ -54,7 +54,9 @@ def test_the_user_of_a_connection(host: str, uid: int) -> None:
     with connection(host, uid) as (there, here, _):
         assert user_of(Endpoint.parse(there), Endpoint.parse(here)) == uid
         assert AllowedUsers(here, [str(uid)]).admit(there) == ("root" if uid == 0 else str(USER))
-        with pytest.raises(Refused, match=r"user .* may not connect; allowed: frr-of-no-host, 7"):
+        with pytest.raises(
+            RefusedPeer, match=r"user .* may not connect; allowed: frr-of-no-host, 7"
+        ):
             AllowedUsers(here, ["frr-of-no-host", "7"]).admit(there)
 
 
@@ -71,7 +73,7 @@ def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
         allowed = AllowedUsers(here, ["root"])
 
         def reason() -> str:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedPeer) as refused:
                 allowed.admit(there)
             return str(refused.value)
 
@@ -83,17 +85,17 @@ def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
 def test_a_listener_on_the_same_port_is_not_the_peer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_server(("", 0)) as other:
         here, there = (Endpoint.parse(text(one.getsockname())) for one in (ours, other))
-        with pytest.raises(Unknown):
+        with pytest.raises(UnknownOwner):
             user_of(there._replace(address=here.address), here)
 
 
 @given(st.binary(max_size=200))
 def test_any_answer_is_refused_unless_it_is_about_the_connection(answer: bytes) -> None:
-    with pytest.raises((Unknown, WireError)):
+    with pytest.raises((UnknownOwner, WireError)):
         peer._user(answer, bytes(range(36)))
 
 
 @pytest.mark.parametrize("address", ["", "peer", "127.0.0.1", "1:2:3", "127.0.0.1:x"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(Refused, match="cannot be told"):
+    with pytest.raises(RefusedPeer, match="cannot be told"):
         AllowedUsers("127.0.0.1:2620", ["root"]).admit(address)

@@ -108,7 +108,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeClient.made, FakeTaps.joined, FakeTaps.closed = [], [], False
 
 
-def play(
+def run_scenario(
     default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
 ) -> list[FakeClient]:
     """Runs a stand-in with the switch's messages until it ends; returns sessions that forwarded."""
@@ -123,7 +123,7 @@ def play(
 
 
 def test_with_no_primary_it_carries_in_a_role_that_may_do_nothing_else() -> None:
-    (carrier,) = play([arbitration(NONE, OURS)], [arbitration(0, (1, 1))])
+    (carrier,) = run_scenario([arbitration(NONE, OURS)], [arbitration(0, (1, 1))])
     assert carrier.role == ROLE
     assert carrier.options["packets_only"] == ((1, [0, 1]), (1, [1, 2]))
     assert carrier.metadata == ([(1, 8)], [(1, 2)])
@@ -132,24 +132,26 @@ def test_with_no_primary_it_carries_in_a_role_that_may_do_nothing_else() -> None
 
 
 def test_its_backup_loses_to_every_controller_that_asks() -> None:
-    play([arbitration(NONE, OURS)])
+    run_scenario([arbitration(NONE, OURS)])
     high, low = FakeClient.made[0].election_id
     assert high == 0
     assert 1 <= low <= module.QUESTIONS
 
 
 def test_where_another_controller_is_primary_it_carries_nothing() -> None:
-    assert play([arbitration(OTHER, OTHERS), arbitration(NONE, OTHERS)]) == []
+    assert run_scenario([arbitration(OTHER, OTHERS), arbitration(NONE, OTHERS)]) == []
     assert len(FakeClient.made) == 1
 
 
 def test_it_waits_while_the_switch_takes_its_controller_for_alive() -> None:
-    carriers = play([arbitration(OTHER, OURS), arbitration(NONE, OURS)], [arbitration(0, (1, 1))])
+    carriers = run_scenario(
+        [arbitration(OTHER, OURS), arbitration(NONE, OURS)], [arbitration(0, (1, 1))]
+    )
     assert [one.role for one in carriers] == [ROLE]
 
 
 def test_while_the_switch_takes_its_controller_for_alive_it_carries_nothing() -> None:
-    assert play([arbitration(OTHER, OURS)], [arbitration(0, (1, 1))]) == []
+    assert run_scenario([arbitration(OTHER, OURS)], [arbitration(0, (1, 1))]) == []
 
 
 @pytest.mark.parametrize(
@@ -157,19 +159,19 @@ def test_while_the_switch_takes_its_controller_for_alive_it_carries_nothing() ->
 )
 def test_it_is_over_when_somebody_is_primary_or_the_switch_is_gone(last: Event) -> None:
     default = [arbitration(NONE, OURS), ("connected",), last, arbitration(NONE, OTHERS)]
-    play(default, [arbitration(0, (1, 1))])
+    run_scenario(default, [arbitration(0, (1, 1))])
     assert default == [arbitration(NONE, OTHERS)], "not even heard any more"
 
 
 @pytest.mark.parametrize("last", [arbitration(OTHER, (2, 1)), ("closed", 14, "")])
 def test_it_is_over_when_another_stands_in(last: Event) -> None:
     own_role = [arbitration(0, (1, 1)), last, ("connected",)]
-    play([arbitration(NONE, OURS)], own_role)
+    run_scenario([arbitration(NONE, OURS)], own_role)
     assert own_role == [("connected",)]
 
 
 def test_it_asks_above_the_stand_in_of_a_controller_before() -> None:
-    (carrier,) = play(
+    (carrier,) = run_scenario(
         [arbitration(NONE, OURS)], [arbitration(NONE, (7, 9)), arbitration(0, (8, 1))]
     )
     assert carrier.asked == [(8, 1)]
@@ -177,29 +179,29 @@ def test_it_asks_above_the_stand_in_of_a_controller_before() -> None:
 
 def test_it_does_not_ask_for_ever() -> None:
     own_role = [arbitration(OTHER, (7 + n, 9)) for n in range(10)]
-    assert play([arbitration(NONE, OURS)], own_role) == []
+    assert run_scenario([arbitration(NONE, OURS)], own_role) == []
     assert len(own_role) == 10 - 1 - module.ATTEMPTS
 
 
 def test_a_target_without_roles_has_its_backup_carry_until_it_is_displaced() -> None:
     default = [arbitration(0, (0, 5)), arbitration(OTHER, OTHERS), ("connected",)]
-    (carrier,) = play(default, has_roles=False)
+    (carrier,) = run_scenario(default, has_roles=False)
     assert carrier.role is None
     assert default == [("connected",)]
 
 
 def test_a_target_without_roles_may_take_its_controller_for_alive_first() -> None:
-    (carrier,) = play([arbitration(OTHER, OURS), arbitration(0, (0, 5))], has_roles=False)
+    (carrier,) = run_scenario([arbitration(OTHER, OURS), arbitration(0, (0, 5))], has_roles=False)
     assert carrier.role is None
 
 
 def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
-    assert play([arbitration(0, (0, 5))]) == []
+    assert run_scenario([arbitration(0, (0, 5))]) == []
 
 
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
     """The stand-in started late; the last controller's own keeper stands in."""
-    assert play([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
+    assert run_scenario([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 
 
 def test_a_socket_of_another_users_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sluice.config import VrfConfig
 from sluice.model import HostFrame, LinkChanged, parse_address
 from sluice.sources import vrf_devices
 from sluice.sources.interface_settings import configure_interface, restore
-from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, Rule, VrfDevices
+from sluice.sources.vrf_devices import LAST_METRIC, LOCAL_TABLE, RoutingRule, VrfDevices
 from sluice.wire import packet as wire
 from sluice.wire.netlink import NLM_F_DUMP, NLM_F_EXCL, U32, Message, attribute, attributes
 from sluice.wire.routes import RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTMSG, RTPROT_KERNEL
@@ -46,7 +46,7 @@ BLUE = VrfConfig("blue", 2, 2000, device="blue")
 VRFS = (DEFAULT, RED, BLUE)
 TABLES = {vrf.table: vrf.id for vrf in VRFS}
 FAMILIES = (socket.AF_INET, socket.AF_INET6)
-KERNELS_RULES = [Rule(0, LOCAL_TABLE), Rule(32766, 254), Rule(32767, 253)]
+KERNELS_RULES = [RoutingRule(0, LOCAL_TABLE), RoutingRule(32766, 254), RoutingRule(32767, 253)]
 
 
 class FakeKernel:
@@ -149,7 +149,7 @@ def with_table(body: bytes) -> bytes:
     return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
 
 
-def rule_body(family: int, rule: Rule) -> bytes:
+def rule_body(family: int, rule: RoutingRule) -> bytes:
     """Returns a rule in the kernel's form: without a priority of 0."""
     body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
     body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
@@ -198,43 +198,51 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
     [
         (
             KERNELS_RULES,
-            [Rule(0, to_vrfs=True), *KERNELS_RULES],
+            [RoutingRule(0, to_vrfs=True), *KERNELS_RULES],
         ),
         (  # the kernel's rules after it has created the first VRF device
-            [Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
+            [RoutingRule(0, LOCAL_TABLE), RoutingRule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
             [
-                *(Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(1000, to_vrfs=True)),
+                *(
+                    RoutingRule(0, to_vrfs=True),
+                    RoutingRule(0, LOCAL_TABLE),
+                    RoutingRule(1000, to_vrfs=True),
+                ),
                 *KERNELS_RULES[1:],
             ],
         ),
         (  # already in the right order
-            [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
-            [Rule(1000, to_vrfs=True), Rule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
+            [RoutingRule(1000, to_vrfs=True), RoutingRule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
+            [RoutingRule(1000, to_vrfs=True), RoutingRule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
         ),
         (  # a controller was killed before the deletion
-            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True)],
-            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
+            [RoutingRule(0, LOCAL_TABLE), RoutingRule(0, to_vrfs=True)],
+            [RoutingRule(0, to_vrfs=True), RoutingRule(0, LOCAL_TABLE)],
         ),
         (
-            [Rule(0, LOCAL_TABLE), Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
-            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE)],
+            [
+                RoutingRule(0, LOCAL_TABLE),
+                RoutingRule(0, to_vrfs=True),
+                RoutingRule(0, LOCAL_TABLE),
+            ],
+            [RoutingRule(0, to_vrfs=True), RoutingRule(0, LOCAL_TABLE)],
         ),
         (  # another program has deleted the rules
-            [Rule(32766, 254)],
-            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(32766, 254)],
+            [RoutingRule(32766, 254)],
+            [RoutingRule(0, to_vrfs=True), RoutingRule(0, LOCAL_TABLE), RoutingRule(32766, 254)],
         ),
         (
-            [Rule(0, to_vrfs=True), Rule(32766, 254)],
-            [Rule(0, to_vrfs=True), Rule(0, LOCAL_TABLE), Rule(32766, 254)],
+            [RoutingRule(0, to_vrfs=True), RoutingRule(32766, 254)],
+            [RoutingRule(0, to_vrfs=True), RoutingRule(0, LOCAL_TABLE), RoutingRule(32766, 254)],
         ),
         (
-            [Rule(10, LOCAL_TABLE), Rule(20, 7)],
-            [Rule(9, to_vrfs=True), Rule(10, LOCAL_TABLE), Rule(20, 7)],
+            [RoutingRule(10, LOCAL_TABLE), RoutingRule(20, 7)],
+            [RoutingRule(9, to_vrfs=True), RoutingRule(10, LOCAL_TABLE), RoutingRule(20, 7)],
         ),
     ],
 )
 def test_a_vrfs_table_is_asked_before_the_local_one(
-    kernel: FakeKernel, tmp_path: Path, before: list[Rule], after: list[Rule]
+    kernel: FakeKernel, tmp_path: Path, before: list[RoutingRule], after: list[RoutingRule]
 ) -> None:
     kernel.rules = {family: list(before) for family in FAMILIES}
     for _ in range(2):

@@ -18,11 +18,11 @@ from sluice.sources.xfrm import XfrmMonitor
 from sluice.wire import xfrm
 from sluice.wire.netlink import messages
 from sluice.xfrm_model import (
-    Algorithm,
     Encapsulation,
+    KernelAlgorithm,
+    KernelLimits,
     KernelState,
-    Key,
-    Limits,
+    SecretKey,
     StateKey,
     Usage,
 )
@@ -77,10 +77,10 @@ def test_a_state_as_it_was_made(monitor: XfrmMonitor) -> None:
     assert state.key == StateKey(THERE, 0x1000, 50)
     assert (state.source, state.reqid, state.mode) == (HERE, 7, 1)
     assert state.flags & xfrm.XFRM_STATE_ESN
-    assert state.aead == Algorithm("rfc4106(gcm(aes))", Key(KEY), 128)
+    assert state.aead == KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(KEY), 128)
     assert state.replay_window == 256
     assert state.soft.bytes == 1000
-    assert state.hard == Limits(bytes=2000, seconds=3600)
+    assert state.hard == KernelLimits(bytes=2000, seconds=3600)
     assert not state.is_larval
     fresh = XfrmMonitor()
     fresh.start()
@@ -95,8 +95,8 @@ def test_a_state_in_udp_with_two_algorithms(monitor: XfrmMonitor) -> None:
         f"auth-trunc hmac(sha256) 0x{bytes(32).hex()} 128",
         "encap espinudp 4500 4501 0.0.0.0",
     )
-    assert state.encryption == Algorithm("cbc(aes)", Key(bytes(16)))
-    assert state.integrity == Algorithm("hmac(sha256)", Key(bytes(32)), 128)
+    assert state.encryption == KernelAlgorithm("cbc(aes)", SecretKey(bytes(16)))
+    assert state.integrity == KernelAlgorithm("hmac(sha256)", SecretKey(bytes(32)), 128)
     assert state.encapsulation == Encapsulation(2, 4500, 4501)
 
 

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scenes import SPECS, Desired, address, gateway, link
-from sluice.entities import MAX_GROUP_WEIGHT, Changes, Group, Kind, Nexthop, RouteSlot, TargetKind
+from sluice.entities import (
+    MAX_GROUP_WEIGHT,
+    EntityChanges,
+    EntityKind,
+    Nexthop,
+    NexthopGroup,
+    RouteSlot,
+    RouteTargetKind,
+)
 from sluice.model import MAIN_TABLE, NexthopObjectUpdated, RouteUpdated
 from sluice.state.interfaces import InterfaceTable
 from sluice.state.neighbors import NeighborTable
@@ -18,19 +26,19 @@ from sluice.state.route_order import new_table
 GW1, GW2, GW3 = "10.0.1.9", "10.0.2.9", "10.0.3.9"
 
 
-def group_of(wanted: Desired, text: str) -> Group:
+def group_of(wanted: Desired, text: str) -> NexthopGroup:
     target = wanted.target(text)
     assert target is not None
-    assert target.kind is TargetKind.GROUP
-    group = wanted.entities[Kind.GROUP, target.id]
-    assert isinstance(group, Group)
+    assert target.kind is RouteTargetKind.GROUP
+    group = wanted.entities[EntityKind.GROUP, target.id]
+    assert isinstance(group, NexthopGroup)
     return group
 
 
 def nexthop_ids(wanted: Desired) -> dict[int, Nexthop]:
     found = {}
     for (kind, entry), value in wanted.entities.items():
-        if kind is Kind.NEXTHOP:
+        if kind is EntityKind.NEXTHOP:
             assert isinstance(entry, int)
             assert isinstance(value, Nexthop)
             found[entry] = value
@@ -49,7 +57,7 @@ class Stages:
     """The first stages of the forwarding state, without `Fib`: interfaces to RIB."""
 
     def __init__(self, vrfs: Mapping[int, int] | None = None) -> None:
-        self.changes = Changes()
+        self.changes = EntityChanges()
         self.interfaces = InterfaceTable(SPECS)
         self.neighbors = NeighborTable()
         self.nexthops = NexthopTable(self.neighbors.has_failed)

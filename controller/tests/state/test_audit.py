@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sluice.state.audit import KEPT_REPAIRS, Repair, Report, TableComparison
+from sluice.state.audit import KEPT_REPAIRS, AuditReport, Repair, TableComparison
 
 
 def repair(number: int) -> Repair:
@@ -32,7 +32,7 @@ def test_a_key_of_one_table_is_not_found_in_another() -> None:
 
 
 def test_a_complete_round_replaces_the_last_one_and_its_problem() -> None:
-    report = Report()
+    report = AuditReport()
     report.completed(10, 0.5, 100.0)
     report.problem = "the switch is not connected"
     report.completed(12, 0.25, 200.0)
@@ -42,7 +42,7 @@ def test_a_complete_round_replaces_the_last_one_and_its_problem() -> None:
 
 
 def test_repairs_are_counted_by_kind_and_the_last_ones_are_kept() -> None:
-    report = Report()
+    report = AuditReport()
     for number in range(KEPT_REPAIRS + 5):
         report.repaired("route", repair(number))
     report.repaired("flow", repair(99))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sluice.entities import ENGINE_DOWN, Changes, EnginePort, Kind
+from sluice.entities import ENGINE_DOWN, EnginePort, EntityChanges, EntityKind
 from sluice.model import LinkChanged, LinkRemoved
 from sluice.state.engine_links import EngineLinks, EngineSpec
 
@@ -14,8 +14,8 @@ def link(name: str = "port9", *, up: bool = True, carrier: bool = True) -> LinkC
     return LinkChanged(5, name, up, carrier, 1500, bytes(6))
 
 
-def engines(changes: Changes) -> dict[object, object]:
-    return dict(changes.by_kind.get(Kind.ENGINE, {}).items())
+def engines(changes: EntityChanges) -> dict[object, object]:
+    return dict(changes.by_kind.get(EntityKind.ENGINE, {}).items())
 
 
 def test_engines_are_up_until_the_kernel_has_told_of_all_links() -> None:

@@ -17,7 +17,7 @@ from scenes import (
     slot,
 )
 from sluice.entities import (
-    Kind,
+    EntityKind,
     Nexthop,
 )
 from sluice.model import (
@@ -72,7 +72,7 @@ def test_a_gateway_without_mac_is_punted_and_asked_for(wanted: Desired) -> None:
 def test_a_gateways_mac_touches_no_route(wanted: Desired) -> None:
     wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
     changes = wanted.apply(neighbor(1, GW1, 3))
-    assert set(changes.by_kind[Kind.ROUTE]) == {slot(f"{GW1}/32")}
+    assert set(changes.by_kind[EntityKind.ROUTE]) == {slot(f"{GW1}/32")}
     assert wanted.nexthop("192.0.2.0/24").mac == mac(3)
 
 
@@ -89,7 +89,7 @@ def test_next_hops_are_shared_and_go_with_the_last_route(wanted: Desired) -> Non
 def test_a_change_of_next_hop_is_one_change_of_the_route(wanted: Desired) -> None:
     wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
     changes = wanted.apply(route("192.0.2.0/24", gateway(GW2, 2)))
-    assert list(changes.by_kind[Kind.ROUTE].values()) == [wanted.target("192.0.2.0/24")]
+    assert list(changes.by_kind[EntityKind.ROUTE].values()) == [wanted.target("192.0.2.0/24")]
 
 
 def test_tables_of_no_vrf_are_counted(wanted: Desired) -> None:

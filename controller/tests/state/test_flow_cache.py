@@ -14,11 +14,11 @@ from sluice.policy.model import Action, FlowKey
 from sluice.state.flow_cache import (
     LATE_SECONDS,
     FlowCache,
+    FlowOperation,
     FlowVerdict,
     FlowWrite,
-    Operation,
-    Outcome,
-    Result,
+    FlowWriteResult,
+    OfferResult,
 )
 
 SOURCE, DESTINATION = parse_address("10.0.0.1"), parse_address("10.0.0.2")
@@ -37,19 +37,19 @@ class SwitchTable:
         self.size = size
         self.entries: dict[FlowKey, FlowVerdict] = {}
 
-    def write(self, write: FlowWrite) -> Result:
+    def write(self, write: FlowWrite) -> FlowWriteResult:
         present = write.key in self.entries
-        if write.operation is Operation.INSERT and present:
-            return Result.EXISTS
-        if write.operation is not Operation.INSERT and not present:
-            return Result.ABSENT
-        if write.operation is Operation.INSERT and len(self.entries) >= self.size:
-            return Result.FAILED
+        if write.operation is FlowOperation.INSERT and present:
+            return FlowWriteResult.EXISTS
+        if write.operation is not FlowOperation.INSERT and not present:
+            return FlowWriteResult.ABSENT
+        if write.operation is FlowOperation.INSERT and len(self.entries) >= self.size:
+            return FlowWriteResult.FAILED
         if write.verdict is None:
             del self.entries[write.key]
         else:
             self.entries[write.key] = write.verdict
-        return Result.DONE
+        return FlowWriteResult.DONE
 
 
 class Scene:
@@ -60,7 +60,7 @@ class Scene:
         self.table = SwitchTable(size)
         self.now = 0.0
 
-    def run(self, writes: list[FlowWrite]) -> list[Operation]:
+    def run(self, writes: list[FlowWrite]) -> list[FlowOperation]:
         pending, done = deque(writes), []
         while pending:
             write = pending.popleft()
@@ -68,7 +68,7 @@ class Scene:
             pending += self.cache.written(write, self.table.write(write), self.now)
         return done
 
-    def offer(self, number: int, rule: int = 1) -> tuple[Outcome, list[Operation]]:
+    def offer(self, number: int, rule: int = 1) -> tuple[OfferResult, list[FlowOperation]]:
         self.now += LATE_SECONDS
         verdict = FlowVerdict(self.cache.epoch, rule, Action.BYPASS)
         outcome, writes = self.cache.offer(key(number), verdict, self.now)
@@ -80,7 +80,7 @@ class Scene:
 
 def test_add() -> None:
     scene = Scene()
-    assert scene.offer(1) == (Outcome.INSTALLED, [Operation.INSERT])
+    assert scene.offer(1) == (OfferResult.INSTALLED, [FlowOperation.INSERT])
     assert scene.table.entries == {key(1): BYPASS}
     assert len(scene.cache) == 1
 
@@ -88,9 +88,9 @@ def test_add() -> None:
 def test_remove_and_add_again() -> None:
     scene = Scene()
     scene.offer(1)
-    assert scene.run(scene.cache.expire(key(1), NOW_IDLE)) == [Operation.DELETE]
+    assert scene.run(scene.cache.expire(key(1), NOW_IDLE)) == [FlowOperation.DELETE]
     assert (scene.keys(), len(scene.cache)) == ([], 0)
-    assert scene.offer(1) == (Outcome.INSTALLED, [Operation.INSERT])
+    assert scene.offer(1) == (OfferResult.INSTALLED, [FlowOperation.INSERT])
 
 
 def test_a_stale_flow_is_overwritten_in_place() -> None:
@@ -98,7 +98,7 @@ def test_a_stale_flow_is_overwritten_in_place() -> None:
     scene.offer(1)
     scene.cache.retire(2)
     assert scene.cache.count_stale() == 1
-    assert scene.offer(1, rule=9) == (Outcome.INSTALLED, [Operation.MODIFY])
+    assert scene.offer(1, rule=9) == (OfferResult.INSTALLED, [FlowOperation.MODIFY])
     assert scene.table.entries == {key(1): FlowVerdict(2, 9, Action.BYPASS)}
     assert (len(scene.cache), scene.cache.count_stale()) == (1, 0)
 
@@ -108,7 +108,7 @@ def test_a_full_cache_evicts_the_coldest() -> None:
     for number in (1, 2, 3):
         scene.offer(number)
     scene.cache.used(key(1), scene.now)
-    assert scene.offer(4) == (Outcome.INSTALLED, [Operation.DELETE, Operation.INSERT])
+    assert scene.offer(4) == (OfferResult.INSTALLED, [FlowOperation.DELETE, FlowOperation.INSERT])
     assert scene.keys() == [1, 3, 4]
 
 
@@ -116,7 +116,7 @@ def test_a_flow_that_was_used_meanwhile_does_not_expire() -> None:
     scene = Scene()
     scene.offer(1)
     assert scene.cache.expire(key(1), before=scene.now) == []
-    assert scene.run(scene.cache.expire(key(1), before=scene.now + 0.1)) == [Operation.DELETE]
+    assert scene.run(scene.cache.expire(key(1), before=scene.now + 0.1)) == [FlowOperation.DELETE]
 
 
 def test_who_would_have_to_go_next() -> None:
@@ -154,46 +154,46 @@ def test_a_table_full_of_stale_flows_does_not_block_new_ones() -> None:
         scene.offer(number)
     scene.cache.retire(2)
     for number in (3, 4, 5):
-        assert scene.offer(number)[0] is Outcome.INSTALLED
+        assert scene.offer(number)[0] is OfferResult.INSTALLED
     assert scene.keys() == [3, 4, 5]
     assert scene.cache.count_stale() == 0
 
 
 def test_a_verdict_of_another_epoch_is_not_installed() -> None:
     cache = FlowCache(3, epoch=2)
-    assert cache.offer(key(1), BYPASS, 0.0) == (Outcome.STALE, [])
+    assert cache.offer(key(1), BYPASS, 0.0) == (OfferResult.STALE, [])
 
 
 def test_a_cache_that_is_off_installs_nothing() -> None:
     cache = FlowCache(3, epoch=1, enabled=False)
-    assert cache.offer(key(1), BYPASS, 0.0) == (Outcome.OFF, [])
+    assert cache.offer(key(1), BYPASS, 0.0) == (OfferResult.OFF, [])
 
 
 def test_one_write_of_a_flow_at_a_time() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)
-    assert cache.offer(key(1), BYPASS, 0.0) == (Outcome.UNDER_WAY, [])
+    assert cache.offer(key(1), BYPASS, 0.0) == (OfferResult.UNDER_WAY, [])
     assert cache.expire(key(1), NOW_IDLE) == []
-    cache.written(writes[0], Result.DONE, 0.0)
+    cache.written(writes[0], FlowWriteResult.DONE, 0.0)
     deletion = cache.expire(key(1), NOW_IDLE)
-    assert cache.offer(key(1), BYPASS, 5.0) == (Outcome.UNDER_WAY, [])
-    cache.written(deletion[0], Result.DONE, 5.0)
-    assert cache.offer(key(1), BYPASS, 5.0)[0] is Outcome.INSTALLED
+    assert cache.offer(key(1), BYPASS, 5.0) == (OfferResult.UNDER_WAY, [])
+    cache.written(deletion[0], FlowWriteResult.DONE, 5.0)
+    assert cache.offer(key(1), BYPASS, 5.0)[0] is OfferResult.INSTALLED
 
 
 def test_a_late_packet_writes_nothing_and_a_miss_long_after_mends() -> None:
     scene = Scene()
     scene.offer(1)
     scene.table.entries.clear()  # lost, and nobody said so
-    assert scene.cache.offer(key(1), BYPASS, scene.now + 0.5) == (Outcome.KNOWN, [])
-    assert scene.offer(1) == (Outcome.INSTALLED, [Operation.MODIFY, Operation.INSERT])
+    assert scene.cache.offer(key(1), BYPASS, scene.now + 0.5) == (OfferResult.KNOWN, [])
+    assert scene.offer(1) == (OfferResult.INSTALLED, [FlowOperation.MODIFY, FlowOperation.INSERT])
     assert scene.keys() == [1]
 
 
 def test_an_entry_that_nobody_knew_of_is_overwritten() -> None:
     scene = Scene()
     scene.table.entries[key(1)] = FlowVerdict(1, 7, Action.DISCARD)
-    assert scene.offer(1) == (Outcome.INSTALLED, [Operation.INSERT, Operation.MODIFY])
+    assert scene.offer(1) == (OfferResult.INSTALLED, [FlowOperation.INSERT, FlowOperation.MODIFY])
     assert scene.table.entries == {key(1): BYPASS}
 
 
@@ -201,7 +201,7 @@ def test_writes_under_way_are_never_evicted() -> None:
     cache = FlowCache(2, epoch=1)
     for number in (1, 2):
         cache.offer(key(number), BYPASS, 0.0)
-    assert cache.offer(key(3), BYPASS, 0.0) == (Outcome.FULL, [])
+    assert cache.offer(key(3), BYPASS, 0.0) == (OfferResult.FULL, [])
 
 
 def test_a_table_smaller_than_the_cache_thinks() -> None:
@@ -209,25 +209,25 @@ def test_a_table_smaller_than_the_cache_thinks() -> None:
     for number in (1, 2, 3):
         scene.offer(number)
     assert (scene.keys(), len(scene.cache)) == ([1, 2], 2)
-    assert scene.offer(3)[1] == [Operation.INSERT]  # refused again; others go on being served
+    assert scene.offer(3)[1] == [FlowOperation.INSERT]  # refused again; others go on being served
 
 
 def test_a_delete_that_failed_leaves_the_flow_for_eviction() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)
-    cache.written(writes[0], Result.DONE, 0.0)
-    cache.written(cache.expire(key(1), NOW_IDLE)[0], Result.FAILED, 0.0)
+    cache.written(writes[0], FlowWriteResult.DONE, 0.0)
+    cache.written(cache.expire(key(1), NOW_IDLE)[0], FlowWriteResult.FAILED, 0.0)
     assert (len(cache), cache.count_stale()) == (1, 1)
-    assert cache.offer(key(1), BYPASS, 9.0)[1][0].operation is Operation.MODIFY
+    assert cache.offer(key(1), BYPASS, 9.0)[1][0].operation is FlowOperation.MODIFY
 
 
 def test_a_write_that_was_overtaken_by_a_commit_stays_stale() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)
     cache.retire(2)
-    cache.written(writes[0], Result.DONE, 0.0)
+    cache.written(writes[0], FlowWriteResult.DONE, 0.0)
     assert (len(cache), cache.count_stale()) == (1, 1)
-    assert cache.written(writes[0], Result.EXISTS, 0.0) == []  # answered already
+    assert cache.written(writes[0], FlowWriteResult.EXISTS, 0.0) == []  # answered already
 
 
 def test_what_is_read_back_is_live_or_stale() -> None:
@@ -257,7 +257,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.cache = FlowCache(self.CAPACITY, epoch=1)
         self.table = SwitchTable(self.CAPACITY)
         self.writes: deque[FlowWrite] = deque()
-        self.answers: deque[tuple[FlowWrite, Result]] = deque()
+        self.answers: deque[tuple[FlowWrite, FlowWriteResult]] = deque()
         self.verdicts: dict[tuple[int, FlowKey], int] = {}
         self.now = 0.0
 
@@ -268,7 +268,7 @@ class AnyOrder(RuleBasedStateMachine):
         rule_id = self.verdicts.setdefault((epoch, key(number)), rule_id)
         verdict = FlowVerdict(epoch, rule_id, Action.BYPASS)
         outcome, writes = self.cache.offer(key(number), verdict, self.now)
-        assert (outcome is Outcome.INSTALLED) == any(w.key == key(number) for w in writes)
+        assert (outcome is OfferResult.INSTALLED) == any(w.key == key(number) for w in writes)
         self.writes += writes
 
     @rule()
@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
     def write(self) -> None:
         write = self.writes.popleft()
         result = self.table.write(write)
-        assert result is Result.DONE
+        assert result is FlowWriteResult.DONE
         self.answers.append((write, result))
 
     @precondition(lambda self: self.answers)
@@ -335,6 +335,10 @@ def test_the_record_finds_its_way_back_after_losses(
         elif accident == "commit":
             scene.cache.retire(scene.cache.epoch + 1)
         outcome, _ = scene.offer(number)
-        if outcome is Outcome.INSTALLED and size == 4 and not any(a == "forge" for _, a in steps):
+        if (
+            outcome is OfferResult.INSTALLED
+            and size == 4
+            and not any(a == "forge" for _, a in steps)
+        ):
             assert scene.table.entries[key(number)].epoch == scene.cache.epoch
     assert len(scene.table.entries) <= size

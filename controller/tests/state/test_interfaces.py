@@ -16,7 +16,7 @@ from sluice.entities import (
     LOCAL,
     Attachment,
     Egress,
-    Kind,
+    EntityKind,
     L3Interface,
     Nexthop,
 )
@@ -29,18 +29,18 @@ from state.forwarding import GW1
 def test_the_configuration_alone_admits_and_egresses() -> None:
     wanted = Desired()
     mac_1 = bytes.fromhex("020000000101")
-    assert wanted.entities[Kind.L3_INTERFACE, Attachment(1, 0)] == L3Interface(1, 0)
-    assert wanted.entities[Kind.EGRESS_INTERFACE, 1] == Egress(1, 0, mac_1, 1500)
-    assert wanted.entities[Kind.LOCAL_PREFIX, slot("ff02::/16")] == LOCAL
+    assert wanted.entities[EntityKind.L3_INTERFACE, Attachment(1, 0)] == L3Interface(1, 0)
+    assert wanted.entities[EntityKind.EGRESS_INTERFACE, 1] == Egress(1, 0, mac_1, 1500)
+    assert wanted.entities[EntityKind.LOCAL_PREFIX, slot("ff02::/16")] == LOCAL
 
 
 def test_an_address_is_local_and_its_prefix_gleans(wanted: Desired) -> None:
-    assert wanted.entities[Kind.LOCAL_PREFIX, slot("10.0.1.1/32")] == LOCAL
-    assert wanted.entities[Kind.LOCAL_PREFIX, slot("10.0.1.255/32")] == LOCAL
+    assert wanted.entities[EntityKind.LOCAL_PREFIX, slot("10.0.1.1/32")] == LOCAL
+    assert wanted.entities[EntityKind.LOCAL_PREFIX, slot("10.0.1.255/32")] == LOCAL
     assert wanted.nexthop("10.0.1.0/24") == Nexthop(1, None, None, True)
     wanted.apply(no_address(1, "10.0.1.1/24"))
-    assert (Kind.LOCAL_PREFIX, slot("10.0.1.1/32")) not in wanted.entities
-    assert (Kind.LOCAL_PREFIX, slot("10.0.1.255/32")) not in wanted.entities
+    assert (EntityKind.LOCAL_PREFIX, slot("10.0.1.1/32")) not in wanted.entities
+    assert (EntityKind.LOCAL_PREFIX, slot("10.0.1.255/32")) not in wanted.entities
     assert wanted.target("10.0.1.0/24") is None
 
 
@@ -50,19 +50,19 @@ def test_an_address_before_its_link() -> None:
     assert wanted.target("10.0.1.0/24") is None
     wanted.apply(link(1))
     assert wanted.nexthop("10.0.1.0/24").l3_if == 1
-    assert wanted.entities[Kind.LOCAL_PREFIX, slot("10.0.1.1/32")] == LOCAL
+    assert wanted.entities[EntityKind.LOCAL_PREFIX, slot("10.0.1.1/32")] == LOCAL
 
 
 def test_an_interface_taken_down_admits_nothing(wanted: Desired) -> None:
     wanted.apply(link(1, up=False))
-    assert (Kind.L3_INTERFACE, Attachment(1, 0)) not in wanted.entities
+    assert (EntityKind.L3_INTERFACE, Attachment(1, 0)) not in wanted.entities
     wanted.apply(link(1))
-    assert (Kind.L3_INTERFACE, Attachment(1, 0)) in wanted.entities
+    assert (EntityKind.L3_INTERFACE, Attachment(1, 0)) in wanted.entities
 
 
 def test_mtu_follows_the_kernel(wanted: Desired) -> None:
     wanted.apply(link(1, mtu=1400))
-    egress = wanted.entities[Kind.EGRESS_INTERFACE, 1]
+    egress = wanted.entities[EntityKind.EGRESS_INTERFACE, 1]
     assert isinstance(egress, Egress)
     assert egress.mtu == 1400
 
@@ -71,4 +71,4 @@ def test_a_removed_tap_takes_everything_with_it(wanted: Desired) -> None:
     wanted.apply(neighbor(1, GW1, 1), LinkRemoved(ifindex(1)))
     assert wanted.target(f"{GW1}/32") is None
     assert wanted.target("10.0.1.0/24") is None
-    assert (Kind.L3_INTERFACE, Attachment(1, 0)) not in wanted.entities
+    assert (EntityKind.L3_INTERFACE, Attachment(1, 0)) not in wanted.entities

@@ -29,10 +29,10 @@ from sluice.state.kernel_rules import (
 from sluice.state.rule_search import first_match
 from sluice.xfrm_model import (
     Defaults,
+    KernelMode,
     KernelPolicy,
     KernelSelector,
     Mark,
-    Mode,
     PolicyAction,
     PolicyDirection,
     PolicyKey,
@@ -44,9 +44,9 @@ OUT, IN, FWD = PolicyDirection.OUT, PolicyDirection.IN, PolicyDirection.FWD
 HERE, THERE = parse_address("10.0.1.1"), parse_address("10.0.2.1")
 SITES = KernelSelector(Prefix.parse("10.1.0.0/16"), Prefix.parse("10.2.0.0/16"), 0)
 BACK = KernelSelector(SITES.destination, SITES.source, 0)
-TUNNEL = Template(HERE, THERE, 50, 0, 7, Mode.TUNNEL, False)
+TUNNEL = Template(HERE, THERE, 50, 0, 7, KernelMode.TUNNEL, False)
 RETURNING = TUNNEL._replace(source=THERE, destination=HERE)
-BUNDLE = KernelBundle(HERE, THERE, 7, Mode.TUNNEL)
+BUNDLE = KernelBundle(HERE, THERE, 7, KernelMode.TUNNEL)
 
 
 def policy(
@@ -141,7 +141,7 @@ def test_the_defaults_of_the_kernel_stand_behind_its_policies() -> None:
 
 def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
     hosts = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), UDP)
-    open_ends = Template(bytes(4), bytes(4), 50, 0, 9, Mode.TRANSPORT, False)
+    open_ends = Template(bytes(4), bytes(4), 50, 0, 9, KernelMode.TRANSPORT, False)
     found = mirrored(policy(OUT, 1, hosts, open_ends))
     assert list(found.bundles) == ["10.0.1.1-10.0.2.1-reqid-9-transport"]
     assert found.problems == ()
@@ -149,7 +149,7 @@ def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
 
 def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
     """As Libreswan has it until it has SAs: no SA fits, so that each has acquires of its own."""
-    open_ends = Template(bytes(4), bytes(4), 50, 0, 0, Mode.TRANSPORT, False)
+    open_ends = Template(bytes(4), bytes(4), 50, 0, 0, KernelMode.TRANSPORT, False)
     traps = [policy(OUT, number, SITES, open_ends) for number in (1, 2)]
     found = mirrored(*traps)
     assert list(found.bundles) == ["trap-out-9", "trap-out-17"]

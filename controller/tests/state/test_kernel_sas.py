@@ -9,23 +9,23 @@ import pytest
 
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import Direction
-from sluice.sa_model import DontFragment, Lifetime, Origin, Ports
+from sluice.sa_model import DontFragment, Lifetime, Origin, UdpPorts
 from sluice.sa_model import Mode as SaMode
 from sluice.state.kernel_rules import KernelBundle, MirroredRules
 from sluice.state.kernel_sas import BundleIds, MirroredStates, mirror_states
 from sluice.xfrm_model import (
-    Algorithm,
     Encapsulation,
+    KernelAlgorithm,
+    KernelLimits,
+    KernelMode,
     KernelPolicy,
     KernelSelector,
     KernelState,
-    Key,
-    Limits,
     Mark,
-    Mode,
     PolicyDirection,
     PolicyKey,
     PortMatch,
+    SecretKey,
     StateKey,
     Template,
     Usage,
@@ -33,25 +33,25 @@ from sluice.xfrm_model import (
 
 HERE, THERE = parse_address("10.0.1.1"), parse_address("10.0.2.1")
 OPEN = KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0)
-BUNDLE = KernelBundle(HERE, THERE, 7, Mode.TUNNEL)
+BUNDLE = KernelBundle(HERE, THERE, 7, KernelMode.TUNNEL)
 OUT = KernelState(
     StateKey(THERE, 0x1000, 50),
     HERE,
     7,
-    Mode.TUNNEL,
+    KernelMode.TUNNEL,
     128,
     OPEN,
-    Limits(bytes=1000, seconds=60),
-    Limits(packets=5, seconds=3600),
+    KernelLimits(bytes=1000, seconds=60),
+    KernelLimits(packets=5, seconds=3600),
     Usage(added=100),
     0,
-    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128),
+    aead=KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20))), 128),
 )
 IN = OUT._replace(
     key=StateKey(HERE, 0x2000, 50),
     source=THERE,
     replay_window=256,
-    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20, 40))), 128),
+    aead=KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20, 40))), 128),
 )
 
 
@@ -96,24 +96,24 @@ def test_keys_are_given_as_the_engine_takes_them_and_not_shown() -> None:
 @pytest.mark.parametrize(
     ("changes", "algorithm"),
     [
-        ({"aead": Algorithm("rfc4106(gcm(aes))", Key(bytes(36)), 128)}, "aes-256-gcm"),
+        ({"aead": KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(36)), 128)}, "aes-256-gcm"),
         (
-            {"aead": Algorithm("rfc7539esp(chacha20,poly1305)", Key(bytes(36)), 128)},
+            {"aead": KernelAlgorithm("rfc7539esp(chacha20,poly1305)", SecretKey(bytes(36)), 128)},
             "chacha20-poly1305",
         ),
         (
             {
                 "aead": None,
-                "encryption": Algorithm("cbc(aes)", Key(bytes(32))),
-                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 128),
+                "encryption": KernelAlgorithm("cbc(aes)", SecretKey(bytes(32))),
+                "integrity": KernelAlgorithm("hmac(sha256)", SecretKey(bytes(32)), 128),
             },
             "aes-256-cbc-hmac-sha-256-128",
         ),
         (
             {
                 "aead": None,
-                "encryption": Algorithm("ecb(cipher_null)", Key(b"")),
-                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 128),
+                "encryption": KernelAlgorithm("ecb(cipher_null)", SecretKey(b"")),
+                "integrity": KernelAlgorithm("hmac(sha256)", SecretKey(bytes(32)), 128),
             },
             "null-hmac-sha-256-128",
         ),
@@ -130,7 +130,7 @@ def test_encapsulation_and_flags() -> None:
     sent, got = (
         one.association.settings for one in mirrored(out, IN._replace(encapsulation=in_udp)).states
     )
-    assert sent.ports == Ports(4500, 4501)
+    assert sent.ports == UdpPorts(4500, 4501)
     assert (sent.ecn, sent.df, sent.dscp, sent.tfc_pad_to) == (False, DontFragment.CLEAR, 0, 1000)
     assert got.in_udp
 
@@ -163,7 +163,7 @@ def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
 
 def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
     """The policies of the bundle, whose template names an SPI."""
-    template = Template(HERE, THERE, 50, spi, 7, Mode.TUNNEL, False)
+    template = Template(HERE, THERE, 50, spi, 7, KernelMode.TUNNEL, False)
     return {
         BUNDLE.name: (KernelPolicy(PolicyKey(9), PolicyDirection.OUT, 1, 0, OPEN, (template,)),)
     }
@@ -248,14 +248,17 @@ def test_a_selector_of_its_own_is_that_of_all_its_policies(
         ({"reqid": 8}, "no policy asks for it"),
         ({"source": parse_address("192.0.2.1")}, "neither"),
         ({"key": StateKey(HERE, 0x1000, 50)}, "both"),
-        ({"aead": Algorithm("rfc4106(gcm(aes))", Key(bytes(20)), 64)}, "ICV 64"),
-        ({"aead": Algorithm("rfc4309(ccm(aes))", Key(bytes(19)), 128)}, "ccm"),
-        ({"aead": None, "encryption": Algorithm("cbc(aes)", Key(bytes(16)))}, "no integrity"),
+        ({"aead": KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(20)), 64)}, "ICV 64"),
+        ({"aead": KernelAlgorithm("rfc4309(ccm(aes))", SecretKey(bytes(19)), 128)}, "ccm"),
+        (
+            {"aead": None, "encryption": KernelAlgorithm("cbc(aes)", SecretKey(bytes(16)))},
+            "no integrity",
+        ),
         (
             {
                 "aead": None,
-                "encryption": Algorithm("cbc(aes)", Key(bytes(16))),
-                "integrity": Algorithm("hmac(sha256)", Key(bytes(32)), 96),
+                "encryption": KernelAlgorithm("cbc(aes)", SecretKey(bytes(16))),
+                "integrity": KernelAlgorithm("hmac(sha256)", SecretKey(bytes(32)), 96),
             },
             "ICV 96",
         ),

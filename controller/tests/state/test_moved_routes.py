@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from scenes import Desired, address, gateway, ifindex, link, no_route, route
-from sluice.entities import UNREACHABLE, Changes, Kind
+from sluice.entities import UNREACHABLE, EntityChanges, EntityKind
 from sluice.model import (
     LinkRemoved,
     NexthopObjectDeleted,
@@ -32,8 +32,8 @@ def router() -> Desired:
     return wanted
 
 
-def published(changes: Changes) -> int:
-    return len(changes.by_kind.get(Kind.ROUTE, {}))
+def published(changes: EntityChanges) -> int:
+    return len(changes.by_kind.get(EntityKind.ROUTE, {}))
 
 
 def finish(wanted: Desired) -> int:

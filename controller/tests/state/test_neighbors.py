@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenes import Desired, address, gateway, link, neighbor, route
-from sluice.entities import Changes, RouteSlot
+from sluice.entities import EntityChanges, RouteSlot
 from sluice.model import Mac, NeighborState, Prefix
 from sluice.state.neighbors import NeighborTable
 from sluice.state.nexthops import Path
@@ -60,7 +60,7 @@ def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyP
     looked: list[Path] = []
     refresh = wanted.fib.onlink.refresh_host
 
-    def counted(path: Path, changes: Changes) -> Iterator[RouteSlot]:
+    def counted(path: Path, changes: EntityChanges) -> Iterator[RouteSlot]:
         looked.append(path)
         return refresh(path, changes)
 

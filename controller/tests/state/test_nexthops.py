@@ -18,11 +18,11 @@ from scenes import (
     slot,
 )
 from sluice.entities import (
-    Group,
-    Kind,
+    EntityKind,
     Nexthop,
-    Target,
-    TargetKind,
+    NexthopGroup,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import (
     NeighborState,
@@ -39,7 +39,7 @@ class TestLinks:
         whole = group_of(wanted, "192.0.2.0/24")
         changes = wanted.apply(device(1, carrier=False))
         assert len(group_of(wanted, "192.0.2.0/24").members) == 1
-        assert slot("192.0.2.0/24") not in changes.by_kind.get(Kind.ROUTE, {})
+        assert slot("192.0.2.0/24") not in changes.by_kind.get(EntityKind.ROUTE, {})
         wanted.apply(device(1, carrier=True))
         assert group_of(wanted, "192.0.2.0/24") == whole
 
@@ -78,7 +78,7 @@ class TestSilentNeighbors:
         whole = group_of(legs, self.PREFIX)
         changes = legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         assert self.ways(legs) == {GW2}
-        assert slot(self.PREFIX) not in changes.by_kind.get(Kind.ROUTE, {})
+        assert slot(self.PREFIX) not in changes.by_kind.get(EntityKind.ROUTE, {})
         legs.apply(neighbor(1, GW1, 1))
         assert group_of(legs, self.PREFIX) == whole
 
@@ -110,7 +110,7 @@ class TestSilentNeighbors:
         """The kernel forgets failed entries when it has many: a group must not flap by that."""
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         changes = legs.apply(neighbor(1, GW1, None, state))
-        assert Kind.GROUP not in changes.by_kind
+        assert EntityKind.GROUP not in changes.by_kind
         assert self.ways(legs) == {GW2}
 
     def test_one_that_was_not_resolved_yet_stays(self, legs: Desired) -> None:
@@ -160,30 +160,30 @@ class TestAdoption:
             7: Nexthop(1, b"\x0a\0\1\x09", mac(1), True),
             8: Nexthop(2, b"\x0a\0\2\x09", mac(2), True),
         }
-        groups = {5: Group(((7, 1), (8, 1)))}
+        groups = {5: NexthopGroup(((7, 1), (8, 1)))}
         changes = wanted.take(wanted.fib.adopt(dict(found), dict(groups), 0.0))
         assert set(changes.resolve) == {(1, b"\x0a\0\1\x09"), (2, b"\x0a\0\2\x09")}
         for n in (1, 2):
             wanted.apply(link(n), address(n, f"10.0.{n}.1/24"))
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1), gateway(GW2, 2)))
-        assert wanted.target("192.0.2.0/24") == Target(TargetKind.GROUP, 5)
+        assert wanted.target("192.0.2.0/24") == RouteTarget(RouteTargetKind.GROUP, 5)
         assert {7: found[7], 8: found[8]}.items() <= nexthop_ids(wanted).items()
-        assert wanted.target(f"{GW1}/32") == Target(TargetKind.NEXTHOP, 7)
+        assert wanted.target(f"{GW1}/32") == RouteTarget(RouteTargetKind.NEXTHOP, 7)
 
     def test_a_group_that_was_left_without_a_dead_leg_is_taken_over(self) -> None:
         """A new group in its place would move flows of the legs that live."""
         wanted = Desired()
         found = {n: Nexthop(n, parse_address(f"10.0.{n}.9"), mac(n), True) for n in (1, 2, 3)}
-        wanted.take(wanted.fib.adopt(dict(found), {5: Group(((1, 1), (3, 1)))}, 0.0))
+        wanted.take(wanted.fib.adopt(dict(found), {5: NexthopGroup(((1, 1), (3, 1)))}, 0.0))
         for n in (1, 2, 3):
             wanted.apply(link(n), address(n, f"10.0.{n}.1/24"))
         wanted.apply(device(2, carrier=False))
         legs = [gateway(f"10.0.{n}.9", n) for n in (1, 2, 3)]
         wanted.apply(route("192.0.2.0/24", *legs))
-        assert wanted.target("192.0.2.0/24") == Target(TargetKind.GROUP, 5)
-        assert group_of(wanted, "192.0.2.0/24") == Group(((1, 1), (3, 1)))
+        assert wanted.target("192.0.2.0/24") == RouteTarget(RouteTargetKind.GROUP, 5)
+        assert group_of(wanted, "192.0.2.0/24") == NexthopGroup(((1, 1), (3, 1)))
         wanted.apply(device(2, carrier=True))
-        assert wanted.target("192.0.2.0/24") == Target(TargetKind.GROUP, 5)
+        assert wanted.target("192.0.2.0/24") == RouteTarget(RouteTargetKind.GROUP, 5)
         assert len(group_of(wanted, "192.0.2.0/24").members) == 3
 
     def test_found_ids_mean_nothing_else_until_deleted(self) -> None:
@@ -201,6 +201,6 @@ class TestAdoption:
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
         assert wanted.target("192.0.2.0/24") is None
         assert wanted.fib.problems["all 65535 next-hop ids are in use"] == 1
-        wanted.fib.confirm_deleted(Kind.NEXTHOP, first.id)
+        wanted.fib.confirm_deleted(EntityKind.NEXTHOP, first.id)
         wanted.apply(route("192.0.2.0/24", gateway(GW2, 2)))
         assert wanted.target("192.0.2.0/24") == first

@@ -16,7 +16,7 @@ from scenes import (
     route,
     slot,
 )
-from sluice.entities import Nexthop, Target, TargetKind
+from sluice.entities import Nexthop, RouteTarget, RouteTargetKind
 from sluice.model import NeighborState, parse_address
 from sluice.state.ids import OutOfIdsError
 from sluice.state.nexthops import Path
@@ -89,7 +89,7 @@ class TestChanges:
         assert next(changed) == self.PREFIXES[0]
         with pytest.raises(OutOfIdsError):
             next(changed)
-        assert onlink.target(self.PREFIXES[0]) == Target(TargetKind.NEXTHOP, 0xFFFF)
+        assert onlink.target(self.PREFIXES[0]) == RouteTarget(RouteTargetKind.NEXTHOP, 0xFFFF)
 
     def test_host_routes(self) -> None:
         stages = Stages()

@@ -20,9 +20,9 @@ from sluice.entities import (
     MAX_GROUP_WEIGHT,
     PROHIBITED,
     UNREACHABLE,
-    Group,
-    Kind,
-    Target,
+    EntityKind,
+    NexthopGroup,
+    RouteTarget,
 )
 from sluice.model import (
     NexthopKind,
@@ -90,7 +90,7 @@ def test_weights_beyond_the_selector_are_scaled(wanted: Desired) -> None:
         (NexthopKind.PROHIBIT, PROHIBITED),
     ],
 )
-def test_discards(wanted: Desired, kind: NexthopKind, target: Target) -> None:
+def test_discards(wanted: Desired, kind: NexthopKind, target: RouteTarget) -> None:
     wanted.apply(route("192.0.2.0/24", NexthopSpec(None, None, 1, kind)))
     assert wanted.target("192.0.2.0/24") == target
 
@@ -131,8 +131,8 @@ def test_a_share_that_is_off_is_named() -> None:
     wanted.apply(route("192.0.4.0/24", *worse))
     target = wanted.target("192.0.4.0/24")
     assert target is not None
-    written = wanted.entities[Kind.GROUP, target.id]
-    assert isinstance(written, Group)
+    written = wanted.entities[EntityKind.GROUP, target.id]
+    assert isinstance(written, NexthopGroup)
     assert [weight for _, weight in written.members] == [4, 9, 27, 17]
     [(text, count)] = wanted.fib.path_sets.problems().items()
     assert f"group {target.id} is to have 7:15:46:30 and has 4:9:27:17" in text
@@ -154,4 +154,4 @@ def test_more_next_hops_than_a_group_holds_are_left_out() -> None:
     wanted.apply(route("192.0.2.0/24", *legs))
     target = wanted.target("192.0.2.0/24")
     assert target is not None
-    assert wanted.entities[Kind.GROUP, target.id] == Group(((2, 1), (3, 1), (4, 1)))
+    assert wanted.entities[EntityKind.GROUP, target.id] == NexthopGroup(((2, 1), (3, 1), (4, 1)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from scenes import gateway, route
 from sluice.entities import RouteSlot
 from sluice.model import MAIN_TABLE, NexthopSpec, Prefix, Route, RouteKey
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.ribs import Ribs
 from state.forwarding import GW1, Stages, obj
 
@@ -19,7 +19,7 @@ class TwoDaemons(Stages):
     def __init__(self) -> None:
         super().__init__()
         self.red = self.another_rib({RED_TABLE: RED})
-        self.both = Ribs({HOME: self.rib, RED: self.red}, {RED_TABLE: RED})
+        self.both = Ribs({OWN_NAMESPACE: self.rib, RED: self.red}, {RED_TABLE: RED})
 
     def update_red(self, *nexthops: NexthopSpec, obj: int | None = None) -> None:
         one = Route(RED_KEY, 186, 20, nexthops, obj)

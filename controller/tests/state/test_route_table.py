@@ -14,14 +14,14 @@ from sluice.entities import (
     BLACKHOLE,
     PROHIBITED,
     UNREACHABLE,
-    Kind,
+    EntityKind,
     OwnAddress,
     RouteSlot,
-    Target,
-    TargetKind,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Prefix
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 from sluice.state.route_order import new_table
 
 CODEC = load_codec()
@@ -34,13 +34,15 @@ SLOTS = st.builds(
     st.integers(0, 3),
     st.sampled_from([0, 7, 8, 32]),
 )
-TARGETS = st.sampled_from([Target(TargetKind.NEXTHOP, 1), Target(TargetKind.GROUP, 1), BLACKHOLE])
+TARGETS = st.sampled_from(
+    [RouteTarget(RouteTargetKind.NEXTHOP, 1), RouteTarget(RouteTargetKind.GROUP, 1), BLACKHOLE]
+)
 
 
 @pytest.mark.parametrize("name", ["desired", "installed"])
 @given(steps=st.lists(st.tuples(SLOTS, TARGETS | st.none()), max_size=40))
 def test_a_column_is_a_dictionary(name: str, steps: list[tuple[RouteSlot, Any]]) -> None:
-    table, model = new_table(), dict[RouteSlot, Target]()
+    table, model = new_table(), dict[RouteSlot, RouteTarget]()
     column = getattr(table, name)
     for slot, target in steps:
         if target is None:
@@ -108,16 +110,16 @@ def test_keys_of_other_kinds_are_in_no_column() -> None:
         st.integers(0, 128),
     ),
     target=st.sampled_from([UNREACHABLE, PROHIBITED, BLACKHOLE])
-    | st.builds(Target, st.just(TargetKind.NEXTHOP), st.integers(1, 65_535))
-    | st.builds(Target, st.just(TargetKind.GROUP), st.integers(1, 65_535)),
+    | st.builds(RouteTarget, st.just(RouteTargetKind.NEXTHOP), st.integers(1, 65_535))
+    | st.builds(RouteTarget, st.just(RouteTargetKind.GROUP), st.integers(1, 65_535)),
 )
-def test_updates_are_those_of_the_encoder(slot: RouteSlot, target: Target) -> None:
+def test_updates_are_those_of_the_encoder(slot: RouteSlot, target: RouteTarget) -> None:
     table = new_table()
     table.desired[slot] = target
-    for operation in (Operation.INSERT, Operation.MODIFY):
+    for operation in (UpdateType.INSERT, UpdateType.MODIFY):
         table.upserts[slot] = None
         batch = table.next_upserts(10, lambda _: "", CODEC)
-        assert batch.updates() == [CODEC.update(operation, Kind.ROUTE, slot, target)]
+        assert batch.updates() == [CODEC.update(operation, EntityKind.ROUTE, slot, target)]
         assert batch.entries() == [(slot, target)]
         batch.landed(True)
         assert table.installed.pop(slot) == target
@@ -125,7 +127,7 @@ def test_updates_are_those_of_the_encoder(slot: RouteSlot, target: Target) -> No
     del table.desired[slot]
     table.deletes[slot] = None
     batch = table.next_deletes(10, CODEC)
-    assert batch.updates() == [CODEC.update(Operation.DELETE, Kind.ROUTE, slot, None)]
+    assert batch.updates() == [CODEC.update(UpdateType.DELETE, EntityKind.ROUTE, slot, None)]
     batch.landed(True)
     assert slot not in table.installed
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, Spi, Value
+from sluice.entities import (
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
+)
 from sluice.policy.model import Direction
 from sluice.sa_model import HeldSa, SaSettings
 from sluice.state.sa_engines import EngineState, exclusive_resources, is_referred_to
@@ -65,21 +73,21 @@ def test_resources_of_one_sa(held: SaSettings, wanted: SaSettings, is_excluded: 
 
 def test_the_switch_refers_to_an_outbound_sa_by_engine_and_number() -> None:
     held = HeldSa(settings(OUT, 0x100), 7)
-    installed: dict[Kind, dict[Key, Value]] = {Kind.OUTBOUND_SA: {}}
+    installed: dict[EntityKind, dict[EntityKey, EntityValue]] = {EntityKind.OUTBOUND_SA: {}}
     assert not is_referred_to(installed, ENGINE, held)
     for value, expected in (
         (Encrypt(ENGINE, 7, 1500, 57), True),
         (Encrypt(ENGINE, 8, 1500, 57), False),
         (Encrypt(OTHER_ENGINE, 7, 1500, 57), False),
     ):
-        installed[Kind.OUTBOUND_SA][BundleInVrf(VRF, BUNDLE)] = value
+        installed[EntityKind.OUTBOUND_SA][BundleInVrf(VRF, BUNDLE)] = value
         assert is_referred_to(installed, ENGINE, held) == expected
 
 
 def test_the_switch_refers_to_an_inbound_sa_by_spi_and_engine() -> None:
     held = HeldSa(settings(IN, 0x100), 7)
-    installed: dict[Kind, dict[Key, Value]] = {Kind.INBOUND_SA: {}}
+    installed: dict[EntityKind, dict[EntityKey, EntityValue]] = {EntityKind.INBOUND_SA: {}}
     assert not is_referred_to(installed, ENGINE, held)
-    installed[Kind.INBOUND_SA][Spi(VRF, 0x100)] = Decrypt(BUNDLE, ENGINE, 7)
+    installed[EntityKind.INBOUND_SA][InboundSpi(VRF, 0x100)] = Decrypt(BUNDLE, ENGINE, 7)
     assert is_referred_to(installed, ENGINE, held)
     assert not is_referred_to(installed, OTHER_ENGINE, held)

@@ -8,14 +8,23 @@ from typing import Any
 
 import pytest
 
-from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, ReassemblyEngine, Spi, Value
+from sluice.entities import (
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
+    ReassemblyEngine,
+)
 from sluice.policy.model import Direction
 from sluice.sa_model import (
-    Age,
     Fragmentation,
     HeldSa,
     KeyMaterial,
     Lifetime,
+    LifetimeState,
     Origin,
     SaSettings,
     SecurityAssociation,
@@ -29,9 +38,9 @@ from sluice.state.sa_table import (
     Clocks,
     Command,
     Delete,
+    KeyUse,
     SaState,
     SaTable,
-    Use,
 )
 
 BRANCH, IN_VRF = 5, BundleInVrf(0, 5)
@@ -60,12 +69,14 @@ class World:
     """Engines and a switch that do what the table says, when they are asked to."""
 
     def __init__(self, *engines: int) -> None:
-        self.uses: dict[str, Use] = {}
+        self.uses: dict[str, KeyUse] = {}
         self.bundle = BundleSpec("branch", BRANCH, 0, engines or (1,), 1500)
         self.clocks = Clocks(0.0)
         self.table = SaTable([self.bundle], engines or (1,), self.uses, clocks=lambda: self.clocks)
         self.held: dict[int, dict[object, HeldSa]] = {one: {} for one in engines or (1,)}
-        self.installed: dict[Kind, dict[Key, Value]] = {kind: {} for kind in Kind}
+        self.installed: dict[EntityKind, dict[EntityKey, EntityValue]] = {
+            kind: {} for kind in EntityKind
+        }
         self.now, self.number = 0.0, 0
 
     def up(self, *engines: int) -> None:
@@ -91,8 +102,8 @@ class World:
             settings = command.sa.settings
             self.number += command.sa.is_outbound
             number = self.number if command.sa.is_outbound else settings.spi
-            self.uses[settings.fingerprint] = Use(
-                engine, self.uses.get(settings.fingerprint, Use(engine, self.clocks)).since
+            self.uses[settings.fingerprint] = KeyUse(
+                engine, self.uses.get(settings.fingerprint, KeyUse(engine, self.clocks)).since
             )
             held = HeldSa(settings, number)
             self.held[engine][held.key] = held
@@ -113,11 +124,11 @@ class World:
             if self.table.is_reachable(engine):
                 self.obey(engine)
 
-    def outbound(self) -> Value | None:
-        return self.table.desired()[Kind.OUTBOUND_SA].get(IN_VRF)
+    def outbound(self) -> EntityValue | None:
+        return self.table.desired()[EntityKind.OUTBOUND_SA].get(IN_VRF)
 
-    def inbound(self, spi: int) -> Value | None:
-        return self.table.desired()[Kind.INBOUND_SA].get(Spi(0, spi))
+    def inbound(self, spi: int) -> EntityValue | None:
+        return self.table.desired()[EntityKind.INBOUND_SA].get(InboundSpi(0, spi))
 
     def states(self) -> dict[str, SaState]:
         self.table.desired()
@@ -141,7 +152,7 @@ def test_nothing_is_in_the_switch_before_its_engine_has_it() -> None:
     assert world.obey() == [Add(OUT, resume=False), Add(IN, resume=False)]
     assert world.outbound() == Encrypt(1, 1, 1500, OVERHEAD)
     assert world.inbound(0x200) == Decrypt(BRANCH, 1, 0x200)
-    assert world.table.desired()[Kind.REASSEMBLY_ENGINE] == {0: ReassemblyEngine(1)}
+    assert world.table.desired()[EntityKind.REASSEMBLY_ENGINE] == {0: ReassemblyEngine(1)}
     assert world.states() == {"to 100": SaState.IN_USE, "from 200": SaState.IN_USE}
 
 
@@ -303,14 +314,47 @@ def test_without_another_key_a_bundle_does_not_move() -> None:
     assert world.outbound() == Encrypt(2, 2, 1500, OVERHEAD)
 
 
+@pytest.mark.parametrize(
+    ("hard", "told", "why"),
+    [
+        ({"bytes": 5000}, {"bytes": 5000}, "its hard limit of 5,000 bytes is reached"),
+        ({"packets": 9}, {"packets": 9}, "its hard limit of 9 packets is reached"),
+        ({"packets": 9}, {"drops": {"sequence_exhausted": 1}}, "all its sequence numbers are used"),
+        ({"seconds": 60}, {}, "its hard limit of 60 seconds is reached"),
+        (
+            {"bytes": 5000, "packets": 9},
+            {"packets": 8},
+            "a hard limit is reached (5,000 bytes, 9 packets), or all its sequence numbers are"
+            " used",
+        ),
+    ],
+)
+def test_an_expired_sa_names_the_limit_that_it_has_reached(
+    hard: dict[str, int], told: dict[str, Any], why: str
+) -> None:
+    world = World()
+    limited = replace(OUT, settings=OUT.settings._replace(hard=Lifetime(**hard)))
+    world.table.set_wanted([limited])
+    world.up(1)
+    world.settle()
+    world.grew(1, 0x100, **told)
+    use = world.uses["of 256"]
+    if "seconds" in hard:
+        world.clocks = Clocks(100.0)
+    else:
+        world.uses["of 256"] = use._replace(is_expired=True)
+    (report,) = world.table.reports()
+    assert (report.state, report.why) == (SaState.EXPIRED, why)
+
+
 def test_a_hard_limit_ends_it_for_good() -> None:
     world = World()
     world.table.set_wanted([OUT, IN])
     world.up(1)
     world.settle()
-    world.grew(1, 0x100, age=Age.SOFT)
+    world.grew(1, 0x100, age=LifetimeState.SOFT)
     assert world.table.review_lifetimes() == ([], [], [])
-    world.grew(1, 0x100, age=Age.HARD)
+    world.grew(1, 0x100, age=LifetimeState.HARD)
     assert world.table.review_lifetimes() == ([OUT], [], [])
     world.uses["of 256"] = world.uses["of 256"]._replace(is_expired=True)
     assert world.outbound() is None

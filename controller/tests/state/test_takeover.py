@@ -13,35 +13,38 @@ from sluice.entities import (
     RETIRED,
     UNKNOWN,
     Attachment,
-    Binding,
     Decrypt,
     Egress,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
     L3Interface,
+    ListBinding,
     Nexthop,
     RouterMac,
-    Spi,
-    Value,
 )
-from sluice.state.takeover import Closing, Moved, closing
+from sluice.state.takeover import ClosingPlan, ReassignedNumbers, plan_closing
 
 MAC = bytes([2, 0, 0, 0, 0, 1])
-Held = dict[Kind, dict[Key, Value]]
+Held = dict[EntityKind, dict[EntityKey, EntityValue]]
 RIGHT: Any = {
-    Kind.INBOUND_SA: {Spi(0, 9): Decrypt(7, 1, 2)},
-    Kind.INBOUND_BINDING: {1: Binding(1), 2: NO_POLICY},
-    Kind.OUTBOUND_BINDING: {1: Binding(2), 2: NO_POLICY},
-    Kind.EGRESS_INTERFACE: {1: Egress(1, 0, MAC, 1500), 2: Egress(2, 0, MAC, 1500)},
-    Kind.NEXTHOP: {5: Nexthop(1, None, MAC, up=True), 6: Nexthop(2, None, None, up=True)},
-    Kind.ROUTER_MAC: {RouterMac(1, MAC): ADMIT, RouterMac(2, MAC): ADMIT},
-    Kind.L3_INTERFACE: {Attachment(1, 0): L3Interface(1, 0), Attachment(2, 0): L3Interface(2, 0)},
+    EntityKind.INBOUND_SA: {InboundSpi(0, 9): Decrypt(7, 1, 2)},
+    EntityKind.INBOUND_BINDING: {1: ListBinding(1), 2: NO_POLICY},
+    EntityKind.OUTBOUND_BINDING: {1: ListBinding(2), 2: NO_POLICY},
+    EntityKind.EGRESS_INTERFACE: {1: Egress(1, 0, MAC, 1500), 2: Egress(2, 0, MAC, 1500)},
+    EntityKind.NEXTHOP: {5: Nexthop(1, None, MAC, up=True), 6: Nexthop(2, None, None, up=True)},
+    EntityKind.ROUTER_MAC: {RouterMac(1, MAC): ADMIT, RouterMac(2, MAC): ADMIT},
+    EntityKind.L3_INTERFACE: {
+        Attachment(1, 0): L3Interface(1, 0),
+        Attachment(2, 0): L3Interface(2, 0),
+    },
 }
-WANTED = {kind: entries for kind, entries in RIGHT.items() if kind is not Kind.NEXTHOP}
+WANTED = {kind: entries for kind, entries in RIGHT.items() if kind is not EntityKind.NEXTHOP}
 
 
-def held(*changes: tuple[Kind, Key, Value | None]) -> Held:
-    found: Held = {kind: dict(RIGHT.get(kind, {})) for kind in Kind}
+def held(*changes: tuple[EntityKind, EntityKey, EntityValue | None]) -> Held:
+    found: Held = {kind: dict(RIGHT.get(kind, {})) for kind in EntityKind}
     for kind, key, value in changes:
         if value is None:
             del found[kind][key]
@@ -51,102 +54,104 @@ def held(*changes: tuple[Kind, Key, Value | None]) -> Held:
 
 
 def test_what_is_right_is_not_touched() -> None:
-    assert closing(held(), WANTED) == Closing()
-    assert not closing(held(), WANTED)
+    assert plan_closing(held(), WANTED) == ClosingPlan()
+    assert not plan_closing(held(), WANTED)
 
 
 def test_an_mtu_or_a_mac_address_closes_nothing_behind_it() -> None:
     egress = Egress(1, 0, bytes(6), 9000)
-    assert not closing(held((Kind.EGRESS_INTERFACE, 1, egress)), WANTED)
+    assert not plan_closing(held((EntityKind.EGRESS_INTERFACE, 1, egress)), WANTED)
 
 
 VIRTUAL = RouterMac(1, bytes([0, 0, 0x5E, 0, 1, 5]))
 
 
 def test_the_mac_addresses_of_an_interface_that_stays_are_left_to_the_kernel() -> None:
-    assert not closing(held((Kind.ROUTER_MAC, VIRTUAL, ADMIT)), WANTED)
+    assert not plan_closing(held((EntityKind.ROUTER_MAC, VIRTUAL, ADMIT)), WANTED)
 
 
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
-        (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 7)),
-        (Kind.EGRESS_INTERFACE, 1, Egress(9, 0, MAC, 1500)),
+        (EntityKind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 7)),
+        (EntityKind.EGRESS_INTERFACE, 1, Egress(9, 0, MAC, 1500)),
     ],
 )
 def test_the_mac_addresses_of_another_interface_are_withdrawn(
-    kind: Kind, key: Key, value: Value
+    kind: EntityKind, key: EntityKey, value: EntityValue
 ) -> None:
-    closed = closing(held((Kind.ROUTER_MAC, VIRTUAL, ADMIT), (kind, key, value)), WANTED)
-    assert (Kind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
+    closed = plan_closing(held((EntityKind.ROUTER_MAC, VIRTUAL, ADMIT), (kind, key, value)), WANTED)
+    assert (EntityKind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
 
 
 def test_the_mac_addresses_of_a_moved_number_are_withdrawn() -> None:
-    installed = held((Kind.ROUTER_MAC, VIRTUAL, ADMIT))
-    closed = closing(installed, WANTED, Moved(interfaces={1}))
-    assert (Kind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
+    installed = held((EntityKind.ROUTER_MAC, VIRTUAL, ADMIT))
+    closed = plan_closing(installed, WANTED, ReassignedNumbers(interfaces={1}))
+    assert (EntityKind.ROUTER_MAC, VIRTUAL) in closed.withdrawn
 
 
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
-        (Kind.INBOUND_BINDING, 1, NO_POLICY),
-        (Kind.OUTBOUND_BINDING, 2, Binding(2)),
-        (Kind.OUTBOUND_BINDING, 9, NO_POLICY),
-        (Kind.INBOUND_SA, Spi(0, 8), Decrypt(7, 1, 2)),
-        (Kind.INBOUND_SA, Spi(0, 9), UNKNOWN),
-        (Kind.ROUTER_MAC, RouterMac(1, bytes(6)), UNKNOWN),
-        (Kind.ROUTER_MAC, RouterMac(3, MAC), ADMIT),
-        (Kind.L3_INTERFACE, Attachment(3, 0), L3Interface(2, 0)),
+        (EntityKind.INBOUND_BINDING, 1, NO_POLICY),
+        (EntityKind.OUTBOUND_BINDING, 2, ListBinding(2)),
+        (EntityKind.OUTBOUND_BINDING, 9, NO_POLICY),
+        (EntityKind.INBOUND_SA, InboundSpi(0, 8), Decrypt(7, 1, 2)),
+        (EntityKind.INBOUND_SA, InboundSpi(0, 9), UNKNOWN),
+        (EntityKind.ROUTER_MAC, RouterMac(1, bytes(6)), UNKNOWN),
+        (EntityKind.ROUTER_MAC, RouterMac(3, MAC), ADMIT),
+        (EntityKind.L3_INTERFACE, Attachment(3, 0), L3Interface(2, 0)),
     ],
 )
-def test_what_differs_is_withdrawn_alone(kind: Kind, key: Key, value: Value) -> None:
-    assert closing(held((kind, key, value)), WANTED) == Closing(((kind, key),), ())
+def test_what_differs_is_withdrawn_alone(
+    kind: EntityKind, key: EntityKey, value: EntityValue
+) -> None:
+    assert plan_closing(held((kind, key, value)), WANTED) == ClosingPlan(((kind, key),), ())
 
 
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
-        (Kind.EGRESS_INTERFACE, 1, Egress(3, 0, MAC, 1500)),
-        (Kind.EGRESS_INTERFACE, 1, Egress(1, 5, MAC, 1500)),
-        (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 1)),
-        (Kind.L3_INTERFACE, Attachment(1, 0), L3Interface(3, 0)),
+        (EntityKind.EGRESS_INTERFACE, 1, Egress(3, 0, MAC, 1500)),
+        (EntityKind.EGRESS_INTERFACE, 1, Egress(1, 5, MAC, 1500)),
+        (EntityKind.L3_INTERFACE, Attachment(1, 0), L3Interface(1, 1)),
+        (EntityKind.L3_INTERFACE, Attachment(1, 0), L3Interface(3, 0)),
     ],
     ids=["port", "vlan", "vrf", "number"],
 )
 def test_next_hops_of_an_interface_that_is_another_are_retired(
-    kind: Kind, key: Key, value: Value
+    kind: EntityKind, key: EntityKey, value: EntityValue
 ) -> None:
-    closed = closing(held((kind, key, value)), WANTED)
+    closed = plan_closing(held((kind, key, value)), WANTED)
     assert (kind, key) in closed.withdrawn
     assert closed.retired == (5,)
 
 
 def test_next_hops_of_an_interface_that_is_not_let_in_are_retired() -> None:
     """Nobody knows which VRF it was in."""
-    closed = closing(held((Kind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)
-    assert closed == Closing((), (6,))
+    closed = plan_closing(held((EntityKind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)
+    assert closed == ClosingPlan((), (6,))
 
 
 def test_a_retired_next_hop_is_not_retired_again() -> None:
-    assert closing(held((Kind.NEXTHOP, 7, RETIRED)), WANTED) == Closing()
+    assert plan_closing(held((EntityKind.NEXTHOP, 7, RETIRED)), WANTED) == ClosingPlan()
 
 
 def test_moved_numbers_are_withdrawn_though_they_look_right() -> None:
-    closed = closing(held(), WANTED, Moved(interfaces={1}, bundles={7}))
+    closed = plan_closing(held(), WANTED, ReassignedNumbers(interfaces={1}, bundles={7}))
     assert set(closed.withdrawn) == {
-        (Kind.L3_INTERFACE, Attachment(1, 0)),
-        (Kind.ROUTER_MAC, RouterMac(1, MAC)),
-        (Kind.EGRESS_INTERFACE, 1),
-        (Kind.OUTBOUND_BINDING, 1),
-        (Kind.INBOUND_BINDING, 1),
-        (Kind.INBOUND_SA, Spi(0, 9)),
+        (EntityKind.L3_INTERFACE, Attachment(1, 0)),
+        (EntityKind.ROUTER_MAC, RouterMac(1, MAC)),
+        (EntityKind.EGRESS_INTERFACE, 1),
+        (EntityKind.OUTBOUND_BINDING, 1),
+        (EntityKind.INBOUND_BINDING, 1),
+        (EntityKind.INBOUND_SA, InboundSpi(0, 9)),
     }
     assert closed.retired == (5,)
 
 
 def test_who_refers_to_another_goes_first() -> None:
-    everything = closing(held(), {})
+    everything = plan_closing(held(), {})
     kinds = [kind for kind, _ in everything.withdrawn]
     assert kinds == sorted(kinds, reverse=True)
     assert set(everything.retired) == {5, 6}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from scenes import SPECS, Desired, address, device, ifindex, link, mac, neighbor, route, slot
-from sluice.entities import ADMIT, LOCAL, MARTIAN, Kind, OwnAddress, RouterMac
+from sluice.entities import ADMIT, LOCAL, MARTIAN, EntityKind, OwnAddress, RouterMac
 from sluice.model import (
     AddressAdded,
     AddressRemoved,
@@ -37,14 +37,14 @@ def macvlan(
     return LinkChanged(index, f"vrrp-{index}", up, carrier, 1500, vmac, on, held_down)
 
 
-def given(index: int, text: str) -> AddressAdded:
+def add_addresses(index: int, text: str) -> AddressAdded:
     return AddressAdded(index, InterfaceAddress.parse(text))
 
 
 def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
     found = set()
     for kind, entry in wanted.entities:
-        if kind is Kind.ROUTER_MAC:
+        if kind is EntityKind.ROUTER_MAC:
             assert isinstance(entry, RouterMac)
             found |= {entry.mac} if entry.l3_if == l3_if else set()
     return found
@@ -53,8 +53,8 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 def is_own(wanted: Desired, text: str) -> bool:
     """Whether packets to an address go to the host; then nobody else may send from it."""
     length = 128 if ":" in text else 32
-    local = wanted.entities.get((Kind.LOCAL_PREFIX, slot(f"{text}/{length}")))
-    martian = wanted.entities.get((Kind.OWN_SOURCE, OwnAddress(0, parse_address(text))))
+    local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))
+    martian = wanted.entities.get((EntityKind.OWN_SOURCE, OwnAddress(0, parse_address(text))))
     assert (local is None) == (martian is None)
     assert local in (None, LOCAL)
     assert martian in (None, MARTIAN)
@@ -71,15 +71,19 @@ def wanted() -> Desired:
 
 @pytest.fixture
 def master(wanted: Desired) -> Desired:
-    wanted.apply(macvlan(), given(VRRP4, f"{VIRTUAL4}/24"))
-    wanted.apply(macvlan(VRRP6, VMAC6), given(VRRP6, f"{VIRTUAL6}/64"), given(VRRP6, "fe80::5/64"))
+    wanted.apply(macvlan(), add_addresses(VRRP4, f"{VIRTUAL4}/24"))
+    wanted.apply(
+        macvlan(VRRP6, VMAC6),
+        add_addresses(VRRP6, f"{VIRTUAL6}/64"),
+        add_addresses(VRRP6, "fe80::5/64"),
+    )
     return wanted
 
 
 def test_a_master_answers_to_the_virtual_addresses_of_both_versions(master: Desired) -> None:
     assert macs(master) == {SPECS[0].mac, VMAC4, VMAC6}
     assert macs(master, 2) == {SPECS[1].mac}
-    assert master.entities[Kind.ROUTER_MAC, RouterMac(1, VMAC4)] is ADMIT
+    assert master.entities[EntityKind.ROUTER_MAC, RouterMac(1, VMAC4)] is ADMIT
     assert is_own(master, VIRTUAL4)
     assert is_own(master, VIRTUAL6)
 
@@ -104,7 +108,7 @@ def test_a_backup_has_neither_mac_nor_addresses(master: Desired, state: dict[str
 
 @pytest.mark.parametrize("state", REST)
 def test_an_address_given_to_a_backup_waits_for_it(wanted: Desired, state: dict[str, bool]) -> None:
-    wanted.apply(macvlan(**state), given(VRRP4, f"{VIRTUAL4}/24"))  # type: ignore[arg-type]
+    wanted.apply(macvlan(**state), add_addresses(VRRP4, f"{VIRTUAL4}/24"))  # type: ignore[arg-type]
     assert not is_own(wanted, VIRTUAL4)
     wanted.apply(macvlan())
     assert is_own(wanted, VIRTUAL4)
@@ -116,7 +120,7 @@ def test_a_backups_master_is_a_neighbour_like_others(master: Desired) -> None:
 
 
 def test_all_may_come_before_the_tap(wanted: Desired) -> None:
-    wanted.apply(macvlan(on=ifindex(3)), given(VRRP4, "10.0.3.254/24"))
+    wanted.apply(macvlan(on=ifindex(3)), add_addresses(VRRP4, "10.0.3.254/24"))
     assert is_own(wanted, "10.0.3.254")  # of some interface of the host, as far as is known
     assert macs(wanted, 3) == {SPECS[2].mac}
     wanted.apply(link(3))
@@ -171,14 +175,14 @@ def test_a_tap_made_anew_has_no_virtual_router(master: Desired) -> None:
 
 
 def test_a_device_on_no_tap_is_the_hosts_own_affair(wanted: Desired) -> None:
-    wanted.apply(macvlan(on=99, held_down=True), given(VRRP4, "192.0.2.1/24"))
+    wanted.apply(macvlan(on=99, held_down=True), add_addresses(VRRP4, "192.0.2.1/24"))
     assert macs(wanted) == {SPECS[0].mac}
     assert is_own(wanted, "192.0.2.1")  # the weak host model, up or down, as of any interface
     assert wanted.target("192.0.2.0/24") is None
 
 
 def test_prefix_of_a_virtual_address_is_connected_while_it_works(wanted: Desired) -> None:
-    wanted.apply(macvlan(), given(VRRP4, "10.0.77.254/24"))
+    wanted.apply(macvlan(), add_addresses(VRRP4, "10.0.77.254/24"))
     assert wanted.nexthop("10.0.77.0/24").l3_if == 1
     wanted.apply(macvlan(held_down=True))
     assert wanted.target("10.0.77.0/24") is None
@@ -187,7 +191,7 @@ def test_prefix_of_a_virtual_address_is_connected_while_it_works(wanted: Desired
 def test_a_route_out_by_the_device_leads_out_by_the_interface(wanted: Desired) -> None:
     spec = NexthopSpec(parse_address("10.0.1.9"), VRRP4)
     wanted.apply(route("20.0.0.0/8", spec), neighbor(1, "10.0.1.9", 4))
-    assert (Kind.ROUTE, slot("20.0.0.0/8")) in wanted.entities
+    assert (EntityKind.ROUTE, slot("20.0.0.0/8")) in wanted.entities
     wanted.apply(macvlan())
     assert wanted.nexthop("20.0.0.0/8").mac == mac(4)
     on_link = NexthopSpec(None, VRRP4, 1, NexthopKind.CONNECTED)

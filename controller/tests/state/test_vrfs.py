@@ -17,7 +17,7 @@ from scenes import (
     no_route,
     route,
 )
-from sluice.entities import Kind, Nexthop, RouteSlot, Target, TargetKind
+from sluice.entities import EntityKind, Nexthop, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import (
     MAIN_TABLE,
     AddressAdded,
@@ -56,13 +56,13 @@ class Vrfs(Desired):
 
     def leads_to(self, vrf: int, prefix: str) -> int | str | None:
         """The layer-3 interface of a route, else what becomes of its packets, if there is one."""
-        target = self.entities.get((Kind.ROUTE, RouteSlot(vrf, Prefix.parse(prefix))))
+        target = self.entities.get((EntityKind.ROUTE, RouteSlot(vrf, Prefix.parse(prefix))))
         if target is None:
             return None
-        assert isinstance(target, Target)
-        if target.kind is not TargetKind.NEXTHOP:
+        assert isinstance(target, RouteTarget)
+        if target.kind is not RouteTargetKind.NEXTHOP:
             return target.kind.name
-        nexthop = self.entities[Kind.NEXTHOP, target.id]
+        nexthop = self.entities[EntityKind.NEXTHOP, target.id]
         assert isinstance(nexthop, Nexthop)
         return nexthop.l3_if
 
@@ -81,7 +81,7 @@ def held(ifindex: int, own: str) -> AddressAdded:
 def local_in(wanted: Vrfs, text: str) -> list[int]:
     """The VRFs in which an address is this router's own."""
     prefix = Prefix.parse(text)
-    slots = ((Kind.LOCAL_PREFIX, RouteSlot(vrf, prefix)) for vrf in (0, RED, BLUE))
+    slots = ((EntityKind.LOCAL_PREFIX, RouteSlot(vrf, prefix)) for vrf in (0, RED, BLUE))
     return [vrf for vrf, slot in enumerate(slots) if slot in wanted.entities]
 
 

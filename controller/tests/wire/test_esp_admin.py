@@ -10,7 +10,15 @@ import pytest
 
 from sluice.model import parse_address
 from sluice.policy.model import Direction
-from sluice.sa_model import Age, DontFragment, KeyMaterial, Lifetime, Mode, Ports, SaSettings
+from sluice.sa_model import (
+    DontFragment,
+    KeyMaterial,
+    Lifetime,
+    LifetimeState,
+    Mode,
+    SaSettings,
+    UdpPorts,
+)
 from sluice.wire.esp_admin import (
     EngineAnswerError,
     add_request,
@@ -29,7 +37,7 @@ OUT = SaSettings(
     esn=True,
     local=parse_address("2001:db8::1"),
     remote=parse_address("2001:db8::2"),
-    ports=Ports(4500, 1024),
+    ports=UdpPorts(4500, 1024),
     ttl=7,
     dscp=46,
     df=DontFragment.COPY,
@@ -69,7 +77,7 @@ def test_an_engine_tells_the_sa_that_it_was_given(settings: SaSettings) -> None:
     (held,) = held_sas({"sas": [told(settings, line)]})
     assert held.settings == settings
     assert (held.number, held.age, held.sequence, held.packets, held.bytes) == (
-        *(12, Age.SOFT, 9, 7),
+        *(12, LifetimeState.SOFT, 9, 7),
         700,
     )
     assert held.drops == {"replayed": 1}

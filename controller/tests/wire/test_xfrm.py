@@ -19,16 +19,15 @@ from sluice.wire.netlink import HEADER, attributes, messages
 from sluice.xfrm_model import (
     ANY_PORT,
     NO_MARK,
-    Algorithm,
     Defaults,
     DefaultsChanged,
     Encapsulation,
     Flushed,
+    KernelAlgorithm,
+    KernelLimits,
     KernelPolicy,
     KernelSelector,
     KernelState,
-    Key,
-    Limits,
     Mark,
     PolicyAction,
     PolicyChanged,
@@ -36,6 +35,7 @@ from sluice.xfrm_model import (
     PolicyGone,
     PolicyKey,
     PortMatch,
+    SecretKey,
     StateChanged,
     StateGone,
     StateKey,
@@ -71,19 +71,19 @@ def selectors(size: int) -> SearchStrategy[KernelSelector]:
     )
 
 
-def keys(limit: int = 64) -> SearchStrategy[Key]:
-    return st.builds(Key, st.binary(max_size=limit))
+def keys(limit: int = 64) -> SearchStrategy[SecretKey]:
+    return st.builds(SecretKey, st.binary(max_size=limit))
 
 
 names = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=63)
 marks = st.one_of(st.just(NO_MARK), st.builds(Mark, U32, U32))
-limits = st.builds(Limits, U64, U64, U64, U64)
+limits = st.builds(KernelLimits, U64, U64, U64, U64)
 
 
 @st.composite
 def states(draw: st.DrawFn) -> KernelState:
     size = draw(SIZES)
-    with_icv = st.builds(Algorithm, names, keys(), U32)
+    with_icv = st.builds(KernelAlgorithm, names, keys(), U32)
     return KernelState(
         StateKey(draw(addresses(size)), draw(U32), draw(U8)),
         draw(addresses(size)),
@@ -97,7 +97,7 @@ def states(draw: st.DrawFn) -> KernelState:
         draw(U32),
         draw(U64),
         draw(st.none() | with_icv),
-        draw(st.none() | st.builds(Algorithm, names, keys(), st.just(0))),
+        draw(st.none() | st.builds(KernelAlgorithm, names, keys(), st.just(0))),
         draw(st.none() | with_icv),
         draw(st.none() | st.builds(Encapsulation, U16, U16, U16)),
         draw(marks),
@@ -226,12 +226,12 @@ _TUNNEL = KernelState(
     1,
     0,
     KernelSelector(Prefix(bytes(4), 0), Prefix(bytes(4), 0), 0),
-    Limits(),
-    Limits(),
+    KernelLimits(),
+    KernelLimits(),
     Usage(),
     32,
-    aead=Algorithm("rfc4106(gcm(aes))", Key(bytes(range(20))), 128),
-    integrity=Algorithm("hmac(sha256)", Key(bytes(32)), 128),
+    aead=KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(bytes(range(20))), 128),
+    integrity=KernelAlgorithm("hmac(sha256)", SecretKey(bytes(32)), 128),
     encapsulation=Encapsulation(2, 4500, 4500),
 )
 _POLICY = KernelPolicy(
@@ -294,16 +294,16 @@ def test_a_key_longer_than_its_attribute_is_refused() -> None:
 
 
 def test_keys_are_not_shown() -> None:
-    key = Key(b"\xaa\xbb" * 8)
-    state = _TUNNEL._replace(aead=Algorithm("rfc4106(gcm(aes))", key, 128))
+    key = SecretKey(b"\xaa\xbb" * 8)
+    state = _TUNNEL._replace(aead=KernelAlgorithm("rfc4106(gcm(aes))", key, 128))
     for text in (repr(key), str(key), f"{key}", repr(state), str(StateChanged(state))):
         assert "aabb" not in text
         assert "\\xaa" not in text
         assert str(key.reveal()) not in text
     with pytest.raises(TypeError):
         pickle.dumps(key)
-    assert key == Key(b"\xaa\xbb" * 8)
-    assert key != Key(b"\xaa\xbb" * 7)
+    assert key == SecretKey(b"\xaa\xbb" * 8)
+    assert key != SecretKey(b"\xaa\xbb" * 7)
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ctypes import Structure, c_char, c_int32, c_uint8, c_uint16, c_uint32, c_ui
 from sluice.wire.netlink import attribute
 from sluice.xfrm_model import (
     NO_MARK,
-    Algorithm,
+    KernelAlgorithm,
     KernelPolicy,
     KernelSelector,
     KernelState,
@@ -197,7 +197,7 @@ def state_info(state: KernelState) -> UserSaInfo:
     )
 
 
-def algorithm(one: Algorithm, *, with_icv: bool) -> bytes:
+def algorithm(one: KernelAlgorithm, *, with_icv: bool) -> bytes:
     key = one.key.reveal()
     header = bytes(AlgorithmHeader(one.name.encode(), len(key) * 8))
     return header + (bytes(c_uint32(one.icv_bits)) if with_icv else b"") + key

@@ -25,10 +25,10 @@ from typing import Any
 
 from sluice_ptf.cabling import far_ends, plug
 from sluice_ptf.differential import golden, policies
-from sluice_ptf.differential.asked import Asked
 from sluice_ptf.differential.canonical import canonical
-from sluice_ptf.differential.case import Case, State, Subject
+from sluice_ptf.differential.case import DifferentialCase, SwitchUnderTest, TableState
 from sluice_ptf.differential.packets import Generator
+from sluice_ptf.differential.policy_packets import PolicyPackets
 from sluice_ptf.differential.states import changed, random_state
 from sluice_ptf.probe import Probe
 from sluice_ptf.runtime import RuntimeClient
@@ -46,7 +46,7 @@ CORPUS_FRAME_BYTES = 700
 
 
 @contextlib.contextmanager
-def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[Subject]:
+def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[SwitchUnderTest]:
     """A target, loaded with the pipeline; its gRPC port and interfaces are its own."""
     target = Target(
         namespace,
@@ -64,10 +64,10 @@ def running(lab: Lab, namespace: Namespace, name: str) -> Iterator[Subject]:
         PacketPorts(far_ends(name[:4])) as ports,
     ):
         client.set_pipeline(build / "router.json")
-        yield Subject(name, client, Probe(client, ports))
+        yield SwitchUnderTest(name, client, Probe(client, ports))
 
 
-def draw_case(seed: int, number: int, packets: int) -> Case:
+def draw_case(seed: int, number: int, packets: int) -> DifferentialCase:
     """The case of this seed and number."""
     draw = Random(f"{seed}/{number}")
     earlier = []
@@ -79,12 +79,14 @@ def draw_case(seed: int, number: int, packets: int) -> Case:
         state = policies.changed(draw, changed(draw, state))
     generator = Generator(draw, state)
     if with_policy:
-        generator.add_kinds(**Asked(draw, state).kinds)
+        generator.add_kinds(**PolicyPackets(draw, state).kinds)
     description = f"seed {seed}, case {number}"
-    return Case(description, state, generator.any(packets), earlier)
+    return DifferentialCase(description, state, generator.any(packets), earlier)
 
 
-def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:
+def compare(
+    case: DifferentialCase, reference: SwitchUnderTest, ours: SwitchUnderTest, found: Path
+) -> int:
     """Run a case on both; how many packets differ. They are written as a golden."""
     runs = [subject.run(case) for subject in (reference, ours)]
     outcomes = [canonical(outcome, case.state) for outcome, _counts in runs]
@@ -111,7 +113,7 @@ def compare(case: Case, reference: Subject, ours: Subject, found: Path) -> int:
     return len(kept)
 
 
-def search(arguments: Any, reference: Subject, ours: Subject) -> int:
+def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) -> int:
     """Compare cases until the time is up; how many packets differed."""
     end = time.monotonic() + arguments.seconds
     number = sent = differing = 0
@@ -125,19 +127,19 @@ def search(arguments: Any, reference: Subject, ours: Subject) -> int:
     return differing
 
 
-def write_corpus(reference: Subject) -> None:
+def write_corpus(reference: SwitchUnderTest) -> None:
     """The base corpus: one golden for each kind of packet, from the reference."""
-    empty = State()
+    empty = TableState()
     routing = list(Generator(Random(0), empty).kinds)
-    for kind in (*routing, *Asked(Random(0), empty).kinds):
+    for kind in (*routing, *PolicyPackets(Random(0), empty).kinds):
         draw = Random(f"{CORPUS_SEED}/{kind}")
         state = random_state(draw)
         state = policies.unguarded(state) if kind in routing else policies.guarded(draw, state)
         generator = Generator(draw, state)
-        generator.add_kinds(**Asked(draw, state).kinds)
+        generator.add_kinds(**PolicyPackets(draw, state).kinds)
         drawn = generator.of_kind(kind, 2 * CORPUS_PACKETS)
         packets = [one for one in drawn if len(one.frame) <= CORPUS_FRAME_BYTES][:CORPUS_PACKETS]
-        case = Case(f"base corpus: {kind}", state, packets)
+        case = DifferentialCase(f"base corpus: {kind}", state, packets)
         outcomes = [canonical(outcome, state) for outcome in reference.run_each(case)]
         golden.write(golden.GOLDENS / f"corpus-{kind}.json", case, outcomes)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from sluice_ptf.differential.case import State
+from sluice_ptf.differential.case import TableState
 from sluice_ptf.frames import mac_bytes, untagged
-from sluice_ptf.probe import Outcome
+from sluice_ptf.probe import ProbeOutcome
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Canonical:
         return "\n".join(text)
 
 
-def canonical(outcome: Outcome, state: State) -> Canonical:
+def canonical(outcome: ProbeOutcome, state: TableState) -> Canonical:
     """The outcome of packets in a state."""
     group_of = {nexthop: group.id for group in state.groups for nexthop in group.members}
     group_by_mac = {

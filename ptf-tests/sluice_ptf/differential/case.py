@@ -17,7 +17,7 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from sluice_ptf.network import Interface, Member, Nexthop
-from sluice_ptf.probe import FromCpu, FromPort, Outcome, Probe, Send
+from sluice_ptf.probe import FromCpu, FromPort, Probe, ProbeOutcome, Send
 from sluice_ptf.router import Router
 from sluice_ptf.runtime import Count, RuntimeClient
 from sluice_ptf.schema import Match, Value
@@ -29,7 +29,7 @@ _NOWHERE = Interface(id=0, port=0, mac="00:00:00:00:00:00")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """A table entry by name."""
 
     table: str
@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Group:
+class SelectorGroup:
     """A next-hop group: next hop to weight."""
 
     id: int
@@ -56,11 +56,11 @@ class Group:
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """All entries that are written before the packets are sent."""
 
-    entries: Sequence[Entry] = ()
-    groups: Sequence[Group] = ()
+    entries: Sequence[TableEntry] = ()
+    groups: Sequence[SelectorGroup] = ()
 
     def install(self, router: Router) -> None:
         """Writes it; the router's `undo` deletes it."""
@@ -68,7 +68,7 @@ class State:
         for group in self.groups:
             router.group(group.id, _members(group))
 
-    def change_to(self, other: State, router: Router) -> None:
+    def change_to(self, other: TableState, router: Router) -> None:
         """Writes the changes from this state to the other: deletions, changes, insertions."""
         before = {entry.key: entry for entry in self.entries}
         after = {entry.key: entry for entry in other.entries}
@@ -85,18 +85,18 @@ class State:
         for group in groups.values():
             router.group(group.id, _members(group))
 
-    def of(self, table: str) -> list[Entry]:
+    def of(self, table: str) -> list[TableEntry]:
         """Its entries of one table."""
         return [entry for entry in self.entries if entry.table == table]
 
 
-def _members(group: Group) -> list[Member]:
+def _members(group: SelectorGroup) -> list[Member]:
     return [
         Member(Nexthop(nexthop, _NOWHERE, ""), weight) for nexthop, weight in group.members.items()
     ]
 
 
-def _change_group(router: Router, before: Group, after: Group) -> None:
+def _change_group(router: Router, before: SelectorGroup, after: SelectorGroup) -> None:
     gone = [one for one in _members(before) if one.nexthop.id not in after.members]
     new = [one for one in _members(after) if one.nexthop.id not in before.members]
     router.insert(*(router.member(member) for member in new))
@@ -105,19 +105,19 @@ def _change_group(router: Router, before: Group, after: Group) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
+class DifferentialCase:
     """A state, packets, and their purpose; before, the states it was changed from."""
 
     description: str
-    state: State
+    state: TableState
     packets: Sequence[Send]
-    earlier: Sequence[State] = ()
+    earlier: Sequence[TableState] = ()
 
 
 Counts = Mapping[str, Count]
 
 
-class Subject:
+class SwitchUnderTest:
     """One target under comparison."""
 
     def __init__(self, name: str, client: RuntimeClient, probe: Probe):
@@ -125,7 +125,7 @@ class Subject:
         self._client = client
         self._probe = probe
 
-    def run(self, case: Case) -> tuple[Outcome, Counts]:
+    def run(self, case: DifferentialCase) -> tuple[ProbeOutcome, Counts]:
         """Sends all packets at once; returns the outcome and the increments of entry counters."""
         with self._installed(case) as router:
             before = self._counts(router, case.state)
@@ -133,13 +133,13 @@ class Subject:
             after = self._counts(router, case.state)
             return outcome, {key: count - before[key] for key, count in after.items()}
 
-    def run_each(self, case: Case) -> list[Outcome]:
+    def run_each(self, case: DifferentialCase) -> list[ProbeOutcome]:
         """The results of the packets, in order."""
         with self._installed(case):
             return [self._probe.exchange([packet]) for packet in case.packets]
 
     @contextlib.contextmanager
-    def _installed(self, case: Case) -> Iterator[Router]:
+    def _installed(self, case: DifferentialCase) -> Iterator[Router]:
         router = Router(self._client, self._probe)
         states = [*case.earlier, case.state]
         try:
@@ -152,7 +152,7 @@ class Subject:
         finally:
             router.undo()
 
-    def _counts(self, router: Router, state: State) -> Counts:
+    def _counts(self, router: Router, state: TableState) -> Counts:
         """Counters of entries, without groups' own next hops, where the selector chooses."""
         entries = [
             entry
@@ -169,7 +169,7 @@ class Subject:
         }
 
 
-def case_to_json(case: Case) -> dict[str, Any]:
+def case_to_json(case: DifferentialCase) -> dict[str, Any]:
     """The form in files; frames are hexadecimal."""
     packets: list[dict[str, Any]] = []
     for packet in case.packets:
@@ -185,7 +185,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
     }
 
 
-def _state_to_json(state: State) -> dict[str, Any]:
+def _state_to_json(state: TableState) -> dict[str, Any]:
     groups = [
         {"id": group.id, "members": {str(key): weight for key, weight in group.members.items()}}
         for group in state.groups
@@ -193,15 +193,15 @@ def _state_to_json(state: State) -> dict[str, Any]:
     return {"entries": [asdict(entry) for entry in state.entries], "groups": groups}
 
 
-def _state_from_json(data: Mapping[str, Any]) -> State:
+def _state_from_json(data: Mapping[str, Any]) -> TableState:
     groups = [
-        Group(group["id"], {int(key): weight for key, weight in group["members"].items()})
+        SelectorGroup(group["id"], {int(key): weight for key, weight in group["members"].items()})
         for group in data["groups"]
     ]
-    return State([Entry(**entry) for entry in data["entries"]], groups)
+    return TableState([TableEntry(**entry) for entry in data["entries"]], groups)
 
 
-def case_from_json(data: Mapping[str, Any]) -> Case:
+def case_from_json(data: Mapping[str, Any]) -> DifferentialCase:
     """The case that `case_to_json` wrote."""
     packets: list[Send] = []
     for packet in data["packets"]:
@@ -211,4 +211,4 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         else:
             packets.append(FromCpu(frame, packet["packet_out"]))
     earlier = [_state_from_json(state) for state in data["earlier"]]
-    return Case(data["description"], _state_from_json(data), packets, earlier)
+    return DifferentialCase(data["description"], _state_from_json(data), packets, earlier)

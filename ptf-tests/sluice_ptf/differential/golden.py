@@ -21,7 +21,12 @@ from typing import Any
 
 from sluice_ptf.cabling import far_ends
 from sluice_ptf.differential.canonical import Canonical, canonical
-from sluice_ptf.differential.case import Case, Subject, case_from_json, case_to_json
+from sluice_ptf.differential.case import (
+    DifferentialCase,
+    SwitchUnderTest,
+    case_from_json,
+    case_to_json,
+)
 from sluice_ptf.probe import Probe
 from sluice_ptf.runtime import RuntimeClient
 from sluice_ptf.schema import Schema
@@ -30,13 +35,13 @@ from sluice_ptf.wire import PacketPorts
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 
 
-def read(path: Path) -> tuple[Case, list[Canonical]]:
+def read(path: Path) -> tuple[DifferentialCase, list[Canonical]]:
     """Reads a golden: its case, and the expected outcome of each packet."""
     data = json.loads(path.read_text())
     return case_from_json(data), [Canonical(tuple(one["outcome"])) for one in data["packets"]]
 
 
-def write(path: Path, case: Case, outcomes: Sequence[Canonical]) -> None:
+def write(path: Path, case: DifferentialCase, outcomes: Sequence[Canonical]) -> None:
     """Write a golden, one line for each entry and each packet."""
     data = case_to_json(case)
     for packet, outcome in zip(data["packets"], outcomes, strict=True):
@@ -49,7 +54,7 @@ def write(path: Path, case: Case, outcomes: Sequence[Canonical]) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def check(subject: Subject, path: Path) -> list[str]:
+def check(subject: SwitchUnderTest, path: Path) -> list[str]:
     """Runs a golden; returns the differences, packet by packet."""
     case, expected = read(path)
     outcomes = [canonical(outcome, case.state) for outcome in subject.run_each(case)]
@@ -78,7 +83,7 @@ def main() -> int:
     schema = Schema.load(arguments.build)
     with RuntimeClient(arguments.address, schema) as client, PacketPorts(far_ends()) as ports:
         client.set_pipeline(arguments.build / "router.json")
-        subject = Subject("target", client, Probe(client, ports))
+        subject = SwitchUnderTest("target", client, Probe(client, ports))
         found = [difference for path in paths for difference in check(subject, path)]
     for difference in found:
         print(difference)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 
 from sluice_ptf import raw
-from sluice_ptf.differential.case import State
+from sluice_ptf.differential.case import TableState
 from sluice_ptf.differential.states import PLACES4, PLACES6, PORTS
 from sluice_ptf.frames import (
     ETHERTYPE_IPV4,
@@ -72,7 +72,7 @@ STAGES = (0, 1, 2, 3, 4, 4, 4, 5, 6, 6, 6, 9)
 class Generator:
     """Packets for one state."""
 
-    def __init__(self, draw: Random, state: State):
+    def __init__(self, draw: Random, state: TableState):
         self._draw = draw
         self._prefixes: dict[bool, list[str]] = {False: [], True: []}
         for table in ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6"):
@@ -100,7 +100,7 @@ class Generator:
             "lengths": self._lengths,
             "sizes": self._sizes,
             "link": self._link,
-            "bent": self._bent,
+            "bent": self._corrupted,
             "noise": self._noise,
             "packet_outs": self._packet_out,
         }
@@ -197,7 +197,7 @@ class Generator:
             frame += ether_type.to_bytes(2, "big") + self._draw.randbytes(self._draw.randint(0, 60))
         return FromPort(port, tagged(frame, vlan, self._draw.choice((0, 0, 7))))
 
-    def _bent(self) -> Send:
+    def _corrupted(self) -> Send:
         """Any other packet, with bytes flipped, inserted, removed or cut off."""
         kinds = (self._plain, self._options, self._extensions, self._fragments, self._link)
         sent = self._draw.choice(kinds)()
@@ -223,7 +223,14 @@ class Generator:
         return self._arrives(noise, ipv6_type=self._draw.random() < 0.5)
 
     def _packet_out(self) -> Send:
-        kinds = (self._plain, self._options, self._extensions, self._sizes, self._link, self._bent)
+        kinds = (
+            self._plain,
+            self._options,
+            self._extensions,
+            self._sizes,
+            self._link,
+            self._corrupted,
+        )
         sent = self._draw.choice(kinds)()
         metadata: dict[str, Value] = {
             "kind": self._draw.choice((0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 255)),

@@ -15,7 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from sluice_ptf.differential.case import GROUP_IDS, RULE_IDS, Entry, State
+from sluice_ptf.differential.case import GROUP_IDS, RULE_IDS, TableEntry, TableState
 from sluice_ptf.schema import Value
 
 INBOUND_LISTS, OUTBOUND_LISTS = (1, 2, 3), (4, 5, 6)
@@ -31,7 +31,7 @@ FLOW_TABLES = tuple(f"{way}.ipv{n}_flow" for way in ("inbound", "outbound") for 
 LIST_TABLES = ("inbound.list_state", "outbound.list_state")
 
 
-def unguarded(state: State) -> State:
+def unguarded(state: TableState) -> TableState:
     """The state with every interface routed, and without policy."""
     routers = [
         replace(entry, params={**entry.params, "role": "ROUTER"})
@@ -40,14 +40,14 @@ def unguarded(state: State) -> State:
         for entry in state.entries
     ]
     bindings = [
-        Entry(f"{way}_binding", {"l3_if": l3_if}, f"no_{way}_policy")
+        TableEntry(f"{way}_binding", {"l3_if": l3_if}, f"no_{way}_policy")
         for l3_if in _interfaces(state)
         for way in ("inbound", "outbound")
     ]
-    return State([*routers, *bindings], state.groups)
+    return TableState([*routers, *bindings], state.groups)
 
 
-def guarded(draw: Random, state: State) -> State:
+def guarded(draw: Random, state: TableState) -> TableState:
     """The state with policy: interfaces guarded, some of them by lists that are not ready."""
     lists = list(_lists(draw))
     epochs = {int(str(one.match["list_id"])): int(str(one.params["epoch"])) for one in lists}
@@ -62,10 +62,10 @@ def guarded(draw: Random, state: State) -> State:
     ]
     taken = {entry.key for entry in state.entries}
     fresh = {entry.key: entry for entry in entries if entry.key not in taken}
-    return State([*state.entries, *fresh.values()], state.groups)
+    return TableState([*state.entries, *fresh.values()], state.groups)
 
 
-def changed(draw: Random, state: State) -> State:
+def changed(draw: Random, state: TableState) -> TableState:
     """The state after commits and refills: other lists; flows deleted, overwritten and kept."""
     flows = [entry for entry in state.entries if entry.table in FLOW_TABLES]
     entries = []
@@ -79,15 +79,15 @@ def changed(draw: Random, state: State) -> State:
                 entries.append(replace(entry, params={**other.params, **epoch}))
         else:
             entries.append(entry)
-    return State(entries, state.groups)
+    return TableState(entries, state.groups)
 
 
-def _interfaces(state: State) -> list[int]:
+def _interfaces(state: TableState) -> list[int]:
     numbers = {int(str(entry.params["l3_if"])) for entry in state.of("l3_interface")}
     return sorted(numbers | {int(str(one.match["l3_if"])) for one in state.of("egress_interface")})
 
 
-def _bindings(draw: Random, state: State) -> Iterator[Entry]:
+def _bindings(draw: Random, state: TableState) -> Iterator[TableEntry]:
     group_of = {nexthop: group.id for group in state.groups for nexthop in group.members}
     fates: dict[tuple[int, str], tuple[str, dict[str, Value]] | None] = {}
     share = draw.choice((0.4, 0.7, 0.95))
@@ -101,7 +101,7 @@ def _bindings(draw: Random, state: State) -> Iterator[Entry]:
             if l3_if >= GROUP_IDS:
                 one = fates.setdefault((group_of[l3_if], way), one)
             if one is not None:
-                yield Entry(f"{way}_binding", {"l3_if": l3_if}, *one)
+                yield TableEntry(f"{way}_binding", {"l3_if": l3_if}, *one)
 
 
 def _list_params(draw: Random) -> dict[str, Value]:
@@ -109,21 +109,21 @@ def _list_params(draw: Random) -> dict[str, Value]:
     return {"epoch": epoch, "generation": draw.choice(GENERATIONS)}
 
 
-def _lists(draw: Random) -> Iterator[Entry]:
+def _lists(draw: Random) -> Iterator[TableEntry]:
     for way, lists in (("inbound", INBOUND_LISTS), ("outbound", OUTBOUND_LISTS)):
         for number in lists:
             if draw.random() < 0.93:
                 match = {"list_id": number}
-                yield Entry(f"{way}.list_state", match, f"{way}.set_list", _list_params(draw))
+                yield TableEntry(f"{way}.list_state", match, f"{way}.set_list", _list_params(draw))
 
 
-def _bundles(draw: Random) -> Iterator[Entry]:
+def _bundles(draw: Random) -> Iterator[TableEntry]:
     for bundle in BUNDLES:
         if draw.random() < 0.85:
             params: dict[str, Value] = {"list_id": draw.choice(INBOUND_LISTS)}
             for vrf in _vrfs(draw):
                 key: dict[str, Value] = {"vrf": vrf, "bundle": bundle}
-                yield Entry("bundle_binding", key, "check_inbound", params)
+                yield TableEntry("bundle_binding", key, "check_inbound", params)
         if draw.random() < 0.85:
             params = {
                 "engine": draw.choice(ENGINES),
@@ -133,15 +133,15 @@ def _bundles(draw: Random) -> Iterator[Entry]:
             }
             for vrf in _vrfs(draw):
                 key = {"vrf": vrf, "bundle": bundle}
-                yield Entry("outbound_sa", key, "encrypt", params)
+                yield TableEntry("outbound_sa", key, "encrypt", params)
         for address in ("10.0.0.7", "172.16.0.7", "2001:db8::7", "2001:db8:1::7"):
             family = "ipv6" if ":" in address else "ipv4"
             if draw.random() < 0.7:
                 key = {"vrf": 0, "bundle": bundle, "src_addr": address}
-                yield Entry(f"esp_source_{family}", key, "from_bundle")
+                yield TableEntry(f"esp_source_{family}", key, "from_bundle")
     for vrf in _vrfs(draw):
         params = {"engine": draw.choice(ENGINES)}
-        yield Entry("reassembly_engine", {"vrf": vrf}, "reassemble", params)
+        yield TableEntry("reassembly_engine", {"vrf": vrf}, "reassemble", params)
     for spi in SPIS:
         for vrf in (0, 1):
             if draw.random() < 0.7:
@@ -150,7 +150,7 @@ def _bundles(draw: Random) -> Iterator[Entry]:
                     "engine": draw.choice(ENGINES),
                     "sa": draw.getrandbits(32),
                 }
-                yield Entry("inbound_sa", {"vrf": vrf, "spi": spi}, "decrypt", params)
+                yield TableEntry("inbound_sa", {"vrf": vrf, "spi": spi}, "decrypt", params)
 
 
 def _vrfs(draw: Random) -> list[int]:
@@ -158,7 +158,7 @@ def _vrfs(draw: Random) -> list[int]:
     return [vrf for vrf, share in ((0, 0.9), (1, 0.4)) if draw.random() < share]
 
 
-def _sources(draw: Random, state: State) -> Iterator[Entry]:
+def _sources(draw: Random, state: TableState) -> Iterator[TableEntry]:
     """Own sources: this router's addresses, and sometimes an address of a pair."""
     for family in ("ipv4", "ipv6"):
         ours = [
@@ -170,30 +170,32 @@ def _sources(draw: Random, state: State) -> Iterator[Entry]:
             ours.append("172.16.0.7" if family == "ipv4" else "2001:db8:1::7")
         for address in ours:
             key: dict[str, Value] = {"vrf": draw.choice((0, 0, 0, 1)), "src_addr": address}
-            yield Entry(f"own_source_{family}", key, "own_source")
+            yield TableEntry(f"own_source_{family}", key, "own_source")
 
 
-def _audited(draw: Random) -> Iterator[Entry]:
+def _audited(draw: Random) -> Iterator[TableEntry]:
     """Drops that are copied for the audit log."""
     for reason in AUDITED:
         if draw.random() < 0.3:
-            yield Entry("audited_drop", {"drop_reason": reason}, "audit")
+            yield TableEntry("audited_drop", {"drop_reason": reason}, "audit")
 
 
-def _engines(draw: Random, state: State) -> Iterator[Entry]:
+def _engines(draw: Random, state: TableState) -> Iterator[TableEntry]:
     """Engines: the port of each is one whose untagged frames no other interface has."""
     used = {entry.match["ingress_port"] for entry in state.of("l3_interface")}
     port = draw.choice(sorted({1, 2, 3, 4} - used) or [4])
     for engine in ENGINES:
         if draw.random() < 0.85:
-            yield Entry("engine", {"engine": engine}, "set_engine", {"port": port})
+            yield TableEntry("engine", {"engine": engine}, "set_engine", {"port": port})
     params: dict[str, Value] = {"l3_if": 90, "vrf": 0, "role": "ENGINE"}
-    yield Entry("l3_interface", {"ingress_port": port, "vlan_id": 0}, "set_l3_interface", params)
+    yield TableEntry(
+        "l3_interface", {"ingress_port": port, "vlan_id": 0}, "set_l3_interface", params
+    )
 
 
-def _flows(draw: Random, state: State, epochs: Mapping[int, int]) -> Iterator[Entry]:
+def _flows(draw: Random, state: TableState, epochs: Mapping[int, int]) -> Iterator[TableEntry]:
     for _ in range(draw.randint(4, 9)):
-        talker = _talker(draw, state)
+        talker = _flow_sender(draw, state)
         family = "ipv6" if ":" in str(talker["dst_addr"]) else "ipv4"
         for way, lists in (("inbound", INBOUND_LISTS), ("outbound", OUTBOUND_LISTS)):
             for number in lists:
@@ -209,7 +211,7 @@ def _flows(draw: Random, state: State, epochs: Mapping[int, int]) -> Iterator[En
                         params["verdict"] = draw.choice(VERDICTS)
                     key = {**talker, "list_id": number, "is_local": is_local, "bundle": bundle}
                     action = f"{way}.set_{family}_flow"
-                    yield Entry(f"{way}.{family}_flow", key, action, params)
+                    yield TableEntry(f"{way}.{family}_flow", key, action, params)
 
 
 def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
@@ -220,7 +222,7 @@ def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
     return [one for one in every if draw.random() < (0.7 if one[1] == 0 else 0.3)]
 
 
-def _talker(draw: Random, state: State) -> dict[str, Value]:
+def _flow_sender(draw: Random, state: TableState) -> dict[str, Value]:
     """A pair of hosts and their protocol; the state has a route to the destination."""
     ipv6 = draw.random() < 0.5
     family = "ipv6" if ipv6 else "ipv4"
@@ -253,7 +255,7 @@ def _host(draw: Random, prefixes: list[str]) -> str:
     return str(network.network_address + host)
 
 
-def lists_of(state: State) -> Mapping[int, int]:
+def lists_of(state: TableState) -> Mapping[int, int]:
     """The generations of the lists that are ready, by their id."""
     return {
         int(str(entry.match["list_id"])): int(str(entry.params["generation"]))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from sluice_ptf.differential.case import GROUP_IDS, Entry, Group, State
+from sluice_ptf.differential.case import GROUP_IDS, SelectorGroup, TableEntry, TableState
 from sluice_ptf.schema import Value
 
 PORTS = (1, 2, 3, 4)
@@ -23,12 +23,12 @@ PLACES4 = ("10.0.0.0", "10.1.0.0", "10.1.2.0", "10.1.2.128", "172.16.0.0", "192.
 PLACES6 = ("2001:db8::", "2001:db8:1::", "2001:db8:1:2::", "2001:db8:1:2:8000::", "fd00::")
 
 
-def random_state(draw: Random) -> State:
+def random_state(draw: Random) -> TableState:
     """Interfaces, next hops, groups, local addresses and routes."""
     interfaces = list(range(1, draw.randint(3, 8)))
     nexthops = list(range(1, draw.randint(4, 14)))
     groups = [
-        Group(
+        SelectorGroup(
             number,
             {
                 GROUP_IDS + number * 10 + index: draw.choice((1, 1, 1, 2, 5))
@@ -44,10 +44,10 @@ def random_state(draw: Random) -> State:
         *_locals(draw),
         *_routes(draw, nexthops, [group.id for group in groups]),
     ]
-    return State(list({entry.key: entry for entry in entries}.values()), groups)
+    return TableState(list({entry.key: entry for entry in entries}.values()), groups)
 
 
-def changed(draw: Random, state: State) -> State:
+def changed(draw: Random, state: TableState) -> TableState:
     """The state after a while: entries deleted, changed and new, groups of other members."""
     other = random_state(draw)
     routes = ("ipv4_fib", "ipv6_fib", "local_ipv4", "local_ipv6")
@@ -63,15 +63,17 @@ def changed(draw: Random, state: State) -> State:
     for entry in other.entries:
         if entry.table in routes and draw.random() < 0.5:
             entries.setdefault(entry.key, entry)
-    return State(list(entries.values()), [_changed_group(draw, group) for group in state.groups])
+    return TableState(
+        list(entries.values()), [_changed_group(draw, group) for group in state.groups]
+    )
 
 
-def _changed_group(draw: Random, group: Group) -> Group:
+def _changed_group(draw: Random, group: SelectorGroup) -> SelectorGroup:
     kept = {nexthop: draw.randint(1, 4) for nexthop in group.members if draw.random() < 0.6}
-    return Group(group.id, kept or group.members)
+    return SelectorGroup(group.id, kept or group.members)
 
 
-def _interfaces(draw: Random, interfaces: list[int]) -> Iterator[Entry]:
+def _interfaces(draw: Random, interfaces: list[int]) -> Iterator[TableEntry]:
     for number in interfaces:
         port, vlan = draw.choice(PORTS), draw.choice(VLANS)
         mac = f"02:00:00:00:00:{number:02x}"
@@ -79,31 +81,31 @@ def _interfaces(draw: Random, interfaces: list[int]) -> Iterator[Entry]:
         if draw.random() < 0.05:
             params["role"] = "ENGINE"
         match: dict[str, Value] = {"ingress_port": port, "vlan_id": vlan}
-        yield Entry("l3_interface", match, "set_l3_interface", params)
+        yield TableEntry("l3_interface", match, "set_l3_interface", params)
         if draw.random() < 0.98:
-            yield Entry("router_mac", {"l3_if": number, "dst_mac": mac}, "admit_unicast")
+            yield TableEntry("router_mac", {"l3_if": number, "dst_mac": mac}, "admit_unicast")
         if draw.random() < 0.98:
             yield _egress(number, port, vlan, mac, draw.choice(MTUS))
 
 
-def _egress(number: int, port: int, vlan: int, mac: str, mtu: int) -> Entry:
+def _egress(number: int, port: int, vlan: int, mac: str, mtu: int) -> TableEntry:
     params: dict[str, Value] = {"port": port, "vlan_id": vlan, "src_mac": mac, "mtu": mtu}
-    return Entry("egress_interface", {"l3_if": number}, "set_egress", params)
+    return TableEntry("egress_interface", {"l3_if": number}, "set_egress", params)
 
 
-def _nexthop(draw: Random, number: int, interfaces: list[int]) -> Entry:
+def _nexthop(draw: Random, number: int, interfaces: list[int]) -> TableEntry:
     l3_if = draw.choice(interfaces) if draw.random() < 0.97 else 99
     match = {"nexthop_id": number}
     kind = draw.random()
     if kind < 0.75:
         mac = f"02:bb:00:00:00:{number:02x}"
-        return Entry("nexthop", match, "set_neighbor", {"l3_if": l3_if, "dst_mac": mac})
+        return TableEntry("nexthop", match, "set_neighbor", {"l3_if": l3_if, "dst_mac": mac})
     if kind < 0.9:
-        return Entry("nexthop", match, "resolve_neighbor", {"l3_if": l3_if})
-    return Entry("nexthop", match, "discard_nexthop")
+        return TableEntry("nexthop", match, "resolve_neighbor", {"l3_if": l3_if})
+    return TableEntry("nexthop", match, "discard_nexthop")
 
 
-def _members(draw: Random, group: Group) -> Iterator[Entry]:
+def _members(draw: Random, group: SelectorGroup) -> Iterator[TableEntry]:
     """Next hops of one group: interfaces of their own, and all treated alike."""
     mtu, resolved = draw.choice(MTUS), draw.random() < 0.85
     for nexthop in group.members:
@@ -112,12 +114,12 @@ def _members(draw: Random, group: Group) -> Iterator[Entry]:
         match = {"nexthop_id": nexthop}
         if resolved:
             mac = f"02:bc:00:00:{nexthop >> 8:02x}:{nexthop & 255:02x}"
-            yield Entry("nexthop", match, "set_neighbor", {"l3_if": l3_if, "dst_mac": mac})
+            yield TableEntry("nexthop", match, "set_neighbor", {"l3_if": l3_if, "dst_mac": mac})
         else:
-            yield Entry("nexthop", match, "resolve_neighbor", {"l3_if": l3_if})
+            yield TableEntry("nexthop", match, "resolve_neighbor", {"l3_if": l3_if})
 
 
-def _locals(draw: Random) -> Iterator[Entry]:
+def _locals(draw: Random) -> Iterator[TableEntry]:
     for vrf in sorted(set(VRFS)):
         prefixes = ["224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff02::/16"]
         prefixes += [f"{place[:-1]}1/32" for place in draw.sample(PLACES4, 2)]
@@ -125,10 +127,10 @@ def _locals(draw: Random) -> Iterator[Entry]:
         for prefix in prefixes:
             if draw.random() < 0.9:
                 table = "local_ipv6" if ":" in prefix else "local_ipv4"
-                yield Entry(table, {"vrf": vrf, "dst_addr": prefix}, "deliver_local")
+                yield TableEntry(table, {"vrf": vrf, "dst_addr": prefix}, "deliver_local")
 
 
-def _routes(draw: Random, nexthops: list[int], groups: list[int]) -> Iterator[Entry]:
+def _routes(draw: Random, nexthops: list[int], groups: list[int]) -> Iterator[TableEntry]:
     for _ in range(draw.randint(5, 60)):
         ipv6 = draw.random() < 0.5
         place = draw.choice(PLACES6 if ipv6 else PLACES4)
@@ -137,12 +139,14 @@ def _routes(draw: Random, nexthops: list[int], groups: list[int]) -> Iterator[En
         base = int(ipaddress.ip_address(place)) | draw.getrandbits(width) >> draw.randint(8, width)
         network = ipaddress.IPv6Network if ipv6 else ipaddress.IPv4Network
         prefix = network((base >> (width - length) << (width - length), length))
-        action, params = _way(draw, nexthops, groups)
+        action, params = _route_action(draw, nexthops, groups)
         match: dict[str, Value] = {"vrf": draw.choice(VRFS), "dst_addr": str(prefix)}
-        yield Entry("ipv6_fib" if ipv6 else "ipv4_fib", match, action, params)
+        yield TableEntry("ipv6_fib" if ipv6 else "ipv4_fib", match, action, params)
 
 
-def _way(draw: Random, nexthops: list[int], groups: list[int]) -> tuple[str, dict[str, Value]]:
+def _route_action(
+    draw: Random, nexthops: list[int], groups: list[int]
+) -> tuple[str, dict[str, Value]]:
     kind = draw.random()
     if kind < 0.03:
         return "set_nexthop", {"nexthop_id": draw.choice((0, 500))}

@@ -25,7 +25,7 @@ MINIMUM_ROUNDS = 5
 
 
 @dataclass
-class Case:
+class BenchCase:
     """One workload's measurements, in rounds."""
 
     workload: str
@@ -53,11 +53,11 @@ def measure(
     ours: Callable[[], float],
     peers: Mapping[str, Callable[[], float]],
     rounds: int = MINIMUM_ROUNDS,
-) -> Case:
+) -> BenchCase:
     """Measure one workload, interleaved: each round measures everybody once."""
     if rounds < MINIMUM_ROUNDS:
         raise ValueError(f"{rounds} rounds: a median needs at least {MINIMUM_ROUNDS}")
-    case = Case(workload, peers={name: [] for name in peers})
+    case = BenchCase(workload, peers={name: [] for name in peers})
     for _ in range(rounds):
         case.ours.append(ours())
         for name, peer in peers.items():
@@ -78,7 +78,7 @@ def machine() -> dict[str, Any]:
 def write_results(
     name: str,
     unit: str,
-    cases: list[Case],
+    cases: list[BenchCase],
     *,
     more_is_better: bool = True,
     directory: Path | None = None,

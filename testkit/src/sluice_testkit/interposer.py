@@ -23,8 +23,8 @@ from sluice_testkit.namespaces import Namespace
 from sluice_testkit.process import Process, Supervisor
 from sluice_testkit.wait import wait_until
 
-Kind = Literal["packet_in", "packet_out", "write", "answer"]
-Facts = dict[str, Any]
+MessageKind = Literal["packet_in", "packet_out", "write", "answer"]
+MessageFields = dict[str, Any]
 PORT = 9560
 
 
@@ -67,7 +67,7 @@ class Interposer:
     # -- gates
 
     @contextlib.contextmanager
-    def hold(self, kind: Kind, /, **wanted: object) -> Iterator["Gate"]:
+    def hold(self, kind: MessageKind, /, **wanted: object) -> Iterator["Gate"]:
         """Holds messages whose facts match `wanted`; forwards the rest when the block ends."""
         gate = self._gate(kind, "hold", wanted)
         try:
@@ -76,7 +76,7 @@ class Interposer:
             gate.open()
 
     @contextlib.contextmanager
-    def drop(self, kind: Kind, /, **wanted: object) -> Iterator["Gate"]:
+    def drop(self, kind: MessageKind, /, **wanted: object) -> Iterator["Gate"]:
         """Lose messages whose facts are as wanted."""
         gate = self._gate(kind, "drop", wanted)
         try:
@@ -84,7 +84,7 @@ class Interposer:
         finally:
             gate.open()
 
-    def _gate(self, kind: Kind, mode: str, wanted: Facts) -> "Gate":
+    def _gate(self, kind: MessageKind, mode: str, wanted: MessageFields) -> "Gate":
         self.ask(do="set", kind=kind, mode=mode, wanted=wanted)
         return Gate(self, kind)
 
@@ -106,7 +106,7 @@ class Interposer:
         self.ask(do="hang up")
         wait_until(lambda: self.sessions() > before, 20, "another session")
 
-    def entries(self, table: str, **like: int) -> list[Facts]:
+    def entries(self, table: str, **like: int) -> list[MessageFields]:
         """The entries like this in a table, by the switch's own account: fields and parameters."""
         entries = self.ask(do="entries", device_id=self._device_id, table=table)
         return [one for one in entries if all(one[name] == value for name, value in like.items())]
@@ -128,20 +128,20 @@ class Interposer:
 class Gate:
     """One kind of message, while some of it is held or dropped."""
 
-    def __init__(self, interposer: Interposer, kind: Kind) -> None:
+    def __init__(self, interposer: Interposer, kind: MessageKind) -> None:
         self._interposer = interposer
         self._kind = kind
 
-    def held(self) -> list[Facts]:
+    def held(self) -> list[MessageFields]:
         """Returns the facts of the held messages, oldest first."""
         held = self._interposer.ask(do="held", kind=self._kind)
         assert isinstance(held, list)
         return held
 
-    def wait_for(self, count: int, deadline: float = 10.0) -> list[Facts]:
+    def wait_for(self, count: int, deadline: float = 10.0) -> list[MessageFields]:
         """Wait until `count` messages are held, or more; return all."""
 
-        def enough() -> list[Facts]:
+        def enough() -> list[MessageFields]:
             held = self.held()
             return held if len(held) >= count else []
 
@@ -153,15 +153,15 @@ class Gate:
 
     def release(self, count: int | None = None) -> int:
         """Send the oldest `count` on (all), in their order; how many that was."""
-        return self._let_go(True, count)
+        return self._release_held(True, count)
 
     def discard(self, count: int | None = None) -> int:
         """Lose the oldest `count` of those held (all)."""
-        return self._let_go(False, count)
+        return self._release_held(False, count)
 
     def open(self) -> None:
         """Let everything pass from now on, what is held first."""
         self._interposer.ask(do="set", kind=self._kind, mode="pass", wanted={})
 
-    def _let_go(self, on: bool, count: int | None) -> int:
+    def _release_held(self, on: bool, count: int | None) -> int:
         return int(self._interposer.ask(do="let go", kind=self._kind, on=on, count=count))

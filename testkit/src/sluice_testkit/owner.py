@@ -48,13 +48,13 @@ def temporary_root() -> Path:
     return Path(tempfile.gettempdir())
 
 
-def kill_inside(namespace: Path, but: int | None = None) -> None:
-    """Kill every process in a network namespace, except `but`. A missing one is no error."""
+def kill_inside(namespace: Path, except_pid: int | None = None) -> None:
+    """Kill every process in a network namespace, except `except_pid`. A missing one is no error."""
     wanted = _identity(namespace)
     if wanted is None or wanted == _identity(Path("/proc/self/ns/net")):
         return
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == but:
+        if not entry.name.isdigit() or int(entry.name) == except_pid:
             continue
         if _identity(entry / "ns" / "net") == wanted:
             with contextlib.suppress(ProcessLookupError):

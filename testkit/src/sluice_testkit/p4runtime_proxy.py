@@ -34,7 +34,7 @@ from google.protobuf import text_format
 
 from sluice_testkit.packet import parse
 
-Facts = dict[str, Any]
+MessageFields = dict[str, Any]
 Forward = Callable[[bool], None]
 """Forwards a message (True) or drops it (False)."""
 
@@ -83,10 +83,10 @@ class Names:
             for header in p4info.controller_packet_metadata
         }
 
-    def of_packet(self, header: str, packet: Any) -> Facts:
+    def of_packet(self, header: str, packet: Any) -> MessageFields:
         """Metadata by name, enums by their members' names, and what the frame says."""
         frame = parse(packet.payload)
-        facts: Facts = {
+        fields: MessageFields = {
             "source": frame.source,
             "destination": frame.destination,
             "protocol": frame.protocol,
@@ -96,10 +96,10 @@ class Names:
         for one in packet.metadata:
             name = self._metadata[header][one.metadata_id]
             value = int.from_bytes(one.value, "big")
-            facts[name] = self._members.get(ENUMS.get(name, ""), {}).get(value, value)
-        return facts
+            fields[name] = self._members.get(ENUMS.get(name, ""), {}).get(value, value)
+        return fields
 
-    def of_entry(self, entry: Any) -> Facts:
+    def of_entry(self, entry: Any) -> MessageFields:
         """Returns the match fields and action parameters of an exact-match entry, as numbers."""
         fields, action = self._fields[entry.table_id], entry.action.action
         parameters = self._parameters[action.action_id]
@@ -107,7 +107,7 @@ class Names:
             fields[one.field_id]: int.from_bytes(one.exact.value, "big") for one in entry.match
         } | {parameters[one.param_id]: int.from_bytes(one.value, "big") for one in action.params}
 
-    def of_write(self, data: bytes) -> Facts:
+    def of_write(self, data: bytes) -> MessageFields:
         """The tables that a Write touches, and how often each by which kind of update."""
         counts: Counter[str] = Counter()
         for update in p4r.WriteRequest.FromString(data).updates:
@@ -128,28 +128,28 @@ class Gate:
     """One kind of message. `mode` is for those whose facts are as `wanted`."""
 
     mode: str = "pass"
-    wanted: Facts = field(default_factory=dict)
-    held: list[tuple[Facts, Forward]] = field(default_factory=list)
+    wanted: MessageFields = field(default_factory=dict)
+    held: list[tuple[MessageFields, Forward]] = field(default_factory=list)
     dropped: int = 0
 
-    def take(self, facts: Facts, forward: Forward) -> None:
+    def take(self, fields: MessageFields, forward: Forward) -> None:
         """Decide about one message."""
-        if self.mode == "pass" or not self._is_wanted(facts):
+        if self.mode == "pass" or not self._is_wanted(fields):
             forward(True)
         elif self.mode == "hold":
-            self.held.append((facts, forward))
+            self.held.append((fields, forward))
         else:
             self.dropped += 1
             forward(False)
 
-    def _is_wanted(self, facts: Facts) -> bool:
+    def _is_wanted(self, fields: MessageFields) -> bool:
         for name, value in self.wanted.items():
-            found = facts.get(name)
+            found = fields.get(name)
             if value not in found if isinstance(found, list) else value != found:
                 return False
         return True
 
-    def let_go(self, on: bool, count: int | None) -> int:
+    def release_held(self, on: bool, count: int | None) -> int:
         """Send the first `count` of the held ones on, or drop them; how many there were."""
         going = self.held[:count]
         del self.held[: len(going)]
@@ -183,12 +183,12 @@ class Proxy:
         handlers["StreamChannel"] = grpc.stream_stream_rpc_method_handler(self._stream)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    async def entries(self, device_id: int, table: str) -> list[Facts]:
+    async def entries(self, device_id: int, table: str) -> list[MessageFields]:
         """Reads the entries of a table from the switch. All its match fields must be exact."""
         (number,) = (key for key, name in self._names.tables.items() if name == table)
         request = p4r.ReadRequest(device_id=device_id)
         request.entities.add().table_entry.table_id = number
-        found: list[Facts] = []
+        found: list[MessageFields] = []
         async for part in self._channel.unary_stream(_path("Read"))(request.SerializeToString()):
             entities = p4r.ReadResponse.FromString(part).entities
             found += [self._names.of_entry(entity.table_entry) for entity in entities]
@@ -200,18 +200,18 @@ class Proxy:
         try:
             answer: bytes = await self._channel.unary_unary(_path(name))(request)
         except grpc.aio.AioRpcError as error:
-            await _fail_alike(context, error)
+            await _fail_with_same_status(context, error)
         return answer
 
     async def _write(self, request: bytes, context: Any) -> bytes:
-        facts = self._names.of_write(request)
-        self.written.update(facts["updates"])
-        await self._pass("write", facts, context)
+        fields = self._names.of_write(request)
+        self.written.update(fields["updates"])
+        await self._pass("write", fields, context)
         answer = await self._unary("Write", request, context)
-        await self._pass("answer", facts, context)
+        await self._pass("answer", fields, context)
         return answer
 
-    async def _pass(self, kind: str, facts: Facts, context: Any) -> None:
+    async def _pass(self, kind: str, fields: MessageFields, context: Any) -> None:
         """Return once the gate has let the message through."""
         decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -220,7 +220,7 @@ class Proxy:
                 decided.set_result(on)
 
         gate = self.gates[kind]
-        gate.take(facts, decide)
+        gate.take(fields, decide)
         try:
             if not await decided:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "dropped by the proxy")
@@ -232,7 +232,7 @@ class Proxy:
             async for part in self._channel.unary_stream(_path("Read"))(request):
                 yield part
         except grpc.aio.AioRpcError as error:
-            await _fail_alike(context, error)
+            await _fail_with_same_status(context, error)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Two queues, since what is released goes in between what passes."""
@@ -259,7 +259,7 @@ class Proxy:
         try:
             while (message := await to_controller.get()) is not None:
                 if isinstance(message, grpc.aio.AioRpcError):
-                    await _fail_alike(context, message)
+                    await _fail_with_same_status(context, message)
                 else:
                     yield message
         finally:
@@ -267,14 +267,14 @@ class Proxy:
                 task.cancel()
             call.cancel()
             self._open.discard(to_controller)
-            self._forget_stream()
+            self._drop_stream_messages()
 
     def hang_up(self) -> None:
         """End all streams, towards the switch as well."""
         for to_controller in self._open:
             to_controller.put_nowait(None)
 
-    def _forget_stream(self) -> None:
+    def _drop_stream_messages(self) -> None:
         """Its packets cannot go anywhere any more."""
         for kind in ("packet_in", "packet_out"):
             self.gates[kind].held.clear()
@@ -284,16 +284,16 @@ class Proxy:
         if message.WhichOneof("update") != "packet":
             queue.put_nowait(data)
             return
-        facts = self._names.of_packet("packet_out", message.packet)
-        self.gates["packet_out"].take(facts, partial(_forward, queue, data))
+        fields = self._names.of_packet("packet_out", message.packet)
+        self.gates["packet_out"].take(fields, partial(_forward, queue, data))
 
     def _gate_packet_in(self, data: bytes, queue: "asyncio.Queue[Any]") -> None:
         message = p4r.StreamMessageResponse.FromString(data)
         if message.WhichOneof("update") != "packet":
             queue.put_nowait(data)
             return
-        facts = self._names.of_packet("packet_in", message.packet)
-        self.gates["packet_in"].take(facts, partial(_forward, queue, data))
+        fields = self._names.of_packet("packet_in", message.packet)
+        self.gates["packet_in"].take(fields, partial(_forward, queue, data))
 
 
 def _forward(queue: "asyncio.Queue[Any]", data: bytes, on: bool) -> None:
@@ -310,7 +310,7 @@ def _path(method: str) -> str:
     return f"/{SERVICE}/{method}"
 
 
-async def _fail_alike(context: Any, error: grpc.aio.AioRpcError) -> None:
+async def _fail_with_same_status(context: Any, error: grpc.aio.AioRpcError) -> None:
     """Give the client what the switch gave: code, text, and the details of each update."""
     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
@@ -334,7 +334,7 @@ class Control:
         self._proxy = proxy
         self._commands: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "set": self._set,
-            "let go": self._let_go,
+            "let go": self._release_held,
             "held": self._held,
             "dropped": self._dropped,
             "written": self._written,
@@ -356,13 +356,13 @@ class Control:
         gate = self._proxy.gates[request["kind"]]
         gate.mode, gate.wanted, gate.dropped = request["mode"], request["wanted"], 0
         if gate.mode == "pass":
-            gate.let_go(True, None)
+            gate.release_held(True, None)
 
-    async def _let_go(self, request: Any) -> int:
-        return self._proxy.gates[request["kind"]].let_go(request["on"], request["count"])
+    async def _release_held(self, request: Any) -> int:
+        return self._proxy.gates[request["kind"]].release_held(request["on"], request["count"])
 
-    async def _held(self, request: Any) -> list[Facts]:
-        return [facts for facts, _ in self._proxy.gates[request["kind"]].held]
+    async def _held(self, request: Any) -> list[MessageFields]:
+        return [fields for fields, _ in self._proxy.gates[request["kind"]].held]
 
     async def _dropped(self, request: Any) -> int:
         return self._proxy.gates[request["kind"]].dropped
@@ -376,7 +376,7 @@ class Control:
     async def _hang_up(self, request: Any) -> None:
         self._proxy.hang_up()
 
-    async def _entries(self, request: Any) -> list[Facts]:
+    async def _entries(self, request: Any) -> list[MessageFields]:
         return await self._proxy.entries(request["device_id"], request["table"])
 
 

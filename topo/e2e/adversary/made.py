@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from sluice_adversary import marks, plan
-from sluice_adversary.datagrams import ENCRYPT, Datagram, Entry, Shim, mac
+from sluice_adversary.datagrams import ENCRYPT, Datagram, EntryPoint, Shim, mac
 from sluice_adversary.drafts import Draft, transport
 from sluice_adversary.plan import packed
 from sluice_adversary.policy import BYPASS, Policy, Rule, Spd, Verdict
@@ -15,7 +15,7 @@ A6, B6, C6 = (packed(link.host(6, 1)) for link in plan.LINKS.values())
 OWN_B, OWN_B6 = packed(plan.LINKS["b"].own(4)), packed(plan.LINKS["b"].own(6))
 ONE, TWO = Verdict("protect", 1), Verdict("protect", 2)
 REST = Rule("rest", BYPASS)
-FROM_A = Entry("a")
+FROM_A = EntryPoint("a")
 NUMBER = 77
 
 
@@ -38,7 +38,7 @@ def udp(
     return Draft(version, *ends, UDP, data, 5)
 
 
-def datagram(*packets: bytes, entry: Entry = FROM_A, number: int = NUMBER) -> Datagram:
+def datagram(*packets: bytes, entry: EntryPoint = FROM_A, number: int = NUMBER) -> Datagram:
     """A datagram of these packets."""
     return Datagram(number, "made", entry, list(packets))
 

@@ -37,10 +37,10 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
     campaign = Campaign(arena, SEED)
     campaign.run(PACKETS[target_name(None)])
     bounds = arena.bounds_hit()
-    if campaign.judge.findings:
+    if campaign.checker.findings:
         told = report.summary(campaign, SEED, target_name(None))
         files = report.save_reproducers(campaign, SEED)
-        first = "\n".join(map(str, campaign.judge.findings[:10]))
+        first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
     assert not bounds, "what a full queue dropped proves nothing"
     assert set(campaign.shapes.names) <= set(campaign.totals.shapes), "a shape was never sent"
@@ -48,7 +48,7 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         what = f"lists whose flows a commit {outcome}"
         assert campaign.totals.invalidation.get(what), f"no commit has {outcome} flows"
     for kind in ("out", "protect", "host", "decrypt", "sockets"):
-        assert campaign.judge.seen[kind], f"no witness has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no witness has seen anything of kind {kind}"
 
 
 @pytest.mark.parametrize(("old", "new", "kind"), [
@@ -66,4 +66,4 @@ def test_a_wrong_reference_is_found_out(
     for _ in range(3):
         campaign.begin(random_policy(campaign.random))
         campaign.batch([campaign.shapes.of_shape(PLAIN) for _ in range(150)])
-    assert any(one.kind == kind and one.shape == PLAIN for one in campaign.judge.findings)
+    assert any(one.kind == kind and one.shape == PLAIN for one in campaign.checker.findings)

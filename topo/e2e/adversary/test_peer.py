@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from sluice_adversary import plan
+from sluice_adversary.checker import OutcomeChecker
 from sluice_adversary.datagrams import ENCRYPT, SHIM_LENGTH, read_shim
 from sluice_adversary.drafts import Draft
-from sluice_adversary.judge import Judge
-from sluice_adversary.peer import FROM_ROUTER, Peer, Sealer, router_sas
+from sluice_adversary.peer import FROM_ROUTER, EspPeer, Sealer, router_sas
 from sluice_adversary.plan import packed
 from sluice_adversary.reference import Reference
 from sluice_adversary.wire import DESTINATION_OPTIONS, ESP
@@ -36,7 +36,7 @@ def outer(bundle: int, esp: bytes) -> Draft:
 def test_what_a_bundle_encrypted_is_seen_as_at_the_engine(
     bundle: int, link: str, size: int
 ) -> None:
-    peer, packet = Peer(), udp(size=size).whole()
+    peer, packet = EspPeer(), udp(size=size).whole()
     assert peer.takes(LINKS[link], left(link, outer(bundle, sealer(bundle).seal(packet)).whole()))
     (frame,) = peer.heard()
     shim = read_shim(frame[14:])
@@ -50,11 +50,11 @@ def test_any_altered_byte_of_esp_makes_it_plaintext() -> None:
     esp = sealer(1).seal(udp().whole())
     for at in range(len(esp)):
         altered = esp[:at] + bytes((esp[at] ^ 1,)) + esp[at + 1 :]
-        assert not Peer().takes(LINKS["b"], left("b", outer(1, altered).whole()))
+        assert not EspPeer().takes(LINKS["b"], left("b", outer(1, altered).whole()))
 
 
 def test_a_sequence_number_that_comes_again_is_a_finding() -> None:
-    peer, frame = Peer(), left("b", outer(1, sealer(1).seal(udp().whole())).whole())
+    peer, frame = EspPeer(), left("b", outer(1, sealer(1).seal(udp().whole())).whole())
     assert peer.takes(LINKS["b"], frame)
     assert not peer.takes(LINKS["b"], frame)
 
@@ -76,19 +76,19 @@ def test_plaintext_beside_ciphertext_is_plaintext() -> None:
         left("b", wrong_ends.whole()),
         *(left("b", piece) for piece in fine.cut(32)),
     ):
-        assert not Peer().takes(LINKS["b"], frame)
-    assert not Peer().takes(LINKS["c"], left("c", fine.whole()))
-    assert Peer().takes(LINKS["b"], left("b", fine.whole()))
+        assert not EspPeer().takes(LINKS["b"], frame)
+    assert not EspPeer().takes(LINKS["c"], left("c", fine.whole()))
+    assert EspPeer().takes(LINKS["b"], left("b", fine.whole()))
 
 
 def test_esp_that_nobody_can_open_is_a_leak() -> None:
     """A packet behind an ESP header with a known SPI, where policy lets the router's own pass."""
     packet = udp().whole()
-    judge = Judge()
-    judge.new_round(Reference(policy(protected_port(), REST)))
-    judge.sent(datagram(packet))
+    checker = OutcomeChecker()
+    checker.new_round(Reference(policy(protected_port(), REST)))
+    checker.sent(datagram(packet))
     esp = struct.pack("!II", FROM_ROUTER + 1, 1) + bytes(8) + packet
     frame = left("b", outer(1, esp).whole())
-    assert not Peer().takes(LINKS["b"], frame)
-    judge.saw("b", frame)
-    assert [finding.kind for finding in judge.findings] == ["leak"]
+    assert not EspPeer().takes(LINKS["b"], frame)
+    checker.saw("b", frame)
+    assert [finding.kind for finding in checker.findings] == ["leak"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sluice_adversary import plan
-from sluice_adversary.datagrams import DECRYPTED, ENCRYPTED, Entry, Shim
+from sluice_adversary.datagrams import DECRYPTED, ENCRYPTED, EntryPoint, Shim
 from sluice_adversary.drafts import Draft, in_chain, options_chain, transport
-from sluice_adversary.lists import HOST, NOTHING, TO_DECRYPT, Outcome
+from sluice_adversary.lists import HOST, NOTHING, TO_DECRYPT, PacketOutcome
 from sluice_adversary.plan import packed
 from sluice_adversary.policy import (
     BYPASS,
@@ -45,15 +45,15 @@ from .made import (
     udp,
 )
 
-OUT_A, OUT_B = (frozenset({Outcome("out", link)}) for link in "ab")
-BY_ONE = frozenset({Outcome("protect", 1)})
+OUT_A, OUT_B = (frozenset({PacketOutcome("out", link)}) for link in "ab")
+BY_ONE = frozenset({PacketOutcome("protect", 1)})
 TO_HOST, TO_ENGINE = frozenset({HOST}), frozenset({TO_DECRYPT})
-FROM_B = Entry("b")
+FROM_B = EntryPoint("b")
 PROTECTED = Rule("all", ONE)
-DECRYPTED_BY_ONE = Entry(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
+DECRYPTED_BY_ONE = EntryPoint(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
 
 
-def expect(rules: Policy, *packets: bytes, entry: Entry = FROM_A) -> Expectation:
+def expect(rules: Policy, *packets: bytes, entry: EntryPoint = FROM_A) -> Expectation:
     return Reference(rules).expect(datagram(*packets, entry=entry))
 
 
@@ -348,14 +348,14 @@ def test_what_the_engine_encrypted_is_esp_from_its_bundle() -> None:
         (udp(ends=(local, B)).whole(), shim, NOTHING),
     )
     for packet, one, allowed in cases:
-        assert expect(policy(), packet, entry=Entry(plan.ENGINE, one)).allowed == (allowed,)
+        assert expect(policy(), packet, entry=EntryPoint(plan.ENGINE, one)).allowed == (allowed,)
 
 
 def test_nobody_else_speaks_for_the_engine() -> None:
     packet = udp(53).whole()
     for entry in (
-        Entry("a", Shim(DECRYPTED, 1)),
-        Entry(plan.ENGINE),
-        Entry(plan.ENGINE, Shim(1, 1)),
+        EntryPoint("a", Shim(DECRYPTED, 1)),
+        EntryPoint(plan.ENGINE),
+        EntryPoint(plan.ENGINE, Shim(1, 1)),
     ):
         assert expect(policy(REST), packet, entry=entry).allowed == (NOTHING,)

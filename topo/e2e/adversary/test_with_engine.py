@@ -38,15 +38,15 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
     campaign = Campaign(arena, SEED, WithEngine)
     campaign.run(PACKETS)
     bounds = arena.bounds_hit()
-    if campaign.judge.findings:
+    if campaign.checker.findings:
         told = report.summary(campaign, SEED, "sluice-switch")
         files = report.save_reproducers(campaign, SEED)
-        first = "\n".join(map(str, campaign.judge.findings[:10]))
+        first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
     assert not bounds, "what a full queue dropped proves nothing"
     assert not arena.taken_wrongly()
     for kind in ("out", "protect", "host", "sockets"):
-        assert campaign.judge.seen[kind], f"no witness has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no witness has seen anything of kind {kind}"
     peer = arena.peer
     assert peer is not None
     assert min(peer.opened, peer.sealed, *peer.hostile.values()) > 50
@@ -68,7 +68,7 @@ def test_a_wrong_reference_is_found_out(
     for _ in range(3):
         campaign.begin(random_policy(campaign.random))
         campaign.batch([campaign.shapes.of_shape(PLAIN) for _ in range(150)])
-    assert any(one.kind == kind and one.shape == PLAIN for one in campaign.judge.findings)
+    assert any(one.kind == kind and one.shape == PLAIN for one in campaign.checker.findings)
 
 
 def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:

@@ -10,7 +10,7 @@ from sluice_testkit.capture import Capture
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.pytest_plugin import open_lab
 
-from ..engine.network import Wires
+from ..engine.network import LinkCaptures
 from ..protected.network import WIRES
 from .network import Sites, running
 
@@ -27,12 +27,12 @@ def sites(package_lab: Lab) -> Iterator[Sites]:
 
 
 @pytest.fixture(autouse=True)
-def wires(sites: Sites) -> Iterator[Wires]:
+def wires(sites: Sites) -> Iterator[LinkCaptures]:
     with ExitStack() as stack:
         captures = {
             interface: stack.enter_context(Capture(sites.between, interface))
             for interface in WIRES.values()
         }
-        wires = Wires(captures)
+        wires = LinkCaptures(captures)
         yield wires
         wires.check()

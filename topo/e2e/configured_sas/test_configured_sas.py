@@ -21,7 +21,7 @@ from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 from sluice_topo.traffic import UdpFlows
 
-from ..engine.network import Wires
+from ..engine.network import LinkCaptures
 from ..engine.test_protected_traffic import COUNT, PATTERN, numbers
 from ..protected.network import SOON
 from .network import NAMES, SPARE, SPARE_SPI, Sites, inbound, outbound
@@ -77,7 +77,9 @@ def current(sites: Sites, router: str, number: int) -> int:
 
 @VERSIONS
 @pytest.mark.parametrize(("to", "wire"), [("h2", "eth1"), ("h3", "eth2")], ids=["ipv4", "ipv6"])
-def test_sites_are_protected(sites: Sites, wires: Wires, version: int, to: str, wire: str) -> None:
+def test_sites_are_protected(
+    sites: Sites, wires: LinkCaptures, version: int, to: str, wire: str
+) -> None:
     """ESP on the transit links, cleartext at the hosts, by SAs that were not installed by hand."""
     with Capture(sites.network.hosts[to].namespace, "eth0") as arriving:
         passes(sites, "h1", to, version)
@@ -116,7 +118,7 @@ def test_what_is_listed(sites: Sites) -> None:
     assert 'sluice_esp_engine_up{router="r1",engine="2"} 1' in metrics
 
 
-def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: Wires) -> None:
+def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptures) -> None:
     """A hard limit of packets; then nothing leaves, neither encrypted nor in clear."""
     keys = sites.engines["r1"]
     path, there = keys.key_file("short"), sites.engines["r2"].key_file("short")
@@ -148,7 +150,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: Wires) ->
         sites.sluice("r1", "sa", "add", again)
 
 
-def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: Wires) -> None:
+def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures) -> None:
     """Both directions, twice, while packets pass; the old SAs are deleted automatically."""
     hosts = sites.network.hosts
     with UdpFlows(hosts["h1"], hosts["h2"]) as there, UdpFlows(hosts["h2"], hosts["h1"]) as back:
@@ -212,7 +214,7 @@ def test_the_commands_of_the_page(sites: Sites, shown: Shown, tmp_path: Path) ->
     assert outcome.lost == 0, where_lost(sites)
 
 
-def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: Wires) -> None:
+def test_a_killed_engine_is_seen_and_mended(sites: Sites, wires: LinkCaptures) -> None:
     """Drops as NO_ENGINE; the SAs are added to the engine again, and no number repeats."""
     engine = sites.engines["r2"].all[0]
     passes(sites, "h1", "h2")
@@ -235,7 +237,7 @@ def current_spi(sites: Sites, router: str, number: int) -> int:
     return max(spi for name, spi in sites.sas(router) if name == NAMES[number])
 
 
-def test_a_bundle_moves_to_another_engine(sites: Sites, wires: Wires) -> None:
+def test_a_bundle_moves_to_another_engine(sites: Sites, wires: LinkCaptures) -> None:
     """By its spare SA: the dead engine's key is used nowhere else, and serves again there later."""
     engine, spi = sites.engines["r1"].all[0], current(sites, "r1", 12)
     passes(sites, "h1", "h2")
@@ -274,7 +276,7 @@ def test_a_controller_that_restarts_disturbs_nobody(sites: Sites) -> None:
 
 
 def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
-    sites: Sites, wires: Wires
+    sites: Sites, wires: LinkCaptures
 ) -> None:
     """The receiver has the successor, both controllers are killed, and the sender follows."""
     hosts, spi = sites.network.hosts, 0x1E12
@@ -295,7 +297,9 @@ def test_a_rekey_survives_restarts_of_controllers_between_its_ends(
     assert spi in {one for one, _ in numbers(wires.esp("eth1"))}
 
 
-def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(sites: Sites, wires: Wires) -> None:
+def test_an_engine_that_lost_its_reserve_refuses_until_a_rekey(
+    sites: Sites, wires: LinkCaptures
+) -> None:
     """A key that may have been used encrypts no more; its packets are dropped meanwhile."""
     engine = sites.engines["r2"].all[0]
     passes(sites, "h2", "h1")

@@ -15,10 +15,10 @@ from sluice_testkit.packet import ICMP
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
 
-from ..engine.network import Wires
+from ..engine.network import LinkCaptures
 from ..frames import ethernet, inject
 from ..packets import icmp, ipv4
-from ..protected.network import ELSEWHERE, R1_TO_T, SOON, Walks, flush_path_mtu
+from ..protected.network import ELSEWHERE, R1_TO_T, SOON, ProtectedNetwork, flush_path_mtu
 from .network import ALGORITHM, NAMES, Sites, inbound, outbound
 from .test_configured_sas import current, in_use, where_lost
 
@@ -43,7 +43,7 @@ def ping(sites: Sites, size: int, *options: str, count: int = 1, to: str = "h2")
     return probes.ping(place, address, count=count, size=size - 28, options=options)
 
 
-def takes(sites: Sites, wires: Wires, wire: str, mtu: int) -> None:
+def takes(sites: Sites, wires: LinkCaptures, wire: str, mtu: int) -> None:
     """Checks that a packet whose ESP has the length of the path MTU passes whole, that one a byte
     longer gets an error before encryption, and that without DF it passes in fragments."""
     h1, room = sites.network.hosts["h1"].namespace, mtu - OVERHEAD
@@ -64,7 +64,7 @@ def takes(sites: Sites, wires: Wires, wire: str, mtu: int) -> None:
     flush_path_mtu(h1)
 
 
-def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: Wires) -> None:
+def test_the_link_that_leads_to_the_peer_bounds_it(sites: Sites, wires: LinkCaptures) -> None:
     """The packets' own route leads by another link, which has a larger MTU."""
     router = sites.router("r1")
     unbounded = {"bytes": 1500, "interface": None, "told_by": None, "forgotten_in": None}
@@ -119,7 +119,7 @@ def protected(sites: Sites, packet: bytes) -> None:
 @pytest.mark.parametrize("is_let_in", [False, True], ids=["refused", "let in by a rule"])
 def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_in: bool) -> None:
     """A rule lets it pass, but does not make it authentic."""
-    walks = Walks(sites.network, {}, {}, sites.directory)
+    walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     rules = ["{name: errors, action: bypass, protocol: icmp, icmp: 3/4}"] if is_let_in else []
     group, name = "first_packets", "ICMP errors in clear refused"
     if is_let_in:
@@ -133,10 +133,10 @@ def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_i
 
 
 def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
-    sites: Sites, wires: Wires
+    sites: Sites, wires: LinkCaptures
 ) -> None:
     """It quotes this tunnel's ESP, came by this tunnel, and the rules let the tunnel carry it."""
-    walks = Walks(sites.network, {}, {}, sites.directory)
+    walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     sent = f"protocol: icmp, source: 10.2.0.0/16, destination: {LOCAL}"
     sends = f"{{name: errors, action: protect, bundle: hub, {sent}}}"
     takes_in = f"{{name: errors, action: protect, bundle: spoke2, {sent}}}"
@@ -181,7 +181,7 @@ def reassembled(sites: Sites, router: str) -> int:
     ("number", "wire", "df"), [(12, "eth1", "clear"), (13, "eth2", "set")], ids=["ipv4", "ipv6"]
 )
 def test_after_encryption_esp_is_fragmented_as_the_sa_says(
-    sites: Sites, wires: Wires, number: int, wire: str, df: str
+    sites: Sites, wires: LinkCaptures, number: int, wire: str, df: str
 ) -> None:
     """Packets of the link's own MTU pass, with DF, and the spoke's engine reassembles ESP."""
     spoke, algorithm = NAMES[number][-2:], ALGORITHM[number]

@@ -11,7 +11,7 @@ from sluice_testkit.pytest_plugin import open_lab
 from sluice_testkit.target import target_name
 
 from ..protected.network import WIRES
-from .network import Protected, Wires, running
+from .network import LinkCaptures, Protected, running
 
 
 @pytest.fixture(scope="package", params=["beside", "inside"])
@@ -25,12 +25,12 @@ def protected(request: pytest.FixtureRequest) -> Iterator[Protected]:
 
 
 @pytest.fixture(autouse=True)
-def wires(protected: Protected) -> Iterator[Wires]:
+def wires(protected: Protected) -> Iterator[LinkCaptures]:
     with ExitStack() as stack:
         captures = {
             interface: stack.enter_context(Capture(protected.between, interface))
             for interface in WIRES.values()
         }
-        wires = Wires(captures)
+        wires = LinkCaptures(captures)
         yield wires
         wires.check()

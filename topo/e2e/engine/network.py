@@ -123,7 +123,7 @@ def _inside(router: P4Router, lab: Lab) -> EspEngineProcess:
     return SwitchEsp(f"{router.name}-esp", router.target, ENGINE_PORT, controller, lab.directory)
 
 
-class Wires:
+class LinkCaptures:
     """Captures of the routers' frames on t's links: only ESP, ARP or neighbour discovery."""
 
     def __init__(self, captures: dict[str, Capture]):

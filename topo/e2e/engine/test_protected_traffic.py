@@ -15,7 +15,7 @@ from sluice_topo import probes
 
 from ..frames import inject
 from ..protected.network import SOON
-from .network import Protected, Wires, outbound_spec
+from .network import LinkCaptures, Protected, outbound_spec
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 PATTERN = bytes.fromhex("c1ea47e875")
@@ -60,7 +60,7 @@ def numbers(frames: list[Frame]) -> list[tuple[int, int]]:
     ("to", "wire", "spi"), [("h2", "eth1", 0x1002), ("h3", "eth2", 0x1003)], ids=["ipv4", "ipv6"]
 )
 def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
-    protected: Protected, wires: Wires, version: int, to: str, wire: str, spi: int
+    protected: Protected, wires: LinkCaptures, version: int, to: str, wire: str, spi: int
 ) -> None:
     """Through a tunnel over IPv4, and through one over IPv6."""
     with Capture(protected.network.hosts[to].namespace, "eth0") as arriving:
@@ -75,13 +75,13 @@ def test_a_protected_ping_is_esp_on_the_way_and_arrives_in_clear(
 
 
 @VERSIONS
-def test_through_the_hub(protected: Protected, wires: Wires, version: int) -> None:
+def test_through_the_hub(protected: Protected, wires: LinkCaptures, version: int) -> None:
     """Decrypted from one spoke, encrypted for the other, by another algorithm."""
     passes(protected, "h2", "h3", version)
     assert [len(wires.esp(wire)) for wire in ("eth3", "eth2", "eth4", "eth1")] == [COUNT] * 4
 
 
-def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Wires) -> None:
+def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: LinkCaptures) -> None:
     r1, r2 = protected.engines["r1"], protected.engines["r2"]
     before = r1.sa("out", 12)["counters"], r2.sa("in", 12)["counters"]
     passes(protected, "h1", "h2", 4)
@@ -92,7 +92,7 @@ def test_what_the_engine_counts_is_what_was_sent(protected: Protected, wires: Wi
 
 
 def test_replayed_and_changed_packets_come_no_further_than_the_engine(
-    protected: Protected, wires: Wires
+    protected: Protected, wires: LinkCaptures
 ) -> None:
     """ESP captured on the wire is sent again: unchanged, and with a bit changed."""
     passes(protected, "h2", "h1", 4)
@@ -120,7 +120,7 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
 
 
 def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
-    protected: Protected, wires: Wires
+    protected: Protected, wires: LinkCaptures
 ) -> None:
     """Without its engine a router drops protected packets; a restart uses higher numbers."""
     engine = protected.engines["r1"]
@@ -138,7 +138,7 @@ def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
     assert len(sealed) == len(set(sealed)) == 2 * COUNT
 
 
-def test_after_a_hard_lifetime_nothing_leaves(protected: Protected, wires: Wires) -> None:
+def test_after_a_hard_lifetime_nothing_leaves(protected: Protected, wires: LinkCaptures) -> None:
     """The fourth packet ends the SA; a new SA carries the next ones."""
     engine = protected.engines["r1"]
     engine.ctl("delete-out", "12")

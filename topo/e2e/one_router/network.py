@@ -26,7 +26,7 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.target import p4runtime_address
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
-from sluice_topo.description import Host, Kind, Router
+from sluice_topo.description import Host, Router, RouterKind
 from sluice_topo.routers import HostNode, P4Router
 
 Rule = dict[str, Any]
@@ -117,7 +117,7 @@ class OneRouter:
         self.interposer = Interposer(places["r"], switch, lab.directory, lab.supervisor)
         config["switch"]["address"] = self.interposer.address
         self.router = P4Router(
-            Router("r", Kind.P4, Path()),
+            Router("r", RouterKind.P4, Path()),
             places["r"],
             lab.directory,
             lab.supervisor,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations that replace one another by a restart, and traffic that shows their effect.
 
-A `Setting` is the part that the operator changes between two runs: the order of the interfaces,
-their SPDs, and the rules of the SPDs. `Traffic` runs from every host to every other all the time;
-`seen` returns the packets that arrived at each host. The permitted packets of a setting follow from
-its rules alone: the inbound list of the sender's interface and the outbound list of the receiver's.
+A `RestartSetting` is the part that the operator changes between two runs: the order of the
+interfaces, their SPDs, and the rules of the SPDs. `Traffic` runs from every host to every other all
+the time; `seen` returns the packets that arrived at each host. The permitted packets of a setting
+follow from its rules alone: the inbound list of the sender's interface and the outbound list of the
+receiver's.
 """
 
 import random
@@ -33,7 +34,7 @@ PASSED = 3
 """Number of packets after which a flow counts as passing."""
 
 
-class Way(NamedTuple):
+class TrafficPath(NamedTuple):
     """A flow of the traffic, on a UDP port of its own: to a host's address on the router's link,
     or to the site that a static route reaches by host b."""
 
@@ -47,7 +48,7 @@ _ENDS = [
     *((source, sink, False) for source, sink in permutations(HOSTS, 2)),
     ("a", "b", True),
 ]
-WAYS = tuple(Way(*ends, FIRST_FLOW_PORT + at) for at, ends in enumerate(_ENDS))
+TRAFFIC_PATHS = tuple(TrafficPath(*ends, FIRST_FLOW_PORT + at) for at, ends in enumerate(_ENDS))
 INTERFACE_OF = dict(zip(HOSTS, INTERFACES, strict=True))
 
 
@@ -59,7 +60,7 @@ class Discards(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RestartSetting:
     """A configuration, as far as a restart changes it. `guards` names an SPD, or `none`.
 
     `forgotten`: no file has the numbers of the interfaces, so their order determines them.
@@ -70,16 +71,16 @@ class Setting:
     spds: Mapping[str, Discards] = field(default_factory=dict)
     forgotten: bool = False
 
-    def allows(self, way: Way) -> bool:
+    def allows(self, path: TrafficPath) -> bool:
         """Whether both lists that the packets of this flow meet let them pass."""
-        first, last = (self.guard(INTERFACE_OF[host]) for host in (way.source, way.sink))
-        return way.port not in first.inbound and way.port not in last.outbound
+        first, last = (self.guard(INTERFACE_OF[host]) for host in (path.source, path.sink))
+        return path.port not in first.inbound and path.port not in last.outbound
 
     def guard(self, interface: str) -> Discards:
         """The lists for an interface's packets."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
-    def treats_alike(self, other: "Setting", interface: str) -> bool:
+    def treats_alike(self, other: "RestartSetting", interface: str) -> bool:
         """Whether a restart with the other setting changes nothing for this interface."""
         name = self.guards.get(interface, NONE)
         return (
@@ -111,7 +112,7 @@ def _rules(discarded: frozenset[int]) -> list[dict[str, Any]]:
     return [udp("no", "discard", *sorted(discarded)), EVERYTHING] if discarded else [EVERYTHING]
 
 
-def draw(dice: random.Random, before: Setting | None = None) -> Setting:
+def draw(dice: random.Random, before: RestartSetting | None = None) -> RestartSetting:
     """Draws a setting; each part of it may be as it was `before`."""
     names = ["north", "east", "south", "west", "upper", "lower"]
     dice.shuffle(names)
@@ -124,11 +125,11 @@ def draw(dice: random.Random, before: Setting | None = None) -> Setting:
     if before is not None:
         kept = [one for one in INTERFACES if before.guards.get(one, NONE) in {*spds, NONE}]
         guards |= {one: before.guards.get(one, NONE) for one in kept if dice.random() < 0.4}
-    return Setting(order, guards, spds, forgotten=before is not None and dice.random() < 0.4)
+    return RestartSetting(order, guards, spds, forgotten=before is not None and dice.random() < 0.4)
 
 
 def _draw_ports(dice: random.Random) -> frozenset[int]:
-    return frozenset(way.port for way in WAYS if dice.random() < 0.35)
+    return frozenset(path.port for path in TRAFFIC_PATHS if dice.random() < 0.35)
 
 
 class Traffic:
@@ -136,59 +137,59 @@ class Traffic:
 
     def __init__(self, network: OneRouter, rate: float = 60.0) -> None:
         self._network = network
-        self._interval = 1 / (rate * len(WAYS))
+        self._interval = 1 / (rate * len(TRAFFIC_PATHS))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._sinks: list[socket.socket] = []
-        self._sources: dict[Way, tuple[socket.socket, str]] = {}
+        self._sources: dict[TrafficPath, tuple[socket.socket, str]] = {}
         self._captures: dict[str, Capture] = {}
-        self.sent: dict[Way, list[int]] = {way: [] for way in WAYS}
-        self._way_of: dict[int, Way] = {}
+        self.sent: dict[TrafficPath, list[int]] = {path: [] for path in TRAFFIC_PATHS}
+        self._path_of_port: dict[int, TrafficPath] = {}
         self._number = 0
 
     def _run(self) -> None:
         while True:
-            for way in WAYS:
+            for path in TRAFFIC_PATHS:
                 if self._stop.wait(self._interval):
                     return
                 self._number += 1
-                self.sent[way].append(self._number)
-                self._way_of[self._number] = way
-                source, destination = self._sources[way]
-                source.sendto(PAYLOAD.pack(MARK, self._number), (destination, way.port))
+                self.sent[path].append(self._number)
+                self._path_of_port[self._number] = path
+                source, destination = self._sources[path]
+                source.sendto(PAYLOAD.pack(MARK, self._number), (destination, path.port))
 
-    def seen(self) -> dict[tuple[Way, str], list[int]]:
+    def seen(self) -> dict[tuple[TrafficPath, str], list[int]]:
         """Packets by flow and by the host at which they arrived."""
-        found: dict[tuple[Way, str], list[int]] = defaultdict(list)
+        found: dict[tuple[TrafficPath, str], list[int]] = defaultdict(list)
         for host, capture in self._captures.items():
             for frame in capture.frames():
                 number = number_of(frame)
-                found[self._way_of[number], host].append(number)
+                found[self._path_of_port[number], host].append(number)
         return found
 
-    def wait_until_passing(self, setting: Setting, deadline: float = 30.0) -> None:
+    def wait_until_passing(self, setting: RestartSetting, deadline: float = 30.0) -> None:
         """Waits until all permitted flows pass, and the controller searches for none of them:
         from then on they pass without the controller."""
         end = time.monotonic() + deadline
         searched = None
         while searched != (searched := self._network.searched()):
-            marks = {way: self.sent[way][-1] for way in WAYS if self.sent[way]}
-            for way in WAYS:
-                if setting.allows(way):
-                    passing = partial(self._passed_since, way, marks.get(way, 0))
-                    wait_until(passing, end - time.monotonic(), f"{way} to pass")
+            marks = {path: self.sent[path][-1] for path in TRAFFIC_PATHS if self.sent[path]}
+            for path in TRAFFIC_PATHS:
+                if setting.allows(path):
+                    passing = partial(self._passed_since, path, marks.get(path, 0))
+                    wait_until(passing, end - time.monotonic(), f"{path} to pass")
 
-    def _passed_since(self, way: Way, mark: int) -> bool:
-        return sum(number > mark for number in self.seen()[way, way.sink]) >= PASSED
+    def _passed_since(self, path: TrafficPath, mark: int) -> bool:
+        return sum(number > mark for number in self.seen()[path, path.sink]) >= PASSED
 
     def __enter__(self) -> Self:
-        for way in WAYS:
-            sink = self._network.host(way.sink).socket(socket.AF_INET, socket.SOCK_DGRAM)
-            sink.bind(("", way.port))
+        for path in TRAFFIC_PATHS:
+            sink = self._network.host(path.sink).socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sink.bind(("", path.port))
             self._sinks.append(sink)
-            source = self._network.host(way.source).socket(socket.AF_INET, socket.SOCK_DGRAM)
-            destination = SITE[4] if way.to_site else self._network.address(way.sink)
-            self._sources[way] = source, destination
+            source = self._network.host(path.source).socket(socket.AF_INET, socket.SOCK_DGRAM)
+            destination = SITE[4] if path.to_site else self._network.address(path.sink)
+            self._sources[path] = source, destination
         for host in HOSTS:
             place = self._network.host(host)
             keep = lambda frame: not frame.outgoing and MARK in frame.data  # noqa: E731
@@ -214,25 +215,25 @@ class Traffic:
             one.close()
 
 
-def leaks(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
+def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
     """Packets that neither setting permits, and packets that arrived at a wrong host."""
     found = []
-    for (way, host), numbers in traffic.seen().items():
-        if host != way.sink:
-            found.append(f"{way}: {len(numbers)} packets out to {host}")
-        elif not old.allows(way) and not new.allows(way):
-            found.append(f"{way}: {len(numbers)} packets that both settings forbid")
+    for (path, host), numbers in traffic.seen().items():
+        if host != path.sink:
+            found.append(f"{path}: {len(numbers)} packets out to {host}")
+        elif not old.allows(path) and not new.allows(path):
+            found.append(f"{path}: {len(numbers)} packets that both settings forbid")
     return found
 
 
-def losses(traffic: Traffic, old: Setting, new: Setting) -> list[str]:
+def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
     """Packets lost by flows that the change does not affect; call it after all have arrived."""
     found = []
     seen = traffic.seen()
-    for way in WAYS:
-        ends = INTERFACE_OF[way.source], INTERFACE_OF[way.sink]
-        if old.allows(way) and all(new.treats_alike(old, one) for one in ends):
-            lost = sorted({*traffic.sent[way]} - {*seen[way, way.sink]})
+    for path in TRAFFIC_PATHS:
+        ends = INTERFACE_OF[path.source], INTERFACE_OF[path.sink]
+        if old.allows(path) and all(new.treats_alike(old, one) for one in ends):
+            lost = sorted({*traffic.sent[path]} - {*seen[path, path.sink]})
             if lost:
-                found.append(f"{way}: {len(lost)} of {len(traffic.sent[way])} packets lost")
+                found.append(f"{path}: {len(lost)} of {len(traffic.sent[path])} packets lost")
     return found

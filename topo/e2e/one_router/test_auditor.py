@@ -18,7 +18,7 @@ INTERVAL = 0.5
 ROUNDS = 3
 """Rounds within which a repair is made: the current one has passed the table, the next one finds
 the difference, and its write is acknowledged while the third begins."""
-BESIDE, INSTEAD = ("meddler", 1), ("", 1 << 100)
+BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def wait_round(network: OneRouter) -> int:
     return before + 1
 
 
-def meddle(network: OneRouter, role: str, election_id: int) -> int:
+def write_as_another(network: OneRouter, role: str, election_id: int) -> int:
     """Has another client let discarded flows pass; returns their number."""
-    script = Path(__file__).with_name("meddler.py")
+    script = Path(__file__).with_name("foreign_writer.py")
     argv = [str(where.controller_python()), str(script), network.interposer.switch]
     argv += [str(where.pipeline() / "router.p4info.txtpb"), role, str(election_id), TABLE]
     return int(run(network.router.namespace.argv(argv)).stdout)
@@ -66,7 +66,7 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
             wait_round(network)
             before = report(network)["repaired"].get("outbound_flow", 0)
             sessions = network.interposer.sessions()
-            assert meddle(network, *who) >= 1
+            assert write_as_another(network, *who) >= 1
             if who == INSTEAD:
                 wait_until(lambda: network.interposer.sessions() > sessions, 30, "a new session")
                 network.wait_taken_over()

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from sluice_testkit.controller import RequestRefused
-from sluice_testkit.interposer import Kind
+from sluice_testkit.interposer import MessageKind
 from sluice_testkit.wait import wait_until
 
 from .network import VERSIONS, OneRouter
@@ -23,7 +23,7 @@ from .walking import Flow, Witness, stop
 @VERSIONS
 @pytest.mark.parametrize("kind", ["packet_in", "packet_out"])
 def test_a_lost_message_costs_its_packet_and_no_other(
-    network: OneRouter, version: int, kind: Kind
+    network: OneRouter, version: int, kind: MessageKind
 ) -> None:
     """No state of the lost packet keeps the next one from passing."""
     with Flow(network, version) as flow, Witness(network) as b:
@@ -85,7 +85,7 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
         b.wait_for(first)
         with (
             network.interposer.drop("write", tables="outbound.list_state"),
-            pytest.raises(RequestRefused, match="the switch did not take it"),
+            pytest.raises(RequestRefused, match="the switch refused it"),
         ):
             network.commit("east", outbound=stop(flow))
         network.interposer.hang_up()
@@ -108,7 +108,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
         rules = stop(flow)
         with (
             network.interposer.drop("write", tables="outbound.list_state"),
-            pytest.raises(RequestRefused, match="the switch did not take it"),
+            pytest.raises(RequestRefused, match="the switch refused it"),
         ):
             network.commit("west", inbound=rules, outbound=rules)
         network.wait_taken_over()
@@ -172,7 +172,7 @@ def test_killed_between_punt_and_insert(network: OneRouter) -> None:
 
 
 @pytest.mark.parametrize("held", ["write", "answer"])
-def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: Kind) -> None:
+def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind) -> None:
     """Killed before the switch has it, and after, unacknowledged. The successor's rules in force
     apply to every packet, and no earlier flow serves. The commit has deleted the flow that it
     changes, or retires it by a new epoch, depending on the number of flows."""

@@ -20,9 +20,9 @@ from .network import OneRouter
 from .restarts import (
     INTERFACE_OF,
     INTERFACES,
-    WAYS,
+    TRAFFIC_PATHS,
     Discards,
-    Setting,
+    RestartSetting,
     Traffic,
     draw,
     leaks,
@@ -32,7 +32,7 @@ from .restarts import (
 SEED = 12
 RESTARTS = int(os.environ.get("SLUICE_RESTARTS", "3"))
 OPEN = Discards()
-ALL_OPEN = Setting(guards=dict.fromkeys(INTERFACES, "open"), spds={"open": OPEN})
+ALL_OPEN = RestartSetting(guards=dict.fromkeys(INTERFACES, "open"), spds={"open": OPEN})
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def started(module_lab: Lab) -> OneRouter:
     return network
 
 
-def run_with(network: OneRouter, setting: Setting) -> None:
+def run_with(network: OneRouter, setting: RestartSetting) -> None:
     """Kills the controller and starts it with this setting, rules and all."""
     network.controller.kill()
     setting.configure(network.controller.config)
     network.controller.start("--configured-policy")
 
 
-def change(network: OneRouter, old: Setting, new: Setting) -> None:
+def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
     """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)
@@ -74,12 +74,12 @@ def test_interfaces_in_another_order_never_forward_by_old_numbers(network: OneRo
 
 def test_interfaces_that_change_their_spds_change_together(network: OneRouter) -> None:
     """Old: a may not send, b may receive. New: a may send, b may not receive."""
-    to_b = next(way for way in WAYS if (way.source, way.sink) == ("a", "b"))
+    to_b = next(way for way in TRAFFIC_PATHS if (way.source, way.sink) == ("a", "b"))
     closed = frozenset({to_b.port})
     spds = {"open": OPEN, "in": Discards(inbound=closed), "out": Discards(outbound=closed)}
     a, b = INTERFACE_OF["a"], INTERFACE_OF["b"]
-    old = Setting(guards={**ALL_OPEN.guards, a: "in"}, spds=spds)
-    new = Setting(guards={**ALL_OPEN.guards, b: "out"}, spds=spds)
+    old = RestartSetting(guards={**ALL_OPEN.guards, a: "in"}, spds=spds)
+    new = RestartSetting(guards={**ALL_OPEN.guards, b: "out"}, spds=spds)
     run_with(network, old)
     with (
         network.interposer.hold("write", tables="outbound_binding") as writes,

@@ -23,11 +23,11 @@ from sluice_testkit.process import run
 from sluice_testkit.wait import Timeout, wait_until
 
 from .network import OneRouter
-from .restarts import INTERFACES, NONE, Discards, Setting, Traffic, draw, leaks, losses
+from .restarts import INTERFACES, NONE, Discards, RestartSetting, Traffic, draw, leaks, losses
 
 SEED = 15
 RELOADS = int(os.environ.get("SLUICE_RESTARTS", "3"))
-OPEN = Setting(guards=dict.fromkeys(INTERFACES, "open"), spds={"open": Discards()})
+OPEN = RestartSetting(guards=dict.fromkeys(INTERFACES, "open"), spds={"open": Discards()})
 FAILED = 1
 
 
@@ -47,7 +47,7 @@ def network(started: OneRouter) -> Iterator[OneRouter]:
     started.controller.process.check()
 
 
-def begin_with(network: OneRouter, setting: Setting) -> None:
+def begin_with(network: OneRouter, setting: RestartSetting) -> None:
     """Restarts the controller with a setting, rules and all."""
     network.controller.kill()
     setting.configure(network.controller.config)
@@ -69,7 +69,7 @@ def reload(network: OneRouter) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def reload_with(network: OneRouter, setting: Setting) -> None:
+def reload_with(network: OneRouter, setting: RestartSetting) -> None:
     """Reloads another setting, with the rules in force."""
     setting.configure(network.controller.config)
     write(network, network.controller.config)
@@ -83,15 +83,15 @@ def index(network: OneRouter, name: str) -> Any:
     return json.loads(done.stdout)[0]["ifindex"]
 
 
-def drawn(dice: random.Random, old: Setting) -> Setting:
+def drawn(dice: random.Random, old: RestartSetting) -> RestartSetting:
     """Draws other guards in another order; rules are unchanged, since only commits change them."""
     guards = {name: dice.choice([*old.spds, NONE]) for name in INTERFACES}
     guards |= {name: old.guards[name] for name in INTERFACES if dice.random() < 0.4}
     order = tuple(dice.sample(INTERFACES, len(INTERFACES)))
-    return Setting(order, guards, old.spds)
+    return RestartSetting(order, guards, old.spds)
 
 
-def change(network: OneRouter, old: Setting, new: Setting) -> None:
+def change(network: OneRouter, old: RestartSetting, new: RestartSetting) -> None:
     """Changes one setting to the other under traffic; checks that no forbidden packet is seen."""
     with Traffic(network) as traffic:
         traffic.wait_until_passing(old)

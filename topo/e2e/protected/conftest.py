@@ -8,7 +8,7 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.pytest_plugin import open_lab
 
-from .network import Walks, running
+from .network import ProtectedNetwork, running
 from .witness import Witness, witnessing
 
 
@@ -18,12 +18,12 @@ def package_lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="package")
-def walks(package_lab: Lab) -> Iterator[Walks]:
+def walks(package_lab: Lab) -> Iterator[ProtectedNetwork]:
     with running(package_lab) as walks:
         yield walks
 
 
 @pytest.fixture(autouse=True)
-def witness(walks: Walks) -> Iterator[Witness]:
+def witness(walks: ProtectedNetwork) -> Iterator[Witness]:
     with witnessing(walks) as witness:
         yield witness

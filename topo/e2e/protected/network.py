@@ -34,7 +34,7 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.target import binary
 from sluice_testkit.wait import wait_until
 from sluice_topo import probes
-from sluice_topo.description import End, Host, Kind, Router, Topology
+from sluice_topo.description import Host, LinkEnd, Router, RouterKind, Topology
 from sluice_topo.network import Network, build_in_lab
 from sluice_topo.routers import HostNode, P4Router
 
@@ -76,21 +76,21 @@ def hub_and_spoke() -> Topology:
         )
         for number in (1, 2, 3)
     )
-    kinds = {"r1": Kind.P4, "r2": Kind.P4, "r3": Kind.P4, "t": Kind.LINUX}
+    kinds = {"r1": RouterKind.P4, "r2": RouterKind.P4, "r3": RouterKind.P4, "t": RouterKind.LINUX}
     return Topology(
         hosts=hosts,
         routers=tuple(Router(name, kind, FILES / name) for name, kind in kinds.items()),
         links=(
-            *((End(f"h{n}", "eth0"), End(f"r{n}", "port1")) for n in (1, 2, 3)),
-            (End("r1", "port2"), End("t", "eth1")),
-            (End("r1", "port3"), End("t", "eth2")),
-            (End("r2", "port2"), End("t", "eth3")),
-            (End("r3", "port2"), End("t", "eth4")),
+            *((LinkEnd(f"h{n}", "eth0"), LinkEnd(f"r{n}", "port1")) for n in (1, 2, 3)),
+            (LinkEnd("r1", "port2"), LinkEnd("t", "eth1")),
+            (LinkEnd("r1", "port3"), LinkEnd("t", "eth2")),
+            (LinkEnd("r2", "port2"), LinkEnd("t", "eth3")),
+            (LinkEnd("r3", "port2"), LinkEnd("t", "eth4")),
         ),
     )
 
 
-class Walks:
+class ProtectedNetwork:
     """The running network, its engines, and queries to the routers."""
 
     def __init__(
@@ -222,7 +222,7 @@ class Walks:
 
 
 @contextmanager
-def running(lab: Lab) -> Iterator[Walks]:
+def running(lab: Lab) -> Iterator[ProtectedNetwork]:
     """The network with doubles of engines, started, and its routes in the switches."""
     places: dict[str, Namespace] = {}
 
@@ -231,7 +231,7 @@ def running(lab: Lab) -> Iterator[Walks]:
         return double(router, place)
 
     with started(lab, attach) as (network, engines):
-        yield Walks(network, engines, places, lab.directory)
+        yield ProtectedNetwork(network, engines, places, lab.directory)
 
 
 @contextmanager

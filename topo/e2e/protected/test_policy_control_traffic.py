@@ -19,7 +19,7 @@ from sluice_testkit.wait import wait_until
 
 from ..frames import ethernet, inject
 from ..packets import ipv4, udp
-from .network import ELSEWHERE, R1_TO_T, SOON, Walks
+from .network import ELSEWHERE, R1_TO_T, SOON, ProtectedNetwork
 from .witness import FORGED, Witness, is_arp, is_neighbor_discovery
 
 BGP = 179
@@ -62,7 +62,9 @@ def configurations() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def routing_protocols(walks: Walks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def routing_protocols(
+    walks: ProtectedNetwork, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """Runs bgpd and ospfd where they are configured, during this module's tests."""
     started = []
     for name, text in configurations().items():
@@ -95,7 +97,7 @@ IKE_ENDS = pytest.mark.parametrize(
 @IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_comes_in_and_is_answered(
-    walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
+    walks: ProtectedNetwork, witness: Witness, family: int, router: str, peer: str, port: int
 ) -> None:
     question = bytes(4) + b"a message of IKE"  # on port 4500 behind the marker that says so
     with (
@@ -113,7 +115,7 @@ def test_ike_comes_in_and_is_answered(
 @IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_in_fragments_passes(
-    walks: Walks, witness: Witness, family: int, router: str, peer: str, port: int
+    walks: ProtectedNetwork, witness: Witness, family: int, router: str, peer: str, port: int
 ) -> None:
     """Certificates make messages of two fragments; the later one shows no port 500."""
     # Without the four zeros it would be ESP on port 4500 (RFC 3948, 2.2).
@@ -138,7 +140,7 @@ def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket
     return opened
 
 
-def test_ike_to_somebody_else_is_discarded(walks: Walks, witness: Witness) -> None:
+def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, witness: Witness) -> None:
     """The generated rule names this router's own addresses; h1's is not among them."""
     name = "dropped: policy discards inbound"
     searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
@@ -150,7 +152,9 @@ def test_ike_to_somebody_else_is_discarded(walks: Walks, witness: Witness) -> No
     wait_until(lambda: walks.drops("r1", "INBOUND_DISCARD") - hit >= 2, 10, "two more drops")
 
 
-def test_neighbor_discovery_works_while_the_spd_is_empty(walks: Walks, witness: Witness) -> None:
+def test_neighbor_discovery_works_while_the_spd_is_empty(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """Both lists discard everything, and neighbours are still resolved, in both directions."""
     r1, t = walks.place("r1"), walks.between
     with walks.amended("r1", "to-spoke2", {}, only=True):
@@ -175,7 +179,9 @@ def resolved(place: Namespace, address: str) -> bool:
 
 
 @pytest.mark.usefixtures("routing_protocols")
-def test_bgp_through_a_protected_interface_needs_its_rule(walks: Walks, witness: Witness) -> None:
+def test_bgp_through_a_protected_interface_needs_its_rule(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """Without: a warning, session down, and not one segment on the wire. With: up."""
     warned = check(walks, {})
     assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned
@@ -196,7 +202,7 @@ def test_bgp_through_a_protected_interface_needs_its_rule(walks: Walks, witness:
 
 
 @pytest.mark.usefixtures("routing_protocols")
-def test_bgp_runs_protected_between_two_routers(walks: Walks, witness: Witness) -> None:
+def test_bgp_runs_protected_between_two_routers(walks: ProtectedNetwork, witness: Witness) -> None:
     """bgpd's packets leave and arrive by the engine: none is seen on the way."""
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
@@ -217,7 +223,7 @@ def test_bgp_runs_protected_between_two_routers(walks: Walks, witness: Witness) 
 
 
 @pytest.mark.usefixtures("routing_protocols")
-def test_an_ospf_hello_needs_its_rule(walks: Walks, witness: Witness) -> None:
+def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, witness: Witness) -> None:
     """Without: no multicast leaves, none is accepted. With: the adjacency comes up."""
     t = walks.network.routers["t"].frr
     with Capture(walks.place("r1"), "eth3") as on_the_tap:
@@ -247,7 +253,7 @@ def is_hello(frame: Frame) -> bool:
     return is_ospf(frame) and frame.destination == "224.0.0.5"
 
 
-def check(walks: Walks, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
+def check(walks: ProtectedNetwork, first: dict[str, list[str]], spd: str = "to-spoke2") -> str:
     """Runs `sluice spd check` on an SPD with these rules first, with bgpd's and ospfd's part of
     r1's configuration; returns its output.
     """
@@ -257,13 +263,13 @@ def check(walks: Walks, first: dict[str, list[str]], spd: str = "to-spoke2") -> 
     return walks.sluice("r1", "spd", "check", file, "--frr", str(routing))
 
 
-def state(walks: Walks, peer: str) -> str:
+def state(walks: ProtectedNetwork, peer: str) -> str:
     """The state of r1's session with a peer."""
     summary = walks.network.routers["r1"].frr.json("show bgp summary json")
     return str(summary["ipv4Unicast"]["peers"][peer]["state"])
 
 
-def discarded_own(walks: Walks) -> int:
+def discarded_own(walks: ProtectedNetwork) -> int:
     """The number of r1's own outbound discards, by the CPU and by the switch."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched + walks.drops("r1", "OUTBOUND_DISCARD")

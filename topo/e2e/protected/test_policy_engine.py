@@ -20,7 +20,16 @@ from sluice_topo import probes
 
 from ..frames import ethernet, inject
 from ..packets import echo_request
-from .network import ELSEWHERE, ENGINE_PORT, HUB, R1_TO_T, SOON, TUNNEL, Walks, flush_path_mtu
+from .network import (
+    ELSEWHERE,
+    ENGINE_PORT,
+    HUB,
+    R1_TO_T,
+    SOON,
+    TUNNEL,
+    ProtectedNetwork,
+    flush_path_mtu,
+)
 from .witness import FORGED, Witness, is_esp, time_exceeded
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -35,7 +44,9 @@ OUTER_GATEWAY = "10.0.12.2"
 
 
 @VERSIONS
-def test_transit_is_protected_both_ways(walks: Walks, witness: Witness, version: int) -> None:
+def test_transit_is_protected_both_ways(
+    walks: ProtectedNetwork, witness: Witness, version: int
+) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(version), count=10)
     assert seen.lost == 0, walks.where_lost(seen)
@@ -47,7 +58,7 @@ def test_transit_is_protected_both_ways(walks: Walks, witness: Witness, version:
 
 @VERSIONS
 def test_what_the_router_itself_sends_is_protected(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h2 = walks.host("h2").address(version)
     seen = walks.ping(walks.place("r1"), h2, count=5, options=("-I", HUB[version]))
@@ -59,7 +70,7 @@ def test_what_the_router_itself_sends_is_protected(
 
 @VERSIONS
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """From the address of its protected interface, which no rule names."""
     h2 = walks.host("h2").address(version)
@@ -70,7 +81,7 @@ def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     assert not walks.engines["r1"].encrypted
 
 
-def discarded(walks: Walks) -> tuple[int, int]:
+def discarded(walks: ProtectedNetwork) -> tuple[int, int]:
     """By the CPU, which searches a first packet, and by the switch."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched, walks.drops("r1", "OUTBOUND_DISCARD")
@@ -78,7 +89,7 @@ def discarded(walks: Walks) -> tuple[int, int]:
 
 @VERSIONS
 def test_a_decrypted_packet_for_the_router_is_delivered(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h2 = walks.host("h2")
     seen = walks.ping(h2.namespace, HUB[version], count=5)
@@ -96,7 +107,7 @@ def test_a_decrypted_packet_for_the_router_is_delivered(
 
 @VERSIONS
 def test_a_decrypted_packet_goes_on_through_another_protected_interface(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h2, h3 = walks.host("h2"), walks.host("h3")
     seen = walks.ping(h2.namespace, h3.address(version), count=5)
@@ -108,7 +119,7 @@ def test_a_decrypted_packet_goes_on_through_another_protected_interface(
     assert [frame.ttl for frame in hub.encrypted] == [62] * 10
 
 
-def test_the_witness_sees_a_leak(walks: Walks, witness: Witness) -> None:
+def test_the_witness_sees_a_leak(walks: ProtectedNetwork, witness: Witness) -> None:
     """The control experiment: where policy bypasses, captures show the same packets in clear."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     first = {"outbound": ["{name: leak, action: bypass, protocol: icmp}"]}
@@ -122,7 +133,7 @@ def test_the_witness_sees_a_leak(walks: Walks, witness: Witness) -> None:
 @VERSIONS
 @pytest.mark.parametrize("ends", [("h1", "h2"), ("r1", "r2")], ids=["hosts", "routers"])
 def test_a_long_tcp_stream_goes_through_whole(
-    walks: Walks, witness: Witness, version: int, ends: tuple[str, str]
+    walks: ProtectedNetwork, witness: Witness, version: int, ends: tuple[str, str]
 ) -> None:
     """Its segments fill the links at first: both ends have to learn the smaller MTU."""
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
@@ -164,7 +175,7 @@ def send_all(connection: socket.socket, data: bytes) -> None:
 
 @VERSIONS
 def test_without_the_cache_each_packet_is_searched_and_protected_once(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     name = {4: "site", 6: "site-ipv6"}[version]
@@ -183,7 +194,7 @@ def test_without_the_cache_each_packet_is_searched_and_protected_once(
 
 @VERSIONS
 def test_packets_wait_for_a_neighbour_as_what_they_are(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """The encrypted one for t, the decrypted one for h1: sent once each, without another lookup."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -197,7 +208,7 @@ def test_packets_wait_for_a_neighbour_as_what_they_are(
     assert (witness.esp("r1-2"), witness.esp("r2")) == (1, 1)
 
 
-def knows_outer_gateway(walks: Walks) -> bool:
+def knows_outer_gateway(walks: ProtectedNetwork) -> bool:
     """Whether r1's switch has the MAC address of the gateway for ESP to spoke 2."""
     nexthops = walks.show("r1", "nexthops")["nexthops"]
     (gateway,) = [one for one in nexthops if one["gateway"] == OUTER_GATEWAY]
@@ -207,7 +218,9 @@ def knows_outer_gateway(walks: Walks) -> bool:
 # --- no engine
 
 
-def test_protect_without_an_sa_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
+def test_protect_without_an_sa_is_dropped_by_name(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     before = walks.drops("r1", "NO_SA")
     seen = walks.ping(walks.host("h1").namespace, "10.9.0.5", count=5, options=SOON)
     assert seen.received == 0
@@ -217,7 +230,7 @@ def test_protect_without_an_sa_is_dropped_by_name(walks: Walks, witness: Witness
 
 @VERSIONS
 def test_an_engine_that_does_not_answer_leaks_nothing(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     engine = walks.engines["r1"]
@@ -229,7 +242,9 @@ def test_an_engine_that_does_not_answer_leaks_nothing(
     assert walks.ping(h1.namespace, h2.address(version), count=2).lost == 0
 
 
-def test_an_engine_port_without_link_leaks_nothing(walks: Walks, witness: Witness) -> None:
+def test_an_engine_port_without_link_leaks_nothing(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     engine = walks.engine_places["r1"]
     before = walks.drops("r1", "NO_ENGINE")
@@ -248,7 +263,9 @@ def test_an_engine_port_without_link_leaks_nothing(walks: Walks, witness: Witnes
 
 
 @pytest.mark.skipif(target_name() == "bmv2", reason="does not tell its ports")
-def test_a_switch_without_the_engine_s_port_leaks_nothing(walks: Walks, witness: Witness) -> None:
+def test_a_switch_without_the_engine_s_port_leaks_nothing(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """The link of the engine's device is up all the time: only the switch lacks the port."""
     h1, h2 = walks.host("h1"), walks.host("h2")
 
@@ -275,7 +292,7 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(walks: Walks, witness:
 # --- permitted packets of an SA
 
 
-def test_an_sa_carries_only_what_its_rule_names(walks: Walks, witness: Witness) -> None:
+def test_an_sa_carries_only_what_its_rule_names(walks: ProtectedNetwork, witness: Witness) -> None:
     """Spoke 3 sends, correctly encrypted, what only spoke 2 may send: its SA's SPD refuses it."""
     lie = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"a lie")
     before = walks.drops("r1", "INBOUND_DISCARD")
@@ -288,11 +305,11 @@ def test_an_sa_carries_only_what_its_rule_names(walks: Walks, witness: Witness) 
     assert not witness.arrived("h1", lambda seen: b"a lie" in seen.data)
 
 
-def refused_lies(walks: Walks) -> int:
+def refused_lies(walks: ProtectedNetwork) -> int:
     return walks.counted("r1", "first_packets", "dropped: policy discards inbound")
 
 
-def test_esp_inside_of_esp_is_not_opened_again(walks: Walks, witness: Witness) -> None:
+def test_esp_inside_of_esp_is_not_opened_again(walks: ProtectedNetwork, witness: Witness) -> None:
     """A decrypted packet is treated like any other: no rule admits it, whatever its SPI."""
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
@@ -308,7 +325,7 @@ def test_esp_inside_of_esp_is_not_opened_again(walks: Walks, witness: Witness) -
 
 @VERSIONS
 def test_kernel_forwarding_switched_on_changes_nothing(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     for router in walks.engines:
@@ -326,7 +343,7 @@ def test_kernel_forwarding_switched_on_changes_nothing(
 
 
 def test_what_the_kernel_forwards_into_an_interface_stays_there(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """A path into the router's kernel beside its switch: it forwards, and nothing leaves."""
     place, h2 = walks.place("r1"), walks.host("h2").address(4)

@@ -10,7 +10,7 @@ import pytest
 from sluice_testkit.packet import ICMP, ICMPV6
 from sluice_topo import probes
 
-from .network import HUB, HUB_TO_SPOKE2, ROOM, SOON, Walks, flush_path_mtu
+from .network import HUB, HUB_TO_SPOKE2, ROOM, SOON, ProtectedNetwork, flush_path_mtu
 from .witness import Witness, is_esp, time_exceeded
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -20,7 +20,7 @@ DO_NOT_FRAGMENT = ("-M", "do")
 
 @VERSIONS
 def test_a_packet_of_exactly_the_room_passes_whole(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     size = ROOM[12] - HEADERS[version]
@@ -31,7 +31,7 @@ def test_a_packet_of_exactly_the_room_passes_whole(
 
 @VERSIONS
 def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     size = ROOM[12] + 1 - HEADERS[version]
@@ -46,7 +46,7 @@ def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
 
 @VERSIONS
 def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """The path to spoke 2 takes 20 bytes more than the path to spoke 3."""
     h2, h3 = walks.host("h2"), walks.host("h3")
@@ -62,7 +62,7 @@ def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
 
 
 def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """Packets that its host stack leaves unfragmented are fragmented by the controller."""
     options = ("-I", HUB[4], "-M", "dont")
@@ -74,7 +74,7 @@ def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
 
 @VERSIONS
 def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """No other router sees the overhead of protection, so its own switch has to send the error."""
     place, h2 = walks.place("r1"), walks.host("h2").address(version)
@@ -89,7 +89,7 @@ def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
 
 @VERSIONS
 def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(version), count=1, options=("-t", "1", *SOON))
@@ -101,7 +101,7 @@ def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
 
 @VERSIONS
 def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """Each router's error returns by the tunnel of the packet, and is decrypted on the way."""
     h2, h3 = walks.host("h2"), walks.host("h3")
@@ -114,7 +114,7 @@ def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
 
 @VERSIONS
 def test_host_unreachable_behind_the_hub_is_told_through_the_tunnel(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     h2 = walks.host("h2")
     nobody = {4: "10.1.0.99", 6: "2001:db8:1::99"}[version]

@@ -15,7 +15,7 @@ from sluice_testkit.wait import wait_until
 
 from ..frames import ethernet, inject
 from ..packets import icmp, in_fragments, ipv4, udp
-from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, Walks
+from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, ProtectedNetwork
 from .witness import FORGED, Witness
 
 IPV4 = 0x0800
@@ -25,19 +25,21 @@ OWN_ADDRESS = "10.0.13.1"
 """An address of r1, on an interface that none of these packets uses."""
 
 
-def from_h1(walks: Walks, *packets: bytes) -> None:
+def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
     """Sends IP packets from h1 to r1: that interface has no SPD."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
-def from_engine(walks: Walks, *frames: bytes) -> None:
+def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
     """Sends frames from r1's engine."""
     for frame in frames:
         inject(walks.engine_places["r1"], "engine", frame)
 
 
-def test_errors_about_what_a_bundle_carried_leave_by_it(walks: Walks, witness: Witness) -> None:
+def test_errors_about_what_a_bundle_carried_leave_by_it(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """They quote its plaintext; a rule that bypasses ICMP does not let them out in clear."""
     engine = walks.engines["r2"]
     with walks.amended("r2", "wan", {"outbound": [BYPASS_ICMP]}):
@@ -47,7 +49,9 @@ def test_errors_about_what_a_bundle_carried_leave_by_it(walks: Walks, witness: W
     assert not witness.sent("r2", lambda frame: frame.protocol == ICMP)
 
 
-def test_ike_ports_of_this_router_let_no_transit_out(walks: Walks, witness: Witness) -> None:
+def test_ike_ports_of_this_router_let_no_transit_out(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """Generated rules are for this router's own packets; no other host may use its addresses."""
     before = walks.drops("r1", "MARTIAN")
     for port in (500, 4500):
@@ -56,7 +60,9 @@ def test_ike_ports_of_this_router_let_no_transit_out(walks: Walks, witness: Witn
     wait_until(lambda: walks.drops("r1", "MARTIAN") - before == 4, 10, "four martians")
 
 
-def test_an_engine_cannot_send_plaintext_as_encrypted(walks: Walks, witness: Witness) -> None:
+def test_an_engine_cannot_send_plaintext_as_encrypted(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """Nor ESP from an address that is not its bundle's, nor by another bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
     shim = Shim(ENCRYPTED, bundle=2, sa=12, ingress_l3_if=1)
@@ -75,7 +81,7 @@ def test_an_engine_cannot_send_plaintext_as_encrypted(walks: Walks, witness: Wit
 
 
 def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """800 bytes behind a header chosen by the attacker: `open` bypasses UDP to port 4000."""
     quoted = ipv4("10.2.0.99", H1, UDP, udp(4000, 4000, FORGED * 33))
@@ -85,7 +91,9 @@ def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
     wait_until(lambda: discards() - before == 1, 10, "the error discarded")
 
 
-def test_a_small_first_fragment_does_not_free_the_rest(walks: Walks, witness: Witness) -> None:
+def test_a_small_first_fragment_does_not_free_the_rest(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """Eight bytes hold the ports; the fragments behind them are protected by the same rule."""
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
     parts = in_fragments(datagram, 8)
@@ -96,7 +104,7 @@ def test_a_small_first_fragment_does_not_free_the_rest(walks: Walks, witness: Wi
     engine.encrypted.clear()  # the witness would take their contents for forged
 
 
-def test_refused_packets_are_in_the_audit_log(walks: Walks, witness: Witness) -> None:
+def test_refused_packets_are_in_the_audit_log(walks: ProtectedNetwork, witness: Witness) -> None:
     """With addresses, SPI, rule and interface (RFC 4301, 5.2)."""
     log = Path(walks.network.p4_router("r1").controller.config["state_dir"]) / "audit.log"
     known = len(log.read_text().splitlines())

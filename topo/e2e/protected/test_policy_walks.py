@@ -27,7 +27,7 @@ from ..packets import (
     udp,
     udp_over_ipv6,
 )
-from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, SOON, TUNNEL, Walks
+from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, SOON, TUNNEL, ProtectedNetwork
 from .witness import FORGED, Witness
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
@@ -45,19 +45,19 @@ def listener(place: Namespace, port: int, address: str = "0.0.0.0") -> socket.so
     return opened
 
 
-def from_h1(walks: Walks, *packets: bytes) -> None:
+def from_h1(walks: ProtectedNetwork, *packets: bytes) -> None:
     """Sends IP packets from h1 to r1."""
     for packet in packets:
         inject(walks.host("h1").namespace, "eth0", ethernet(R1_TO_H1, ELSEWHERE, IPV4, packet))
 
 
-def from_t(walks: Walks, *packets: bytes) -> None:
+def from_t(walks: ProtectedNetwork, *packets: bytes) -> None:
     """Sends IP packets from t to r1, on the link towards spoke 2."""
     for packet in packets:
         inject(walks.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, IPV4, packet))
 
 
-def answered(walks: Walks) -> None:
+def answered(walks: ProtectedNetwork) -> None:
     """Waits until all earlier packets have passed r1, in both directions."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(4), count=1)
@@ -69,7 +69,7 @@ def answered(walks: Walks) -> None:
 
 @VERSIONS
 def test_a_large_datagram_is_protected_in_fragments(
-    walks: Walks, witness: Witness, version: int
+    walks: ProtectedNetwork, witness: Witness, version: int
 ) -> None:
     """Fragmented to the tunnel's MTU before the engine, so that no ESP packet is a fragment."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -88,7 +88,9 @@ def test_a_large_datagram_is_protected_in_fragments(
     assert walks.flows("r1", direction="outbound", later_fragments=True, action="protect")
 
 
-def test_fragments_of_a_bypass_by_port_are_bypassed(walks: Walks, witness: Witness) -> None:
+def test_fragments_of_a_bypass_by_port_are_bypassed(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """The first fragment matches `open` by its port, and the later ones follow it.
 
     Of every other datagram between the two hosts all fragments are protected, by the same rules.
@@ -102,7 +104,9 @@ def test_fragments_of_a_bypass_by_port_are_bypassed(walks: Walks, witness: Witne
     assert len(witness.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))) == 3
 
 
-def test_fragments_of_what_is_protected_are_protected(walks: Walks, witness: Witness) -> None:
+def test_fragments_of_what_is_protected_are_protected(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """None leaves by `open`, whose ports a later fragment could have, in any order of arrival."""
     payload = bytes(range(256)) * 8
     first, *later = in_fragments(ipv4(H1, H2, UDP, udp(7001, SITE_PORT, payload)), 800)
@@ -113,7 +117,9 @@ def test_fragments_of_what_is_protected_are_protected(walks: Walks, witness: Wit
     assert not witness.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))
 
 
-def test_a_discard_by_port_takes_the_whole_datagram(walks: Walks, witness: Witness) -> None:
+def test_a_discard_by_port_takes_the_whole_datagram(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     with listener(walks.host("h2").namespace, CLOSED_PORT) as waiting:
         closed = ipv4(H1, H2, UDP, udp(7002, CLOSED_PORT, bytes(1600)))
         from_h1(walks, *in_fragments(closed, 800) * 2)
@@ -125,7 +131,7 @@ def test_a_discard_by_port_takes_the_whole_datagram(walks: Walks, witness: Witne
     assert walks.flows("r1", direction="outbound", rule="closed") == []
 
 
-def fragments_to_engine(walks: Walks) -> list[int]:
+def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
     """Offsets of the UDP fragments that r1's engine encrypted, in their order."""
     encrypted = walks.engines["r1"].encrypted
     return [seen.fragment_offset for seen in encrypted if seen.protocol == UDP and seen.is_fragment]
@@ -135,7 +141,7 @@ def fragments_to_engine(walks: Walks) -> list[int]:
 
 
 def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """Spoke 2 sends an error about a packet of `site`, from its outer address, which no rule names.
 
@@ -156,7 +162,7 @@ def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
 
 
 def test_an_error_in_clear_about_a_protected_flow_is_refused(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """Any node on the path could forge one: RFC 4301, 6.1.1 leaves it to policy, ours refuses."""
     about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
@@ -168,7 +174,9 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
     assert not walks.flows("r1", direction="inbound", protocol=ICMP, source="10.0.12.2")
 
 
-def test_an_error_about_somebody_elses_packet_is_dropped(walks: Walks, witness: Witness) -> None:
+def test_an_error_about_somebody_elses_packet_is_dropped(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """It goes to h1, and h1 never sent the packet that it quotes."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
     name = "dropped: icmp_enclosed_source"
@@ -180,7 +188,9 @@ def test_an_error_about_somebody_elses_packet_is_dropped(walks: Walks, witness: 
 # --- IPv4 options
 
 
-def test_a_packet_with_options_is_protected_with_them(walks: Walks, witness: Witness) -> None:
+def test_a_packet_with_options_is_protected_with_them(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     h1 = walks.host("h1").namespace
     seen = walks.ping(h1, H2, count=3, options=("-T", "tsonly"))
     assert seen.lost == 0, walks.where_lost(seen)
@@ -189,7 +199,7 @@ def test_a_packet_with_options_is_protected_with_them(walks: Walks, witness: Wit
 
 
 def test_more_options_than_the_parser_walks_are_searched_each_time(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """Forty of one octet: never cached, and still protected."""
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
@@ -205,7 +215,7 @@ def echo_replies(witness: Witness) -> list[Frame]:
 
 @pytest.mark.parametrize("kind", [131, 137], ids=["loose", "strict"])
 def test_a_source_route_is_dropped_by_name_wherever_it_stands(
-    walks: Walks, witness: Witness, kind: int
+    walks: ProtectedNetwork, witness: Witness, kind: int
 ) -> None:
     route = bytes((kind, 7, 4)) + ipaddress.ip_address("10.9.0.9").packed
     first, hidden = route + NO_OPERATION, NO_OPERATION * 17 + route
@@ -215,13 +225,13 @@ def test_a_source_route_is_dropped_by_name_wherever_it_stands(
     wait_until(lambda: dropped_source_routes(walks) - own == 1, 10, "one by the controller")
 
 
-def dropped_source_routes(walks: Walks) -> int:
+def dropped_source_routes(walks: ProtectedNetwork) -> int:
     groups = "punts", "first_packets"
     return sum(walks.counted("r1", group, "dropped: source_route") for group in groups)
 
 
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     """The rule matches the protocol behind all of them."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -241,7 +251,9 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
 # --- received ESP
 
 
-def test_esp_in_fragments_is_put_together_by_the_engine(walks: Walks, witness: Witness) -> None:
+def test_esp_in_fragments_is_put_together_by_the_engine(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """They go to the engine whatever they contain: none meets a rule before it is decrypted."""
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
     outer = seal(TUNNEL[21], 9001, inner)
@@ -252,7 +264,7 @@ def test_esp_in_fragments_is_put_together_by_the_engine(walks: Walks, witness: W
 
 
 def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
-    walks: Walks, witness: Witness
+    walks: ProtectedNetwork, witness: Witness
 ) -> None:
     inner = ipv4(H2, H1, UDP, udp(7011, 7011, b"behind a NAT"))
     nobodys = OutboundSa(0x9998, "10.0.20.1", "10.0.12.1")
@@ -270,7 +282,7 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4], ids=["encrypt", "encrypted", "decrypt", "decrypted"])
 def test_a_forged_shim_on_a_front_port_is_dropped(
-    walks: Walks, witness: Witness, kind: int
+    walks: ProtectedNetwork, witness: Witness, kind: int
 ) -> None:
     """From outside as if decrypted, from inside as if encrypted."""
     before = walks.drops("r1", "FORGED_SHIM")
@@ -284,7 +296,9 @@ def test_a_forged_shim_on_a_front_port_is_dropped(
     wait_until(lambda: walks.drops("r1", "FORGED_SHIM") - before == 6, 10, "six drops")
 
 
-def test_what_is_no_answer_of_the_engines_is_dropped(walks: Walks, witness: Witness) -> None:
+def test_what_is_no_answer_of_the_engines_is_dropped(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """No shim, a request instead of an answer, and a decrypted packet of no bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
     inner = ipv4(H2, H1, UDP, udp(7007, 7007, FORGED))
@@ -294,7 +308,9 @@ def test_what_is_no_answer_of_the_engines_is_dropped(walks: Walks, witness: Witn
     wait_until(lambda: walks.drops("r1", "SHIM_INVALID") - before == 5, 10, "five drops")
 
 
-def test_esp_with_an_unknown_spi_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
+def test_esp_with_an_unknown_spi_is_dropped_by_name(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     nobodys = OutboundSa(0x9999, "10.0.20.1", "10.0.12.1")
     before = walks.drops("r1", "UNKNOWN_SPI")
     from_t(walks, *[seal(nobodys, n, ipv4(H2, H1, UDP, udp(1, 1, FORGED))) for n in (1, 2, 3)])
@@ -304,7 +320,9 @@ def test_esp_with_an_unknown_spi_is_dropped_by_name(walks: Walks, witness: Witne
     assert not engine.refused
 
 
-def test_esp_that_is_not_the_peers_ends_at_the_engine(walks: Walks, witness: Witness) -> None:
+def test_esp_that_is_not_the_peers_ends_at_the_engine(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """ESP with a known SPI that no SA's other end made."""
     forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
     from_t(walks, ipv4("10.0.20.1", "10.0.12.1", ESP, forged))
@@ -312,7 +330,9 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(walks: Walks, witness: Wit
     wait_until(lambda: engine.refused["integrity check failed"] == 1, 10, "the engine's refusal")
 
 
-def test_cleartext_that_a_rule_protects_is_dropped_by_name(walks: Walks, witness: Witness) -> None:
+def test_cleartext_that_a_rule_protects_is_dropped_by_name(
+    walks: ProtectedNetwork, witness: Witness
+) -> None:
     """The first one is searched, the others hit the verdict in the cache."""
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):

@@ -17,7 +17,7 @@ from sluice_testkit.capture import Capture, Filter
 from sluice_testkit.esp_engine import ESP
 from sluice_testkit.packet import ETHERTYPE_ARP, ICMP, ICMPV6, UDP, Frame
 
-from .network import TUNNEL, WIRES, Walks
+from .network import TUNNEL, WIRES, ProtectedNetwork
 
 FORGED = b"played in clear by a test"
 TUNNELS = {(sa.source, sa.destination) for sa in TUNNEL.values()}
@@ -55,7 +55,9 @@ def _is_gateway(address: str) -> bool:
 class Witness:
     """All captures of one test."""
 
-    def __init__(self, wires: dict[str, Capture], hosts: dict[str, Capture], walks: Walks):
+    def __init__(
+        self, wires: dict[str, Capture], hosts: dict[str, Capture], walks: ProtectedNetwork
+    ):
         self.wires = wires
         self.hosts = hosts
         self._walks = walks
@@ -92,7 +94,7 @@ class Witness:
 
 
 @contextmanager
-def witnessing(walks: Walks) -> Iterator[Witness]:
+def witnessing(walks: ProtectedNetwork) -> Iterator[Witness]:
     """Captures a test from its start to its end, and then checks."""
     for engine in walks.engines.values():
         engine.clear()

@@ -31,11 +31,11 @@ class Leg(NamedTuple):
     neighbor: str
 
 
-Way = frozenset[tuple[Leg, int]] | str
+RouteTarget = frozenset[tuple[Leg, int]] | str
 """The legs with their shares (reduced to lowest terms), or the name of a drop."""
 
 
-def way(shares: Mapping[Leg, int]) -> Way:
+def route_target(shares: Mapping[Leg, int]) -> RouteTarget:
     """Legs and shares in lowest terms."""
     whole = gcd(*shares.values())
     return frozenset((leg, share // whole) for leg, share in shares.items())
@@ -62,9 +62,9 @@ class Tables:
             if wanted.get(prefix) != found.get(prefix)
         ]
 
-    def wanted(self) -> dict[Prefix, Way]:
+    def wanted(self) -> dict[Prefix, RouteTarget]:
         """zebra's selected routes, and a host route for each neighbour on a connected prefix."""
-        routes: dict[Prefix, Way] = {}
+        routes: dict[Prefix, RouteTarget] = {}
         macs = self._neighbors()
         connected: list[tuple[str, Prefix]] = []
         for family in ("ip", "ipv6"):
@@ -80,10 +80,10 @@ class Tables:
         for interface, network in connected:
             for (device, address), mac in macs.items():
                 if device == interface and ip_address(address) in network:
-                    routes[ip_network(address)] = way({Leg(self._ports[device], mac): 1})
+                    routes[ip_network(address)] = route_target({Leg(self._ports[device], mac): 1})
         return routes
 
-    def _wanted(self, entry: dict[str, Any], macs: Mapping[tuple[str, str], str]) -> Way:
+    def _wanted(self, entry: dict[str, Any], macs: Mapping[tuple[str, str], str]) -> RouteTarget:
         shares: dict[Leg, int] = {}
         for leg in entry["nexthops"]:
             if "blackhole" in leg or leg.get("unreachable"):
@@ -93,7 +93,7 @@ class Tables:
             name = leg["interfaceName"]
             neighbor = macs.get((name, leg["ip"]), UNRESOLVED) if "ip" in leg else GLEAN
             shares[Leg(self._ports[name], neighbor)] = leg.get("weight", 1)
-        return way(shares) if shares else "no leg"
+        return route_target(shares) if shares else "no leg"
 
     def _neighbors(self) -> dict[tuple[str, str], str]:
         """The MAC addresses of the kernel's resolved neighbours, by device and address."""
@@ -104,7 +104,7 @@ class Tables:
             if "lladdr" in entry and "FAILED" not in entry["state"]
         }
 
-    def found(self) -> dict[Prefix, Way]:
+    def found(self) -> dict[Prefix, RouteTarget]:
         """Returns the routes of the default VRF that the switch holds."""
         shown = self.read()
         ports = {
@@ -114,7 +114,7 @@ class Tables:
         legs = {
             number(entry["match"]["nexthop_id"]): _leg(entry, ports) for entry in shown["nexthop"]
         }
-        routes: dict[Prefix, Way] = {}
+        routes: dict[Prefix, RouteTarget] = {}
         for size, table in ((4, "ipv4_fib"), (16, "ipv6_fib")):
             for entry in shown[table]:
                 routes[_prefix(entry, size)] = _found(entry, legs, shown["groups"])
@@ -149,10 +149,10 @@ def _leg(entry: dict[str, Any], ports: Mapping[int, int]) -> Leg | str:
     return Leg(port, f"{number(params['dst_mac']):012x}")
 
 
-def _found(entry: dict[str, Any], legs: Mapping[int, Leg | str], groups: Any) -> Way:
+def _found(entry: dict[str, Any], legs: Mapping[int, Leg | str], groups: Any) -> RouteTarget:
     if entry["action"] == "set_nexthop":
         leg = legs[number(entry["params"]["nexthop_id"])]
-        return leg if isinstance(leg, str) else way({leg: 1})
+        return leg if isinstance(leg, str) else route_target({leg: 1})
     if entry["action"] == "set_nexthop_group":
         members = groups[f"{number(entry['params']['group_id']):x}"]
         shares: dict[Leg, int] = {}
@@ -161,11 +161,11 @@ def _found(entry: dict[str, Any], legs: Mapping[int, Leg | str], groups: Any) ->
             if isinstance(leg, str):
                 return f"a group with a leg that is: {leg}"
             shares[leg] = shares.get(leg, 0) + weight
-        return way(shares)
+        return route_target(shares)
     return BLACKHOLE
 
 
-def show(one: Way | None) -> str:
+def show(one: RouteTarget | None) -> str:
     """A target as text."""
     if one is None:
         return "nothing"

@@ -26,7 +26,7 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 from sluice_topo.network import unestablished
-from sluice_topo.traffic import Outcome, UdpFlows
+from sluice_topo.traffic import TrafficResult, UdpFlows
 
 from .network import CHANGES, KEPT_SECONDS, RATE, VERSIONS, Restarts, changing
 
@@ -61,7 +61,7 @@ class Record:
     routes: int = 0
     notes: dict[str, float] = field(default_factory=dict)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: TrafficResult) -> None:
         """Adds the results of one run's packets."""
         self.sent += outcome.sent
         self.lost += outcome.lost

@@ -13,7 +13,7 @@ from itertools import islice
 from sluice.controller import Controller
 from sluice.entity_text import text_of
 from sluice.model import is_link_local
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.progress import Phase
 
 SHOWN = 3
@@ -64,7 +64,7 @@ def _host(controller: Controller) -> Iterator[str]:
                     f" or another host has it; `ip address add {address} dev {name}`"
                 )
         for address in present:
-            if not is_link_local(address.address) and controller.fib.leads_nowhere(
+            if not is_link_local(address.address) and controller.fib.has_no_path(
                 state.spec.vrf, address.prefix
             ):
                 yield (
@@ -78,8 +78,10 @@ def _daemons(controller: Controller) -> Iterator[str]:
     listen, sessions = controller.config.fpm.listen, controller.fib.sessions
     for feed in controller.sources.feeds:
         if feed.namespace not in sessions:
-            names = [vrf.name for vrf in controller.config.vrfs if vrf.place == feed.namespace]
-            of_vrf = "" if feed.namespace == HOME else f" in VRF {names[0]}"
+            names = [
+                vrf.name for vrf in controller.config.vrfs if vrf.namespace_number == feed.namespace
+            ]
+            of_vrf = "" if feed.namespace == OWN_NAMESPACE else f" in VRF {names[0]}"
             yield f"no routing daemon is connected to {listen} (FPM){of_vrf}"
         elif feed.routes.problem is not None:
             yield feed.routes.problem

@@ -12,7 +12,7 @@ REQUEST_BYTES = 32 << 20
 """Size limit of one request. 65,535 rules with several selectors each take 10 to 25 MB."""
 
 
-class Limits(NamedTuple):
+class ServerLimits(NamedTuple):
     """Bounds on the memory and the work that a server spends on its clients.
 
     Requests larger than `small_bytes` are received and answered `large_at_once` at a time, so all

@@ -67,7 +67,7 @@ class PolicyViews:
         wanted = request.get("spd")
         if wanted is not None:
             try:
-                policy.known(str(wanted))
+                policy.checked_spd_name(str(wanted))
             except PolicyError as error:
                 raise BadRequestError(str(error)) from None
         states = (

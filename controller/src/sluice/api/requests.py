@@ -98,7 +98,7 @@ class Requests:
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
         for name in map(str, names):
-            spd = self._policy.known(name)
+            spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
                 problems.append(f"{name}: its rules are the kernel's IPsec policies, in no file")
                 continue
@@ -174,7 +174,7 @@ class Requests:
 
     async def _export(self, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the active rules as a document for `spd commit`."""
-        name = self._policy.known(str(request.get("spd"))).name
+        name = self._policy.checked_spd_name(str(request.get("spd"))).name
         rules = {direction: self._policy.rules.by_list[name, direction] for direction in Direction}
         return spd_document(name, rules)
 

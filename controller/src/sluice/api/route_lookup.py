@@ -14,10 +14,10 @@ from typing import Any
 from sluice.api.route_view import RouteView
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
-from sluice.entities import Kind, RouteSlot, Target, TargetKind
+from sluice.entities import EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import Address, Prefix, parse_address
 from sluice.p4runtime.session import P4RuntimeError
-from sluice.rehearsal import Flow, FlowError, TracedPath, way_of
+from sluice.rehearsal import Flow, FlowError, TracedPath, trace
 from sluice.state.nexthops import Path
 
 
@@ -33,18 +33,18 @@ class RouteLookup:
         address = _address(request.get("address"))
         vrf, name = self._vrf(request.get("vrf"))
         flow = _flow(request, address)
-        way = None if flow is None else await self._way(vrf, flow)
+        way = None if flow is None else await self._trace(vrf, flow)
         installed = self._controller.reconciler.installed.by_kind
         slots = [RouteSlot(vrf, Prefix.of(address, n)) for n in range(8 * len(address), -1, -1)]
-        match = next((slot for slot in slots if slot in installed[Kind.ROUTE]), None)
+        match = next((slot for slot in slots if slot in installed[EntityKind.ROUTE]), None)
         return {
             "address": request["address"],
             "vrf": name,
-            "own": slots[0] in installed[Kind.LOCAL_PREFIX],
+            "own": slots[0] in installed[EntityKind.LOCAL_PREFIX],
             "route": None if match is None else self._routes.row(match),
             "legs": [
                 leg | {"taken": None if way is None else way.nexthop == leg["nexthop"]}
-                for leg in ([] if match is None else self._legs(installed[Kind.ROUTE][match]))
+                for leg in ([] if match is None else self._legs(installed[EntityKind.ROUTE][match]))
             ],
             "flow": None if way is None else way._asdict(),
             "not_installed": [
@@ -54,7 +54,7 @@ class RouteLookup:
             ],
         }
 
-    async def _way(self, vrf: int, flow: Flow) -> TracedPath:
+    async def _trace(self, vrf: int, flow: Flow) -> TracedPath:
         """Queries the switch for a flow's path. Raises BadRequestError."""
         controller = self._controller
         session = controller.connection.primary
@@ -62,11 +62,11 @@ class RouteLookup:
             raise BadRequestError("the switch is not connected: it cannot be asked about a flow")
         cpu_port = controller.config.switch.cpu_port
         try:
-            way = await way_of(session, controller.packets, cpu_port, vrf, flow)
+            way = await trace(session, controller.packets, cpu_port, vrf, flow)
         except P4RuntimeError as error:
-            raise BadRequestError(f"the switch was asked about the flow: {error}") from None
+            raise BadRequestError(f"the switch cannot trace the flow: {error}") from None
         if way is None:
-            raise BadRequestError("this switch cannot say which way a flow takes")
+            raise BadRequestError("this switch cannot trace a flow")
         return way
 
     def _vrf(self, wanted: Any) -> tuple[int, str]:
@@ -79,20 +79,20 @@ class RouteLookup:
 
     def _is_known(self, slot: RouteSlot) -> bool:
         return (
-            slot in self._controller.reconciler.desired[Kind.ROUTE]
+            slot in self._controller.reconciler.desired[EntityKind.ROUTE]
             or slot in self._controller.fib.unrouted
         )
 
     def _legs(self, target: Any) -> Iterator[dict[str, Any]]:
         """Yields the next hops of a target, each with all objects that it needs."""
-        if not isinstance(target, Target):
+        if not isinstance(target, RouteTarget):
             return
         nexthops = self._controller.fib.nexthops
-        if target.kind is TargetKind.NEXTHOP:
+        if target.kind is RouteTargetKind.NEXTHOP:
             path = nexthops.path_of(target.id)
             if path is not None:
                 yield self._leg(path, 1.0)
-        elif target.kind is TargetKind.GROUP:
+        elif target.kind is RouteTargetKind.GROUP:
             members = list(nexthops.members_of(target.id))
             alive = sum(one.weight for one in members if self._is_alive(one.path))
             for one in members:
@@ -108,11 +108,11 @@ class RouteLookup:
         interface = controller.fib.interfaces.by_l3_if.get(path.l3_if)
         neighbor = controller.fib.neighbors.get(path) if path.address is not None else None
         identifier = controller.fib.nexthops.id_of(path)
-        held = controller.reconciler.installed.by_kind[Kind.NEXTHOP]
+        held = controller.reconciler.installed.by_kind[EntityKind.NEXTHOP]
         failure = (
             None
             if identifier is None
-            else controller.reconciler.failures.get(Kind.NEXTHOP, identifier)
+            else controller.reconciler.failures.get(EntityKind.NEXTHOP, identifier)
         )
         port = None if interface is None else interface.spec.port
         return self._routes.path(path) | {

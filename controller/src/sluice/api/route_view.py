@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, NamedTuple
 
-from sluice.api.rows import Rows, Turn, sliced
+from sluice.api.rows import Rows, WaitForTurn, sliced
 from sluice.api.server import BadRequestError
 from sluice.controller import Controller
-from sluice.entities import Kind, RouteSlot, Target, TargetKind, Value
+from sluice.entities import EntityKind, EntityValue, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import Prefix, format_address, format_mac
 from sluice.state.nexthops import Path
 from sluice.state.rib import RibEntry
@@ -49,7 +49,7 @@ class _Filter(NamedTuple):
 class RouteView:
     """Answers `show routes`."""
 
-    def __init__(self, controller: Controller, turn: Turn) -> None:
+    def __init__(self, controller: Controller, turn: WaitForTurn) -> None:
         self._controller = controller
         self._turn = turn
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
@@ -67,7 +67,7 @@ class RouteView:
         else:
             found = (RouteSlot(vrf.id, wanted) for vrf in self._controller.config.vrfs)
             slots = iter(
-                [[slot for slot in found if start is None or _place(slot) > _place(start)]]
+                [[slot for slot in found if start is None or _sort_key(slot) > _sort_key(start)]]
             )
         return Rows(self._slices(slots, limit or None, more, only), more)
 
@@ -85,7 +85,7 @@ class RouteView:
         """Returns one route in the form of `show routes`."""
         entry = self._entry(slot)
         target = self._target(slot, entry)
-        legs = self.legs(target) if isinstance(target, Target) else []
+        legs = self.legs(target) if isinstance(target, RouteTarget) else []
         return self._route(slot, entry, target, legs)
 
     async def _slices(
@@ -99,7 +99,9 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                legs: dict[Value | None, list[dict[str, Any]]] = {}  # of a slice's few targets
+                legs: dict[
+                    EntityValue | None, list[dict[str, Any]]
+                ] = {}  # of a slice's few targets
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):
                         continue
@@ -113,7 +115,7 @@ class RouteView:
                         more["next"] = {"after": str(last.prefix), "after_vrf": last.vrf}
                         break
                     if target not in legs:
-                        legs[target] = self.legs(target) if isinstance(target, Target) else []
+                        legs[target] = self.legs(target) if isinstance(target, RouteTarget) else []
                     rows.append(self._route(slot, entry, target, legs[target]))
                     shown, last = shown + 1, slot
                 yield rows
@@ -126,10 +128,10 @@ class RouteView:
         entry: RibEntry | None = self._controller.fib.routes.entry(slot)
         return entry
 
-    def _target(self, slot: RouteSlot, entry: RibEntry | None) -> Value | None:
+    def _target(self, slot: RouteSlot, entry: RibEntry | None) -> EntityValue | None:
         """Returns the desired target. For a prefix that is never installed, returns the target that
         its route would have."""
-        desired = self._controller.reconciler.desired[Kind.ROUTE].get(slot)
+        desired = self._controller.reconciler.desired[EntityKind.ROUTE].get(slot)
         if desired is not None or slot not in self._controller.fib.unrouted:
             return desired
         paths = None if entry is None else entry.paths
@@ -139,12 +141,12 @@ class RouteView:
         self,
         slot: RouteSlot,
         entry: RibEntry | None,
-        target: Value | None,
+        target: EntityValue | None,
         legs: list[dict[str, Any]],
     ) -> dict[str, Any]:
         reconciler = self._controller.reconciler
-        installed = reconciler.installed.by_kind[Kind.ROUTE].get(slot)
-        failure = reconciler.failures.get(Kind.ROUTE, slot)
+        installed = reconciler.installed.by_kind[EntityKind.ROUTE].get(slot)
+        failure = reconciler.failures.get(EntityKind.ROUTE, slot)
         return {
             "vrf": slot.vrf,
             "vrf_name": self._vrf_names.get(slot.vrf, str(slot.vrf)),
@@ -152,20 +154,20 @@ class RouteView:
             "protocol": _protocol(slot, entry),
             "nexthops": [leg for leg in legs if is_alive(leg)],
             "dead_nexthops": [leg for leg in legs if not is_alive(leg)],
-            "action": target.kind.name.lower() if isinstance(target, Target) else None,
-            "id": target.id if isinstance(target, Target) else None,
+            "action": target.kind.name.lower() if isinstance(target, RouteTarget) else None,
+            "id": target.id if isinstance(target, RouteTarget) else None,
             "installed": target is not None and installed == target,
             "unrouted": self._controller.fib.unrouted.get(slot),
             "error": None if failure is None else str(failure),
         }
 
-    def legs(self, target: Target) -> list[dict[str, Any]]:
+    def legs(self, target: RouteTarget) -> list[dict[str, Any]]:
         """Returns the next hops of a target, with their weights."""
         nexthops = self._controller.fib.nexthops
-        if target.kind is TargetKind.NEXTHOP:
+        if target.kind is RouteTargetKind.NEXTHOP:
             path = nexthops.path_of(target.id)
             return [] if path is None else [self.path(path) | {"weight": 1}]
-        if target.kind is TargetKind.GROUP:
+        if target.kind is RouteTargetKind.GROUP:
             return [
                 self.path(member.path) | {"weight": member.weight}
                 for member in nexthops.members_of(target.id)
@@ -197,7 +199,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
     return PROTOCOLS.get(entry.protocol, str(entry.protocol))
 
 
-def _place(slot: RouteSlot) -> tuple[int, int, Prefix]:
+def _sort_key(slot: RouteSlot) -> tuple[int, int, Prefix]:
     """Returns a sort key for the order of `RouteOrder`."""
     return slot.vrf, len(slot.prefix.address), slot.prefix
 

@@ -21,7 +21,7 @@ TEXT = 1 << 14
 T = TypeVar("T")
 U = TypeVar("U")
 
-Turn: TypeAlias = Callable[[], Awaitable[None]]
+WaitForTurn: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Rows:
@@ -44,7 +44,7 @@ def sliced(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
         yield part
 
 
-async def made(items: Iterable[T], make: Callable[[T], U], turn: Turn) -> list[U]:
+async def made(items: Iterable[T], make: Callable[[T], U], turn: WaitForTurn) -> list[U]:
     """Applies `make` to each item and returns the results; yields to the loop after each slice."""
     result: list[U] = []
     for part in sliced(items):

@@ -64,7 +64,7 @@ class SaRequests:
             name,
             _whole_path(directory),
             self._associations.bundles,
-            self._associations.taken(),
+            self._associations.values_in_use(),
         )
         return [*map(self._row, await self._associations.add(sas))]
 
@@ -77,7 +77,7 @@ class SaRequests:
 
     async def _rekey(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         name, associations = str(request.get("name")), self._associations
-        algorithm = ALGORITHMS[associations.serving(name).settings.algorithm]
+        algorithm = ALGORITHMS[associations.serving_sa(name).settings.algorithm]
         paths: list[Path | None] = []
         sizes = (
             (SaKeys.key_file.name, algorithm.key),
@@ -86,8 +86,14 @@ class SaRequests:
         for key, size in sizes:
             given = request.get(key)
             if bool(size) != (given is not None):
-                wants = "wants" if size else "has no"
-                raise BadRequestError(f"{algorithm.name} {wants} {key}")
+                option = f"--{key.replace('_', '-')}"
+                raise BadRequestError(
+                    f"{algorithm.name} needs the successor's key: give {option} FILE"
+                    f" (`{key}` in an API request)"
+                    if size
+                    else f"{algorithm.name} has no such key: leave out {option}"
+                    f" (`{key}` in an API request)"
+                )
             paths.append(None if given is None else _whole_path(str(given)))
         keys = KeyFiles(algorithm, *paths)
         return [*map(self._row, await associations.rekey(name, _spi(request.get("spi")), keys))]

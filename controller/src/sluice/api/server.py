@@ -22,9 +22,9 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sluice.api.limits import Limits
-from sluice.api.rows import Rows, Turn, pieces
-from sluice.audit_log import ASKED_BY, Asker
+from sluice.api.limits import ServerLimits
+from sluice.api.rows import Rows, WaitForTurn, pieces
+from sluice.audit_log import REQUESTED_BY, Requester
 from sluice.turns import EndedError
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _CREDENTIALS = struct.Struct("3i")
 CHUNK = 1 << 16
 
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
-Measured: TypeAlias = Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]]
+MeasuredWork: TypeAlias = Callable[[str, Awaitable[None]], Coroutine[Any, Any, None]]
 
 
 async def _unmeasured(name: str, work: Awaitable[None]) -> None:
@@ -63,16 +63,16 @@ class ApiServer:
         self,
         path: Path,
         handler: Handler,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         *,
-        turn: Turn = _yield,
-        measured: Measured = _unmeasured,
+        turn: WaitForTurn = _yield,
+        measured: MeasuredWork = _unmeasured,
     ) -> None:
         self._path = path
         self._handler = handler
         self._turn = turn
         self._measured = measured
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._answering = asyncio.Semaphore(self._limits.answered_at_once)
@@ -92,7 +92,7 @@ class ApiServer:
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ASKED_BY.set(_asker(writer))
+        REQUESTED_BY.set(_requester(writer))
         try:
             if len(self._connections) >= self._limits.connections:
                 await self._send(writer, _refusal(f"{len(self._connections)} connections are open"))
@@ -101,7 +101,7 @@ class ApiServer:
             if task is not None:
                 self._connections.add(task)
                 task.add_done_callback(self._connections.discard)
-            await self._converse(_Lines(reader, self._limits, self._large), writer)
+            await self._answer_requests(_Lines(reader, self._limits, self._large), writer)
         except ConnectionError:
             pass  # the client left
         except TimeoutError:
@@ -110,7 +110,7 @@ class ApiServer:
         finally:
             writer.close()
 
-    async def _converse(self, lines: _Lines, writer: asyncio.StreamWriter) -> None:
+    async def _answer_requests(self, lines: _Lines, writer: asyncio.StreamWriter) -> None:
         while True:
             async with AsyncExitStack() as permits:
                 try:
@@ -142,7 +142,7 @@ class ApiServer:
         await self._write(writer, '{"data": [')
         before = ""
         end: dict[str, Any] = {"ok": True}
-        async with aclosing(_guarded(rows, line)) as slices:
+        async with aclosing(_with_failure(rows, line)) as slices:
             async for part in slices:
                 if isinstance(part, dict):
                     end = part
@@ -173,7 +173,9 @@ class ApiServer:
                 await self._send(writer, {"ok": True, "data": data})
 
 
-async def _guarded(rows: Rows, line: bytes) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
+async def _with_failure(
+    rows: Rows, line: bytes
+) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
     """Yields the slices. If making one fails, yields the error's answer as the last item."""
     async with aclosing(rows.slices) as slices:
         try:
@@ -197,7 +199,7 @@ class _Lines:
     """The requests of one connection, one per line. The last may lack its line feed."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, limits: Limits, large: asyncio.Semaphore
+        self, reader: asyncio.StreamReader, limits: ServerLimits, large: asyncio.Semaphore
     ) -> None:
         self._reader = reader
         self._limits = limits
@@ -242,14 +244,14 @@ def _refusal(error: str) -> dict[str, Any]:
     return {"ok": False, "error": error}
 
 
-def _asker(writer: asyncio.StreamWriter) -> Asker:
+def _requester(writer: asyncio.StreamWriter) -> Requester:
     """Returns the process that connected (SO_PEERCRED)."""
     connection = writer.get_extra_info("socket")
     size = _CREDENTIALS.size
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     )
-    return Asker(uid, pid)
+    return Requester(uid, pid)
 
 
 def listen(path: Path) -> socket.socket:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sluice import __version__
 from sluice.config import Config
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.primacy import Primacy
 from sluice.reload import ReloadReport
 
@@ -68,7 +68,7 @@ def standby_status(
                 "name": vrf.name,
                 "table": vrf.table,
                 "device": None,
-                "namespace": vrf.namespace if vrf.place != HOME else None,
+                "namespace": vrf.namespace if vrf.namespace_number != OWN_NAMESPACE else None,
                 "fpm": None,
             }
             for vrf in config.vrfs

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from sluice import __version__
-from sluice.api.cleared import Cleared
+from sluice.api.cleared_counters import ClearedCounters
 from sluice.api.health import problems
 from sluice.api.policy_views import PolicyViews
 from sluice.api.route_lookup import RouteLookup
@@ -27,10 +27,10 @@ from sluice.api.sa_requests import SaRequests
 from sluice.api.server import BadRequestError
 from sluice.api.standby import PRIMARY, STANDBY, WAITING
 from sluice.controller import Controller
-from sluice.entities import Attachment, Kind, RouteSlot, Target, TargetKind
+from sluice.entities import Attachment, EntityKind, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.metrics import lines
 from sluice.model import format_address, format_mac
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.p4.counters import Count, Request
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.progress import Phase, PhaseInputs, phase_of
@@ -49,7 +49,7 @@ class Views:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._turn = controller.views.next
-        self._cleared = Cleared()
+        self._cleared = ClearedCounters()
         self.policy = PolicyViews(controller, self._read)
         self._sas = SaRequests(controller)
         self._paths = RouteView(controller, self._turn)
@@ -153,8 +153,8 @@ class Views:
                     "name": vrf.name,
                     "table": vrf.table,
                     "device": devices.get(vrf.id),
-                    "namespace": vrf.namespace if vrf.place != HOME else None,
-                    "fpm": controller.fib.sessions.get(vrf.place),
+                    "namespace": vrf.namespace if vrf.namespace_number != OWN_NAMESPACE else None,
+                    "fpm": controller.fib.sessions.get(vrf.namespace_number),
                 }
                 for vrf in controller.config.vrfs
             ],
@@ -164,7 +164,7 @@ class Views:
                 for name, longest in controller.stalls.longest().items()
             },
             "problems": list(problems(controller, self._phase())),
-            "remarks": self._remarks(),
+            "remarks": self._notices(),
         }
 
     def _role(self) -> str:
@@ -174,7 +174,7 @@ class Views:
         session = connection.session
         return STANDBY if session is not None and session.is_standby else WAITING
 
-    def _remarks(self) -> dict[str, int]:
+    def _notices(self) -> dict[str, int]:
         """Returns counts of events without effect, and of repairs, by description."""
         fib, devices = self._controller.fib, self._controller.sources.vrf_devices
         repairs = {} if devices is None else dict(devices.repairs)
@@ -187,7 +187,7 @@ class Views:
         now = asyncio.get_running_loop().time()
         return {
             "phase": self._phase().value,
-            "routes_read_back": None if reading is None else len(reading.by_kind[Kind.ROUTE]),
+            "routes_read_back": None if reading is None else len(reading.by_kind[EntityKind.ROUTE]),
             "routes_per_second": round(controller.pace.per_second(now)),
         }
 
@@ -223,10 +223,10 @@ class Views:
 
     async def _interfaces(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         schema = self._controller.counter_schema
-        states = self._asked_for(request)
+        states = self._selected(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
         # A target refuses the whole read if one of the entries does not exist.
-        admitted = self._controller.reconciler.installed.by_kind[Kind.L3_INTERFACE]
+        admitted = self._controller.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
         attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
         received = await self._read(
@@ -241,7 +241,7 @@ class Views:
             for l3_if, state in states.items()
         ]
 
-    def _asked_for(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
+    def _selected(self, request: dict[str, Any]) -> dict[int, InterfaceState]:
         """Returns the interfaces of a `name` or a `vrf`, by number; all if neither is given."""
         states = dict(self._controller.fib.interfaces.by_l3_if)
         name, vrf = request.get("name"), request.get("vrf")
@@ -290,7 +290,7 @@ class Views:
         known = sorted(table.identifiers())
         held = controller.reconciler.installed
         counts: dict[tuple[int, ...], Count] | None = {}
-        for part in sliced([i for i in known if i in held.by_kind[Kind.NEXTHOP]]):
+        for part in sliced([i for i in known if i in held.by_kind[EntityKind.NEXTHOP]]):
             read = await self._read([schema.nexthop_request(i) for i in part], schema.direct)
             counts = None if counts is None or read is None else counts | read
             await self._turn()
@@ -299,15 +299,15 @@ class Views:
             path = table.path_of(identifier)
             return ({} if path is None else self._paths.path(path)) | {
                 "id": identifier,
-                "used_by": held.uses((Kind.NEXTHOP, identifier)),
+                "used_by": held.uses((EntityKind.NEXTHOP, identifier)),
                 "sent": _as_dict(None if counts is None else counts.get((identifier,))),
             }
 
         def group(identifier: int) -> dict[str, Any]:
             return {
                 "id": identifier,
-                "used_by": held.uses((Kind.GROUP_ENTRY, identifier)),
-                "members": self._paths.legs(Target(TargetKind.GROUP, identifier)),
+                "used_by": held.uses((EntityKind.GROUP_ENTRY, identifier)),
+                "members": self._paths.legs(RouteTarget(RouteTargetKind.GROUP, identifier)),
             }
 
         return {
@@ -429,7 +429,7 @@ class Views:
             interfaces=await self._interfaces(request),
             policy=await self.policy.counts(),
             sas=await self._sas.show({}),
-            engines=self._controller.associations.answers(),
+            engines=self._controller.associations.answering_engines(),
         )
         for part in sliced(made_of, LINES):
             text += part

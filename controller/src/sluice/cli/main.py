@@ -46,7 +46,7 @@ def _say_version(context: click.Context) -> None:
 @click.option(
     "--configured-policy",
     is_flag=True,
-    help="Start every SPD as the configuration has it, not as it was last committed.",
+    help="Start with every SPD's configured rules instead of those committed last.",
 )
 def run(config: Path, check: bool, configured_policy: bool) -> None:
     """Run the controller of one router, described by the YAML file CONFIG.
@@ -113,7 +113,7 @@ _add_show("counters", "Drops by reason in the switch; the controller's own count
 @click.option("--check", is_flag=True, help="Print problems only; exit with 1 if there are any.")
 @common
 def show_status(check: bool, socket: Path | None, as_json: bool) -> None:
-    """Is the switch connected, and does it hold what it should?"""
+    """Show whether the switch is connected and holds the desired entries, and every problem."""
     if not check:
         _show("status", socket, as_json)
         return
@@ -135,18 +135,31 @@ _VRF = click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="Show thi
 @_VRF
 @common
 def show_interfaces(name: str | None, vrf: str | None, socket: Path | None, as_json: bool) -> None:
-    """Layer-3 interfaces: state, addresses, counters. One of them: NAME."""
+    """Show layer-3 interfaces, or the one called NAME: state, addresses, counters."""
     table = None if name is None else "interface"
     _show("interfaces", socket, as_json, table, name=name, vrf=vrf)
 
 
 @show.command("route", epilog=EPILOG)
 @click.argument("address")
-@click.option("--vrf", metavar="NAME", shell_complete=VRFS, help="In this VRF; default: default.")
-@click.option("--source", metavar="ADDRESS", help="Of a flow from here.")
-@click.option("--protocol", metavar="NAME", help="Of the flow: tcp, udp, icmp ... or a number.")
-@click.option("--ports", metavar="SOURCE:DESTINATION", help="Of the flow, if it has ports.")
-@click.option("--flow-label", type=click.IntRange(0, (1 << 20) - 1), help="Of an IPv6 flow.")
+@click.option(
+    "--vrf",
+    metavar="NAME",
+    shell_complete=VRFS,
+    help="Look up in this VRF; default: the default VRF.",
+)
+@click.option("--source", metavar="ADDRESS", help="The flow's source address.")
+@click.option(
+    "--protocol", metavar="NAME", help="The flow's IP protocol: tcp, udp, icmp ... or a number."
+)
+@click.option(
+    "--ports",
+    metavar="SOURCE:DESTINATION",
+    help="The flow's source and destination port, if it has ports.",
+)
+@click.option(
+    "--flow-label", type=click.IntRange(0, (1 << 20) - 1), help="The flow label of an IPv6 flow."
+)
 @common
 def show_route(
     *,
@@ -159,10 +172,10 @@ def show_route(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Look ADDRESS up as the switch does: by which route, next hop, neighbour and port it goes.
+    """Look ADDRESS up as the switch does: show its route, next hop, neighbour and port.
 
-    Longer prefixes that are not in the switch are named, with the reason. With a flow, the switch
-    is asked which next hop of a group its packets take:
+    Longer prefixes that are not in the switch are shown with the reason. For a flow, the switch
+    reports which next hop of a group its packets take:
 
     sluice show route 192.0.2.1 --source 10.0.0.1 --protocol tcp --ports 40000:443
     """
@@ -198,7 +211,7 @@ def _flow(
 @show.command("routes", epilog=EPILOG)
 @click.argument("prefix", required=False)
 @click.option("--limit", type=click.IntRange(min=1), help="Show at most so many.")
-@click.option("--after", metavar="PREFIX", help="Begin behind this prefix.")
+@click.option("--after", metavar="PREFIX", help="Begin after this prefix.")
 @click.option(
     "--after-vrf", type=click.IntRange(min=0), metavar="VRF", help="The VRF of --after; default: 0."
 )
@@ -216,9 +229,9 @@ def show_routes(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the prefixes that the switch forwards by, all of them or one PREFIX.
+    """Show the prefixes in the switch's routing table, all of them or one PREFIX.
 
-    They are printed as they come, in order by VRF, IPv4 before IPv6, and prefix.
+    They are sorted by VRF, IPv4 before IPv6, and prefix, and printed as they arrive.
     """
     if after_vrf is not None and after is None:
         raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
@@ -247,9 +260,9 @@ def _print_pages(found: Iterable[list[Any]]) -> None:
 @click.option("--generated", is_flag=True, help="Show each generated rule, too.")
 @common
 def show_spd(spd: str | None, generated: bool, socket: Path | None, as_json: bool) -> None:
-    """Show the rules of one SPD, or of all, in their order, and how many packets met them.
+    """Show the rules of one SPD, or of all, in their order, with the packets that matched them.
 
-    They are numbered as in their file; the generated ones, which come first, have no number.
+    Rules are numbered as in their file; generated rules come first and have no number.
     """
     _show("spd", socket, as_json, "spd --generated" if generated else None, spd=spd)
 
@@ -272,15 +285,15 @@ def metrics(socket: Path | None, as_json: bool) -> None:
 
 @cli.group(epilog=EPILOG)
 def clear() -> None:
-    """Count from 0 again."""
+    """Set displayed counters to 0."""
 
 
 @clear.command("counters", epilog=EPILOG)
 @common
 def clear_counters(socket: Path | None, as_json: bool) -> None:
-    """Have `show counters`, `show punts` and `show interfaces` count from 0.
+    """Set the counters of `show counters`, `show punts` and `show interfaces` to 0.
 
-    The counts themselves go on: metrics stay what they are, and so do the hits of rules.
+    Metrics and the hits of rules keep their values.
     """
     done = request(socket, {"command": "clear counters"})
     if as_json:
@@ -290,10 +303,10 @@ def clear_counters(socket: Path | None, as_json: bool) -> None:
 @cli.command(epilog=EPILOG)
 @common
 def reload(socket: Path | None, as_json: bool) -> None:
-    """Have the controller read its configuration again, as SIGHUP does.
+    """Make the controller read its configuration again, as SIGHUP does.
 
-    It is taken whole, or refused whole and then what was in force stays. Prints the keys that have
-    changed.
+    An invalid configuration is refused as a whole, and the one in force stays. Prints the keys that
+    have changed.
     """
     changed = request(socket, {"command": "reload"})["changed"]
     if as_json:

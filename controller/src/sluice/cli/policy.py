@@ -95,10 +95,10 @@ def check(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Validate the rules in each FILE for the SPD that it names, and warn of what may surprise.
+    """Validate the rules in each FILE for the SPD that it names, and warn of likely mistakes.
 
-    The controller that runs here is asked, which knows the bundles and this router's addresses. If
-    none runs, or with --config, the files are read here.
+    The running controller checks them, as it knows the bundles and this router's addresses. If none
+    runs, or with --config, this command checks the files itself.
     """
     rules, routing = _rules(files, configured), _read_frr(frr)
     if config is None:
@@ -135,7 +135,7 @@ def _read_frr(path: Path | None) -> list[dict[str, str]] | None:
     "--flows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="How many flows of each list to show whose treatment would change (10).",
+    help="Show at most so many changed flows of each list (default 10).",
 )
 @common
 def diff(

@@ -14,7 +14,7 @@ from sluice.cli.complete import BUNDLES, SAS
 from sluice.cli.shared import EPILOG, CommandFailedError, common, request
 
 _BUNDLE = click.option(
-    "--bundle", metavar="NAME", shell_complete=BUNDLES, help="Show this bundle's only."
+    "--bundle", metavar="NAME", shell_complete=BUNDLES, help="Show the SAs of this bundle only."
 )
 
 
@@ -35,7 +35,7 @@ class SpiType(click.ParamType[int]):
 def sa() -> None:
     """Add, rekey, delete and list security associations.
 
-    Keys come by files that their owner alone may read; no command takes a key or shows one.
+    Keys are read from files with mode 0600; no command takes a key as argument or shows one.
     """
 
 
@@ -58,7 +58,7 @@ def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
 @_BUNDLE
 @common
 def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None:
-    """List SAs, how they stand, and what they have carried."""
+    """List SAs with their state, and the packets and bytes that they have carried."""
     list_sas(bundle, socket, as_json)
 
 
@@ -66,10 +66,10 @@ def list_command(bundle: str | None, socket: Path | None, as_json: bool) -> None
 @click.argument("file", type=click.Path(path_type=Path))
 @common
 def add(file: Path, socket: Path | None, as_json: bool) -> None:
-    """Add the SAs under `security_associations` in FILE, which has them as a configuration does.
+    """Add the SAs under `security_associations` in FILE, in the format of the configuration.
 
-    They stay over restarts, until `sluice sa del`. An outbound SA takes over from an earlier one
-    of its bundle. All are added, or none.
+    They persist over restarts until `sluice sa del`. An outbound SA takes over from an earlier one
+    of its bundle. If one SA is refused, none is added.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -84,13 +84,13 @@ def add(file: Path, socket: Path | None, as_json: bool) -> None:
 
 @sa.command("del", epilog=EPILOG)
 @click.argument("name", shell_complete=SAS)
-@click.option("--spi", type=SpiType(), help="Delete the one of this SPI only.")
+@click.option("--spi", type=SpiType(), help="Delete only the SA with this SPI.")
 @common
 def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> None:
     """Delete the SA NAME: from the switch at once, then from its engine.
 
-    What only it protects is dropped from then on. SAs of the configuration are taken out there;
-    one that a rekey has replaced can be deleted with --spi.
+    From then on, traffic that only this SA protects is dropped. Remove an SA of the configuration
+    there, then reload; one that a rekey has replaced can be deleted with --spi.
     """
     asked: dict[str, Any] = {"command": "sa del", "name": name}
     if spi is not None:
@@ -100,12 +100,12 @@ def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> No
 
 @sa.command("rekey", epilog=EPILOG)
 @click.argument("name", shell_complete=SAS)
-@click.option("--spi", type=SpiType(), required=True, help="The SPI of its successor.")
-@click.option("--key-file", type=click.Path(path_type=Path), help="The key of its successor.")
+@click.option("--spi", type=SpiType(), required=True, help="The successor's SPI.")
+@click.option("--key-file", type=click.Path(path_type=Path), help="File with the successor's key.")
 @click.option(
     "--integrity-key-file",
     type=click.Path(path_type=Path),
-    help="Its integrity key, if it has one.",
+    help="File with the successor's integrity key, if its algorithm has one.",
 )
 @common
 def rekey(

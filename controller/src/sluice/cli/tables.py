@@ -45,7 +45,10 @@ def _status(console: Console, data: dict[str, Any]) -> None:
         ("switch", f"{switch['target']} at {switch['address']} ({switch['transport']})"),
         ("role", _role(data["role"], switch["arbitration"])),
         ("fpm", f"{fpm['peer'] or 'no routing daemon connected'}"),
-        ("routes", f"{fpm['routes']:,}" + _stale(fpm["stale_routes"]) + _kept(fpm["kept_routes"])),
+        (
+            "routes",
+            f"{fpm['routes']:,}" + _stale(fpm["stale_routes"]) + _kept_routes(fpm["kept_routes"]),
+        ),
         ("pending", f"{reconciler['pending']:,} updates" + _orphans(reconciler["orphans"])),
     ]
     lines += [(f"VRF {vrf['name']}", _host_stack(vrf)) for vrf in data["vrfs"][1:]]
@@ -93,7 +96,7 @@ def _stale(routes: int) -> str:
     return f", {routes:,} of them not confirmed since FPM reconnected" if routes else ""
 
 
-def _kept(routes: int) -> str:
+def _kept_routes(routes: int) -> str:
     return f"; {routes:,} more kept: FPM has not named them, the kernel has them" if routes else ""
 
 
@@ -241,7 +244,7 @@ def _route(console: Console, data: dict[str, Any]) -> None:
     columns = ["interface", "port", "next hop", "neighbour", "=MAC address", "state", ">of flows"]
     print_table(console, columns, rows, "")
     if data.get("flow") is not None and not any(leg["taken"] for leg in data["legs"]):
-        console.print(Text("  " + _astray(data["flow"]), style="yellow"))
+        console.print(Text("  " + _path_outside_table(data["flow"]), style="yellow"))
     for one in data["not_installed"]:
         why = one["unrouted"] or one["error"] or "not in the switch yet"
         text = f"  {one['prefix']} ({one['protocol']}) is not in the switch: {why}"
@@ -255,12 +258,12 @@ def _share(leg: dict[str, Any]) -> str | Text:
     return Text("this one", style="green") if leg["taken"] else "-"
 
 
-def _astray(way: dict[str, Any]) -> str:
+def _path_outside_table(path: dict[str, Any]) -> str:
     """Describes the path of a flow that uses none of the next hops shown."""
-    if way["nexthop"] is not None:
-        return f"the flow takes next hop {way['nexthop']}, which has changed meanwhile: ask again"
-    if way["group"] is not None:
-        return f"group {way['group']} has no next hop that is up: the flow's packets are dropped"
+    if path["nexthop"] is not None:
+        return f"the flow takes next hop {path['nexthop']}, which has changed meanwhile: ask again"
+    if path["group"] is not None:
+        return f"group {path['group']} has no next hop that is up: the flow's packets are dropped"
     return "the flow's packets take no next hop"
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice._native import RouteTable
-from sluice.entities import Key, Kind
-from sluice.p4.decoder import Decoded, Decoder
+from sluice.entities import EntityKey, EntityKind
+from sluice.p4.decoder import DecodedEntity, Decoder
 from sluice.p4.encoder import Encoder
 from sluice.p4.route_reader import RouteReader
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation
+from sluice.p4runtime.messages import UpdateType
 
 
 class Codec:
@@ -43,16 +43,16 @@ class Codec:
         """Whether one of `read_requests` reads routes, of which there may be very many."""
         return request.table_entry.table_id in self._routes
 
-    def request(self, kind: Kind, key: Key) -> p4r.Entity:
+    def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:
         """Returns the entity to read to learn the value of one key."""
-        asked = p4r.WriteRequest.FromString(self.update(Operation.DELETE, kind, key, None))
+        asked = p4r.WriteRequest.FromString(self.update(UpdateType.DELETE, kind, key, None))
         return asked.updates[0].entity
 
-    def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
+    def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         """Stores the routes of an encoded ReadResponse, of which there may be very many, in
         `table`. Decodes all other entities and yields them slice by slice. Raises DecodeError."""
         return self._reader.read(part, table)
 
-    def decode(self, entity: p4r.Entity) -> Decoded | None:
+    def decode(self, entity: p4r.Entity) -> DecodedEntity | None:
         """Returns the entity's (kind, key, value); None if the controller does not manage it."""
         return self._decoder.decode(entity)

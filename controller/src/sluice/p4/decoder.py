@@ -18,17 +18,17 @@ from sluice.entities import (
     UNKNOWN,
     Attachment,
     Egress,
-    Group,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     L3Interface,
     Nexthop,
+    NexthopGroup,
     OwnAddress,
     RouterMac,
     RouteSlot,
-    Target,
-    TargetKind,
-    Value,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Prefix
 from sluice.p4.entries import read_action as _action_of
@@ -37,7 +37,7 @@ from sluice.p4.policy import PolicyDecoder
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
 
-Decoded = tuple[Kind, Key, Value]
+DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 
 
 class Decoder:
@@ -92,7 +92,7 @@ class Decoder:
             ),
         ]
 
-    def decode(self, entity: p4r.Entity) -> Decoded | None:
+    def decode(self, entity: p4r.Entity) -> DecodedEntity | None:
         """Returns the entity's (kind, key, value); None if the controller does not manage it.
 
         Raises DecodeError if a field is too wide for the pipeline, or a prefix for its field."""
@@ -101,7 +101,7 @@ class Decoder:
         except OverflowError as error:
             raise DecodeError(f"a field that is too wide: {error}") from error
 
-    def _decode(self, entity: p4r.Entity) -> Decoded | None:
+    def _decode(self, entity: p4r.Entity) -> DecodedEntity | None:
         match entity.WhichOneof("entity"):
             case "table_entry":
                 entry = entity.table_entry
@@ -116,63 +116,67 @@ class Decoder:
             case _:
                 return None
 
-    def _decode_route(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_route(self, entry: p4r.TableEntry) -> DecodedEntity:
         slot = self._slot(entry)
         actions = self._tables.fibs[4].actions
         identifier, params = _action_of(entry)
-        value: Value = UNKNOWN
+        value: EntityValue = UNKNOWN
         match params:
             case [number] if identifier == actions["set_nexthop"].id:
-                value = Target(TargetKind.NEXTHOP, number)
+                value = RouteTarget(RouteTargetKind.NEXTHOP, number)
             case [number] if identifier == actions["set_nexthop_group"].id:
-                value = Target(TargetKind.GROUP, number)
+                value = RouteTarget(RouteTargetKind.GROUP, number)
             case [] if identifier == actions["blackhole"].id:
-                value = Target(TargetKind.BLACKHOLE)
+                value = RouteTarget(RouteTargetKind.BLACKHOLE)
             case [number] if identifier == actions["punt_route"].id:
                 for kind, reason in self._tables.discards.items():
                     if reason == number:
-                        value = Target(kind)
-        return Kind.ROUTE, slot, value
+                        value = RouteTarget(kind)
+        return EntityKind.ROUTE, slot, value
 
-    def _decode_local(self, entry: p4r.TableEntry) -> Decoded:
-        return Kind.LOCAL_PREFIX, self._slot(entry), LOCAL
+    def _decode_local(self, entry: p4r.TableEntry) -> DecodedEntity:
+        return EntityKind.LOCAL_PREFIX, self._slot(entry), LOCAL
 
-    def _decode_own_source(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_own_source(self, entry: p4r.TableEntry) -> DecodedEntity:
         fields = _fields_of(entry)
         size = self._families[entry.table_id]
         table = self._tables.own_sources[size]
         address = fields.get(table.fields["src_addr"], 0).to_bytes(size, "big")
-        return Kind.OWN_SOURCE, OwnAddress(fields.get(table.fields["vrf"], 0), address), MARTIAN
+        return (
+            EntityKind.OWN_SOURCE,
+            OwnAddress(fields.get(table.fields["vrf"], 0), address),
+            MARTIAN,
+        )
 
-    def _decode_l3_interface(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_l3_interface(self, entry: p4r.TableEntry) -> DecodedEntity:
         fields = _fields_of(entry)
         table = self._tables.l3_interface
         key = Attachment(
             fields.get(table.fields["ingress_port"], 0), fields.get(table.fields["vlan_id"], 0)
         )
         _, params = _action_of(entry)
-        value: Value = UNKNOWN
+        value: EntityValue = UNKNOWN
         for role, number in self._tables.roles.items():
             if params[2:] == [number]:
                 value = L3Interface(params[0], params[1], role)
-        return Kind.L3_INTERFACE, key, value
+        return EntityKind.L3_INTERFACE, key, value
 
-    def _decode_router_mac(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_router_mac(self, entry: p4r.TableEntry) -> DecodedEntity:
         fields = _fields_of(entry)
         mac = fields.get(self._tables.router_mac.fields["dst_mac"], 0)
         l3_if = fields.get(self._tables.router_mac.fields["l3_if"], 0)
-        return Kind.ROUTER_MAC, RouterMac(l3_if, mac.to_bytes(6, "big")), ADMIT
+        return EntityKind.ROUTER_MAC, RouterMac(l3_if, mac.to_bytes(6, "big")), ADMIT
 
-    def _decode_nexthop(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_nexthop(self, entry: p4r.TableEntry) -> DecodedEntity:
         key = _fields_of(entry).get(self._tables.nexthop.fields["nexthop_id"], 0)
         identifier, params = _action_of(entry)
         actions = self._tables.nexthop.actions
         metadata = entry.metadata
         address = metadata[2:] or None
         if len(metadata) not in (2, 6, 18):
-            return Kind.NEXTHOP, key, UNKNOWN
+            return EntityKind.NEXTHOP, key, UNKNOWN
         l3_if = int.from_bytes(metadata[:2], "big")
-        value: Value = UNKNOWN
+        value: EntityValue = UNKNOWN
         match params:
             case [] if identifier == actions["discard_nexthop"].id:
                 value = Nexthop(l3_if, address, None, up=False)
@@ -180,31 +184,31 @@ class Decoder:
                 value = Nexthop(l3_if, address, None, up=True)
             case [number, mac] if (identifier, number) == (actions["set_neighbor"].id, l3_if):
                 value = Nexthop(l3_if, address, mac.to_bytes(6, "big"), up=True)
-        return Kind.NEXTHOP, key, value
+        return EntityKind.NEXTHOP, key, value
 
-    def _decode_group_entry(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_group_entry(self, entry: p4r.TableEntry) -> DecodedEntity:
         key = _fields_of(entry).get(self._tables.group.fields["group_id"], 0)
         same = entry.action.action_profile_group_id == key
-        return Kind.GROUP_ENTRY, key, GROUP_OF_SAME_ID if same else UNKNOWN
+        return EntityKind.GROUP_ENTRY, key, GROUP_OF_SAME_ID if same else UNKNOWN
 
-    def _decode_egress(self, entry: p4r.TableEntry) -> Decoded:
+    def _decode_egress(self, entry: p4r.TableEntry) -> DecodedEntity:
         key = _fields_of(entry).get(self._tables.egress.fields["l3_if"], 0)
         _, params = _action_of(entry)
-        value: Value = UNKNOWN
+        value: EntityValue = UNKNOWN
         if len(params) == 4:
             value = Egress(params[0], params[1], params[2].to_bytes(6, "big"), params[3])
-        return Kind.EGRESS_INTERFACE, key, value
+        return EntityKind.EGRESS_INTERFACE, key, value
 
-    def _decode_member(self, member: p4r.ActionProfileMember) -> Decoded:
+    def _decode_member(self, member: p4r.ActionProfileMember) -> DecodedEntity:
         params = [int.from_bytes(param.value, "big") for param in member.action.params]
         same = params == [member.member_id]
-        return Kind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
+        return EntityKind.GROUP_MEMBER, member.member_id, MEMBER if same else UNKNOWN
 
-    def _decode_group(self, group: p4r.ActionProfileGroup) -> Decoded:
+    def _decode_group(self, group: p4r.ActionProfileGroup) -> DecodedEntity:
         """Decodes a group. A group of another size is UNKNOWN: P4Runtime cannot change sizes."""
         members = sorted((member.member_id, member.weight) for member in group.members)
         same = group.max_size == self._tables.group_size
-        return Kind.GROUP, group.group_id, Group(tuple(members)) if same else UNKNOWN
+        return EntityKind.GROUP, group.group_id, NexthopGroup(tuple(members)) if same else UNKNOWN
 
     def _slot(self, entry: p4r.TableEntry) -> RouteSlot:
         size = self._families[entry.table_id]

@@ -12,29 +12,29 @@ from __future__ import annotations
 from sluice.entities import (
     Attachment,
     Egress,
-    Group,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     HashSeed,
-    Key,
-    Kind,
     L3Interface,
     Nexthop,
+    NexthopGroup,
     OwnAddress,
     PuntLimit,
     RouterMac,
     RouteSlot,
-    Target,
-    TargetKind,
-    Value,
+    RouteTarget,
+    RouteTargetKind,
 )
 from sluice.model import Prefix
 from sluice.p4.entries import action_of as _action
 from sluice.p4.entries import entry as _entry
 from sluice.p4.entries import exact as _exact
 from sluice.p4.policy import policy_entity
-from sluice.p4.schema import Table
+from sluice.p4.schema import TableSchema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation, field, update
+from sluice.p4runtime.messages import UpdateType, field, update
 
 _ENTITY_TABLE_ENTRY = 2
 _CACHED_TARGETS = 100_000
@@ -47,18 +47,20 @@ class Encoder:
         self._tables = tables
         self._route_heads: dict[tuple[int, int], bytes] = {}
         self._route_frames: dict[
-            tuple[Operation, int, Target | None, int, int], tuple[bytes, bytes]
+            tuple[UpdateType, int, RouteTarget | None, int, int], tuple[bytes, bytes]
         ] = {}
         self._lpm_ids = {
             size: bytes([8, table.fields["dst_addr"]]) for size, table in tables.fibs.items()
         }
 
-    def update(self, operation: Operation, kind: Kind, key: Key, value: Value | None) -> bytes:
+    def update(
+        self, operation: UpdateType, kind: EntityKind, key: EntityKey, value: EntityValue | None
+    ) -> bytes:
         """Encodes an update as a field of a write request. `value` is ignored for DELETE."""
-        if kind is Kind.ROUTE and isinstance(key, RouteSlot):
-            target = value if isinstance(value, Target) else None
+        if kind is EntityKind.ROUTE and isinstance(key, RouteSlot):
+            target = value if isinstance(value, RouteTarget) else None
             return self._route_update(operation, key, target)
-        entity = self._entity(kind, key, value if operation is not Operation.DELETE else None)
+        entity = self._entity(kind, key, value if operation is not UpdateType.DELETE else None)
         return update(operation, entity.SerializeToString())
 
     def route_head(self, size: int, vrf: int) -> tuple[bytes, bytes]:
@@ -66,11 +68,13 @@ class Encoder:
         field number of its LPM match."""
         return self._route_head(size, vrf), self._lpm_ids[size]
 
-    def route_tail(self, target: Target) -> bytes:
+    def route_tail(self, target: RouteTarget) -> bytes:
         """Returns the encoded end of a route's TableEntry for this target."""
         return self._route_tail(target)
 
-    def _route_update(self, operation: Operation, slot: RouteSlot, target: Target | None) -> bytes:
+    def _route_update(
+        self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None
+    ) -> bytes:
         """Encodes a route. Updates that differ in their prefix only differ in two places; the rest
         is cached by the size of the prefix's value."""
         vrf, (address, length) = slot
@@ -83,7 +87,7 @@ class Encoder:
         return b"%b%b\x10%c%b" % (kept[0], value, length, kept[1])
 
     def _route_frame(
-        self, operation: Operation, slot: RouteSlot, target: Target | None, value: bytes
+        self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None, value: bytes
     ) -> tuple[bytes, bytes]:
         """Encodes and caches the parts before the prefix's value and behind its length."""
         vrf, (address, length) = slot
@@ -96,7 +100,7 @@ class Encoder:
         kept = self._route_frames[operation, vrf, target, len(address), len(value)] = (front, tail)
         return kept
 
-    def _route(self, slot: RouteSlot, target: Target | None) -> bytes:
+    def _route(self, slot: RouteSlot, target: RouteTarget | None) -> bytes:
         """Returns the serialized Entity of a route."""
         vrf, (address, length) = slot
         size = len(address)
@@ -123,37 +127,37 @@ class Encoder:
         head = self._route_heads[size, vrf] = entry.SerializeToString()
         return head
 
-    def _route_tail(self, target: Target) -> bytes:
+    def _route_tail(self, target: RouteTarget) -> bytes:
         actions = self._tables.fibs[4].actions
-        if target.kind is TargetKind.NEXTHOP:
+        if target.kind is RouteTargetKind.NEXTHOP:
             action = _action(actions["set_nexthop"], nexthop_id=target.id)
-        elif target.kind is TargetKind.GROUP:
+        elif target.kind is RouteTargetKind.GROUP:
             action = _action(actions["set_nexthop_group"], group_id=target.id)
-        elif target.kind is TargetKind.BLACKHOLE:
+        elif target.kind is RouteTargetKind.BLACKHOLE:
             action = _action(actions["blackhole"])
         else:
             action = _action(actions["punt_route"], reason=self._tables.discards[target.kind])
         return p4r.TableEntry(action=action).SerializeToString()
 
-    def _entity(self, kind: Kind, key: Key, value: Value | None) -> p4r.Entity:
+    def _entity(self, kind: EntityKind, key: EntityKey, value: EntityValue | None) -> p4r.Entity:
         match kind, key:
-            case Kind.LOCAL_PREFIX, RouteSlot():
+            case EntityKind.LOCAL_PREFIX, RouteSlot():
                 return self._local_entity(key, value)
-            case Kind.OWN_SOURCE, OwnAddress():
+            case EntityKind.OWN_SOURCE, OwnAddress():
                 return self._own_source_entity(key, value)
-            case Kind.L3_INTERFACE, Attachment():
+            case EntityKind.L3_INTERFACE, Attachment():
                 return self._l3_interface_entity(key, value)
-            case Kind.ROUTER_MAC, RouterMac():
+            case EntityKind.ROUTER_MAC, RouterMac():
                 return self._router_mac_entity(key, value)
-            case Kind.EGRESS_INTERFACE, int():
+            case EntityKind.EGRESS_INTERFACE, int():
                 return self._egress_entity(key, value)
-            case Kind.NEXTHOP, int():
+            case EntityKind.NEXTHOP, int():
                 return self._nexthop_entity(key, value)
-            case ((Kind.GROUP_MEMBER | Kind.GROUP | Kind.GROUP_ENTRY), int()):
+            case ((EntityKind.GROUP_MEMBER | EntityKind.GROUP | EntityKind.GROUP_ENTRY), int()):
                 return self._multipath_entity(kind, key, value)
-            case Kind.PUNT_METER, str():
+            case EntityKind.PUNT_METER, str():
                 return self._meter_entity(key, value)
-            case Kind.HASH_SEED, _:
+            case EntityKind.HASH_SEED, _:
                 return self._hash_seed_entity(value)
             case _:
                 entity = policy_entity(self._tables.policy, kind, key, value)
@@ -161,7 +165,7 @@ class Encoder:
                     raise TypeError(f"{kind!r} has no key {key!r}")
                 return entity
 
-    def _local_entity(self, slot: RouteSlot, value: Value | None) -> p4r.Entity:
+    def _local_entity(self, slot: RouteSlot, value: EntityValue | None) -> p4r.Entity:
         table = self._tables.locals[len(slot.prefix.address)]
         matches = [_exact(table, "vrf", slot.vrf)]
         if slot.prefix.length:
@@ -169,14 +173,14 @@ class Encoder:
         action = None if value is None else _action(table.actions["deliver_local"])
         return _entry(table, matches, action)
 
-    def _own_source_entity(self, key: OwnAddress, value: Value | None) -> p4r.Entity:
+    def _own_source_entity(self, key: OwnAddress, value: EntityValue | None) -> p4r.Entity:
         table = self._tables.own_sources[len(key.address)]
         address = int.from_bytes(key.address, "big")
         matches = [_exact(table, "vrf", key.vrf), _exact(table, "src_addr", address)]
         action = None if value is None else _action(table.actions["own_source"])
         return _entry(table, matches, action)
 
-    def _l3_interface_entity(self, key: Attachment, value: Value | None) -> p4r.Entity:
+    def _l3_interface_entity(self, key: Attachment, value: EntityValue | None) -> p4r.Entity:
         table = self._tables.l3_interface
         matches = [_exact(table, "ingress_port", key.port), _exact(table, "vlan_id", key.vlan)]
         action = None
@@ -189,7 +193,7 @@ class Encoder:
             )
         return _entry(table, matches, action)
 
-    def _router_mac_entity(self, key: RouterMac, value: Value | None) -> p4r.Entity:
+    def _router_mac_entity(self, key: RouterMac, value: EntityValue | None) -> p4r.Entity:
         table = self._tables.router_mac
         mac = int.from_bytes(key.mac, "big")
         matches = [_exact(table, "l3_if", key.l3_if), _exact(table, "dst_mac", mac)]
@@ -197,7 +201,7 @@ class Encoder:
             table, matches, None if value is None else _action(table.actions["admit_unicast"])
         )
 
-    def _egress_entity(self, l3_if: int, value: Value | None) -> p4r.Entity:
+    def _egress_entity(self, l3_if: int, value: EntityValue | None) -> p4r.Entity:
         table = self._tables.egress
         action = None
         if isinstance(value, Egress):
@@ -210,7 +214,7 @@ class Encoder:
             )
         return _entry(table, [_exact(table, "l3_if", l3_if)], action)
 
-    def _nexthop_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
+    def _nexthop_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
         """Encodes a next hop, with interface and address as metadata for reading it back."""
         table = self._tables.nexthop
         action, metadata = None, b""
@@ -225,10 +229,12 @@ class Encoder:
                 action = _action(table.actions["set_neighbor"], l3_if=value.l3_if, dst_mac=mac)
         return _entry(table, [_exact(table, "nexthop_id", identifier)], action, metadata)
 
-    def _multipath_entity(self, kind: Kind, key: int, value: Value | None) -> p4r.Entity:
-        if kind is Kind.GROUP_MEMBER:
+    def _multipath_entity(
+        self, kind: EntityKind, key: int, value: EntityValue | None
+    ) -> p4r.Entity:
+        if kind is EntityKind.GROUP_MEMBER:
             return self._member_entity(key)
-        if kind is Kind.GROUP:
+        if kind is EntityKind.GROUP:
             return self._group_entity(key, value)
         return self._group_entry_entity(key, value)
 
@@ -240,18 +246,18 @@ class Encoder:
         )
         return p4r.Entity(action_profile_member=member)
 
-    def _group_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
+    def _group_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
         group = p4r.ActionProfileGroup(
             action_profile_id=self._tables.selector,
             group_id=identifier,
             max_size=self._tables.group_size,
         )
-        if isinstance(value, Group):
+        if isinstance(value, NexthopGroup):
             for member, weight in value.members:
                 group.members.add(member_id=member, weight=weight)
         return p4r.Entity(action_profile_group=group)
 
-    def _group_entry_entity(self, identifier: int, value: Value | None) -> p4r.Entity:
+    def _group_entry_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
         action = None
         if value is not None:
             action = p4r.TableAction(action_profile_group_id=identifier)
@@ -259,7 +265,7 @@ class Encoder:
             self._tables.group, [_exact(self._tables.group, "group_id", identifier)], action
         )
 
-    def _meter_entity(self, reason: str, value: Value | None) -> p4r.Entity:
+    def _meter_entity(self, reason: str, value: EntityValue | None) -> p4r.Entity:
         meter = p4r.MeterEntry(
             meter_id=self._tables.punt_meter, index=p4r.Index(index=self._tables.reasons[reason])
         )
@@ -272,7 +278,7 @@ class Encoder:
             )
         return p4r.Entity(meter_entry=meter)
 
-    def _hash_seed_entity(self, value: Value | None) -> p4r.Entity:
+    def _hash_seed_entity(self, value: EntityValue | None) -> p4r.Entity:
         seed = value.seed if isinstance(value, HashSeed) else 0
         entry = p4r.TableEntry(
             table_id=self._tables.hash_seed.id,
@@ -282,7 +288,7 @@ class Encoder:
         return p4r.Entity(table_entry=entry)
 
 
-def _lpm(table: Table, name: str, prefix: Prefix) -> p4r.FieldMatch:
+def _lpm(table: TableSchema, name: str, prefix: Prefix) -> p4r.FieldMatch:
     value = prefix.address.lstrip(b"\0") or b"\0"
     lpm = p4r.FieldMatch.LPM(value=value, prefix_len=prefix.length)
     return p4r.FieldMatch(field_id=table.fields[name], lpm=lpm)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sluice.p4.schema import Action, Table
+from sluice.p4.schema import ActionSchema, TableSchema
 from sluice.p4messages import p4r
 
 
@@ -12,13 +12,13 @@ def canonical(number: int) -> bytes:
     return number.to_bytes((number.bit_length() + 7) // 8 or 1, "big")
 
 
-def exact(table: Table, name: str, value: int) -> p4r.FieldMatch:
+def exact(table: TableSchema, name: str, value: int) -> p4r.FieldMatch:
     """Builds an exact match."""
     match = p4r.FieldMatch.Exact(value=canonical(value))
     return p4r.FieldMatch(field_id=table.fields[name], exact=match)
 
 
-def action_of(action: Action, **values: int) -> p4r.TableAction:
+def action_of(action: ActionSchema, **values: int) -> p4r.TableAction:
     """Builds an action with its parameters."""
     params = [
         p4r.Action.Param(param_id=action.params[name], value=canonical(value))
@@ -28,7 +28,7 @@ def action_of(action: Action, **values: int) -> p4r.TableAction:
 
 
 def entry(
-    table: Table,
+    table: TableSchema,
     matches: list[p4r.FieldMatch],
     action: p4r.TableAction | None,
     metadata: bytes = b"",

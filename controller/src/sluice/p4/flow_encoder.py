@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from sluice.p4.entries import canonical
-from sluice.p4.schema import Action, Table
-from sluice.p4runtime.messages import Operation, field, update, varint
+from sluice.p4.schema import ActionSchema, TableSchema
+from sluice.p4runtime.messages import UpdateType, field, update, varint
 from sluice.policy.model import FragmentClass
 from sluice.state import flow_cache
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
@@ -27,16 +27,16 @@ KEPT = 4096
 """Limit of cached heads, and of cached verdicts. A list's numbers change with every commit."""
 
 _OPERATIONS = {
-    flow_cache.Operation.INSERT: Operation.INSERT,
-    flow_cache.Operation.MODIFY: Operation.MODIFY,
-    flow_cache.Operation.DELETE: Operation.DELETE,
+    flow_cache.FlowOperation.INSERT: UpdateType.INSERT,
+    flow_cache.FlowOperation.MODIFY: UpdateType.MODIFY,
+    flow_cache.FlowOperation.DELETE: UpdateType.DELETE,
 }
 
 
 class FlowEncoder:
     """Encodes the updates of one flow table."""
 
-    def __init__(self, table: Table, action: Action) -> None:
+    def __init__(self, table: TableSchema, action: ActionSchema) -> None:
         self._table = table
         self._action = action
         source, destination, protocol, source_port, destination_port = (

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
-from sluice.p4.schema import NO_ACTION, Action, Schema, Table
+from sluice.p4.schema import NO_ACTION, ActionSchema, Schema, TableSchema
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation, update
+from sluice.p4runtime.messages import UpdateType, update
 from sluice.policy.model import Action as Verdict
 from sluice.policy.model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
@@ -32,8 +32,8 @@ class FlowSlot(NamedTuple):
 
 
 class _FlowTable(NamedTuple):
-    table: Table
-    action: Action
+    table: TableSchema
+    action: ActionSchema
     direction: Direction
     size: int  # octets of an address
     encoder: FlowEncoder
@@ -93,7 +93,7 @@ class FlowCodec:
 
     def delete(self, slot: FlowSlot) -> bytes:
         """Returns the update that removes a flow."""
-        return update(Operation.DELETE, self._entry(slot, None).SerializeToString())
+        return update(UpdateType.DELETE, self._entry(slot, None).SerializeToString())
 
     def _entry(self, slot: FlowSlot, verdict: FlowVerdict | None) -> p4r.Entity:
         table, action, *_ = self._tables[slot.direction, len(slot.key.source)]
@@ -200,7 +200,7 @@ class FlowCodec:
         requests = self.rule_requests(direction, rules)
         for request in requests:
             request.counter_entry.data.CopyFrom(p4r.CounterData())
-        return [update(Operation.MODIFY, request.SerializeToString()) for request in requests]
+        return [update(UpdateType.MODIFY, request.SerializeToString()) for request in requests]
 
 
 def _values(slot: FlowSlot) -> tuple[int, ...]:

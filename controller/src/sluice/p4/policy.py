@@ -15,57 +15,57 @@ from sluice.entities import (
     NO_POLICY,
     OF_BUNDLE,
     UNKNOWN,
-    Binding,
     BundleInVrf,
     Decrypt,
     Encrypt,
     EnginePort,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     EspSource,
-    Key,
-    Kind,
+    InboundSpi,
+    ListBinding,
     ListState,
     ReassemblyEngine,
-    Spi,
-    Value,
 )
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
-from sluice.p4.schema import Table
+from sluice.p4.schema import TableSchema
 from sluice.p4.tables import BindingTable, EngineTable, PolicyTables, SingleAction
 from sluice.p4messages import p4r
 
-Decoded = tuple[Kind, Key, Value]
+DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 
 
 def policy_entity(
-    tables: PolicyTables, kind: Kind, key: Key, value: Value | None
+    tables: PolicyTables, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> p4r.Entity | None:
     """Encodes one entity; returns None if kind and key do not belong to policy."""
     match kind, key:
-        case ((Kind.INBOUND_LIST | Kind.OUTBOUND_LIST), int()):
+        case ((EntityKind.INBOUND_LIST | EntityKind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)
-        case ((Kind.INBOUND_BINDING | Kind.OUTBOUND_BINDING), int()):
+        case ((EntityKind.INBOUND_BINDING | EntityKind.OUTBOUND_BINDING), int()):
             return _binding(tables.bindings[kind], {"l3_if": key}, value)
-        case Kind.BUNDLE_BINDING, BundleInVrf():
+        case EntityKind.BUNDLE_BINDING, BundleInVrf():
             return _binding(tables.bindings[kind], key._asdict(), value)
-        case Kind.ENGINE, int():
+        case EntityKind.ENGINE, int():
             return _engine(tables.engine, key, value)
-        case Kind.REASSEMBLY_ENGINE, int():
+        case EntityKind.REASSEMBLY_ENGINE, int():
             return _single(tables.reassembly_engine, {"vrf": key}, value)
-        case Kind.OUTBOUND_SA, BundleInVrf():
+        case EntityKind.OUTBOUND_SA, BundleInVrf():
             return _single(tables.outbound_sa, key._asdict(), value)
-        case Kind.INBOUND_SA, Spi():
+        case EntityKind.INBOUND_SA, InboundSpi():
             return _single(tables.inbound_sa, key._asdict(), value)
-        case Kind.ESP_SOURCE, EspSource():
+        case EntityKind.ESP_SOURCE, EspSource():
             fields = {"vrf": key.vrf, "bundle": key.bundle}
             fields["src_addr"] = int.from_bytes(key.address, "big")
             return _single(tables.esp_sources[len(key.address)], fields, value)
-        case Kind.AUDITED_DROP, str():
+        case EntityKind.AUDITED_DROP, str():
             return _single(tables.audited_drop, {"drop_reason": tables.drop_reasons[key]}, value)
         case _:
             return None
 
 
-def _single(written: SingleAction, key: dict[str, int], value: Value | None) -> p4r.Entity:
+def _single(written: SingleAction, key: dict[str, int], value: EntityValue | None) -> p4r.Entity:
     """Encodes an entry whose action parameters are the value's fields, by name."""
     table, action = written
     matches = [exact(table, name, number) for name, number in key.items()]
@@ -76,17 +76,17 @@ def _single(written: SingleAction, key: dict[str, int], value: Value | None) -> 
     return entry(table, matches, action_of(action))
 
 
-def _engine(written: EngineTable, key: int, value: Value | None) -> p4r.Entity:
+def _engine(written: EngineTable, key: int, value: EntityValue | None) -> p4r.Entity:
     matches = [exact(written.table, "engine", key)]
     if isinstance(value, EnginePort):
         return entry(written.table, matches, action_of(written.up, port=value.port))
     return entry(written.table, matches, None if value is None else action_of(written.down))
 
 
-def _binding(written: BindingTable, key: dict[str, int], value: Value | None) -> p4r.Entity:
+def _binding(written: BindingTable, key: dict[str, int], value: EntityValue | None) -> p4r.Entity:
     matches = [exact(written.table, name, number) for name, number in key.items()]
     action = None
-    if isinstance(value, Binding):
+    if isinstance(value, ListBinding):
         if value.list_id or written.none is None:
             action = action_of(written.check, list_id=value.list_id)
         else:
@@ -99,23 +99,23 @@ class PolicyDecoder:
 
     def __init__(self, tables: PolicyTables) -> None:
         names = {number: name for name, number in tables.drop_reasons.items()}
-        singles: list[tuple[Kind, SingleAction, _ReadKey, Callable[..., Value]]] = [
-            (Kind.REASSEMBLY_ENGINE, tables.reassembly_engine, _number, ReassemblyEngine),
-            (Kind.OUTBOUND_SA, tables.outbound_sa, BundleInVrf, Encrypt),
-            (Kind.INBOUND_SA, tables.inbound_sa, Spi, Decrypt),
+        singles: list[tuple[EntityKind, SingleAction, _ReadKey, Callable[..., EntityValue]]] = [
+            (EntityKind.REASSEMBLY_ENGINE, tables.reassembly_engine, _number, ReassemblyEngine),
+            (EntityKind.OUTBOUND_SA, tables.outbound_sa, BundleInVrf, Encrypt),
+            (EntityKind.INBOUND_SA, tables.inbound_sa, InboundSpi, Decrypt),
             (
-                Kind.AUDITED_DROP,
+                EntityKind.AUDITED_DROP,
                 tables.audited_drop,
                 lambda number: names.get(number, str(number)),
                 lambda: AUDITED,
             ),
             *(
-                (Kind.ESP_SOURCE, written, partial(_esp_source, size), lambda: OF_BUNDLE)
+                (EntityKind.ESP_SOURCE, written, partial(_esp_source, size), lambda: OF_BUNDLE)
                 for size, written in tables.esp_sources.items()
             ),
             *((kind, written, _number, ListState) for kind, written in tables.lists.items()),
         ]
-        self.decoders: dict[int, Callable[[p4r.TableEntry], Decoded]] = {
+        self.decoders: dict[int, Callable[[p4r.TableEntry], DecodedEntity]] = {
             tables.engine.table.id: partial(_read_engine, tables.engine),
             **{
                 written.table.id: partial(_read_single, kind, written, key, made)
@@ -133,51 +133,51 @@ class PolicyDecoder:
         ]
 
 
-_ReadKey = Callable[..., Key]
+_ReadKey = Callable[..., EntityKey]
 """Makes a key of match field values in the order of the table's fields."""
 
 
-def _number(value: int) -> Key:
+def _number(value: int) -> EntityKey:
     return value
 
 
-def _esp_source(size: int, vrf: int, bundle: int, address: int) -> Key:
+def _esp_source(size: int, vrf: int, bundle: int, address: int) -> EntityKey:
     return EspSource(vrf, bundle, address.to_bytes(size, "big"))
 
 
-def _values(table: Table, found: p4r.TableEntry) -> list[int]:
+def _values(table: TableSchema, found: p4r.TableEntry) -> list[int]:
     """Returns an entry's match field values in the table's order; 0 for an omitted field."""
     fields = read_fields(found)
     return [fields.get(identifier, 0) for identifier in table.fields.values()]
 
 
 def _read_single(
-    kind: Kind,
+    kind: EntityKind,
     written: SingleAction,
     read_key: _ReadKey,
-    made: Callable[..., Value],
+    made: Callable[..., EntityValue],
     found: p4r.TableEntry,
-) -> Decoded:
+) -> DecodedEntity:
     identifier, params = read_action(found)
     key = read_key(*_values(written.table, found))
     known = identifier == written.action.id and len(params) == len(written.action.params)
     return kind, key, made(*params) if known else UNKNOWN
 
 
-def _read_engine(written: EngineTable, found: p4r.TableEntry) -> Decoded:
+def _read_engine(written: EngineTable, found: p4r.TableEntry) -> DecodedEntity:
     identifier, params = read_action(found)
     (key,) = _values(written.table, found)
     if identifier == written.up.id and params:
-        return Kind.ENGINE, key, EnginePort(params[0])
-    return Kind.ENGINE, key, ENGINE_DOWN if identifier == written.down.id else UNKNOWN
+        return EntityKind.ENGINE, key, EnginePort(params[0])
+    return EntityKind.ENGINE, key, ENGINE_DOWN if identifier == written.down.id else UNKNOWN
 
 
-def _read_binding(kind: Kind, written: BindingTable, found: p4r.TableEntry) -> Decoded:
+def _read_binding(kind: EntityKind, written: BindingTable, found: p4r.TableEntry) -> DecodedEntity:
     identifier, params = read_action(found)
     values = _values(written.table, found)
-    key: Key = BundleInVrf(*values) if kind is Kind.BUNDLE_BINDING else values[0]
+    key: EntityKey = BundleInVrf(*values) if kind is EntityKind.BUNDLE_BINDING else values[0]
     if identifier == written.check.id and params and params[0]:
-        return kind, key, Binding(params[0])
+        return kind, key, ListBinding(params[0])
     if written.none is not None and identifier == written.none.id:
         return kind, key, NO_POLICY
     return kind, key, UNKNOWN

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sluice._native import RouteTable
-from sluice.entities import UNKNOWN, Key, Kind, RouteSlot, Value
+from sluice.entities import UNKNOWN, EntityKey, EntityKind, EntityValue, RouteSlot
 from sluice.p4messages import p4r
 
-Decoded = tuple[Kind, Key, Value]
+DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 
 STEP = 4096
 """Routes in one slice of the native table, about 2 ms."""
@@ -31,7 +31,7 @@ class RouteReader:
 
     def __init__(
         self,
-        decode: Callable[[p4r.Entity], Decoded | None],
+        decode: Callable[[p4r.Entity], DecodedEntity | None],
         families: dict[int, int],
         fields: dict[int, int],
     ) -> None:
@@ -39,11 +39,11 @@ class RouteReader:
         self._families = families
         self._fields = fields
 
-    def read(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
+    def read(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         """Stores the routes of a response in `table` as installed. Yields the other entities that
         the controller manages, slice by slice. Raises DecodeError."""
         at, end = 0, len(part)
-        found: list[Decoded] = []
+        found: list[DecodedEntity] = []
         while at < end:
             count, at = table.read_back(part, at, STEP)
             if at < end:
@@ -59,29 +59,29 @@ class RouteReader:
                 found = []
         yield found
 
-    def _rest(self, part: bytes, table: RouteTable) -> Iterator[list[Decoded]]:
+    def _rest(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         entities = p4r.ReadResponse.FromString(part).entities
         for start in range(0, len(entities), SLICE):
-            found: list[Decoded] = []
+            found: list[DecodedEntity] = []
             for entity in entities[start : start + SLICE]:
                 self._one(entity, table, found)
             yield found
 
     def _one(
-        self, entity: p4r.Entity, table: RouteTable, others: list[Decoded]
-    ) -> tuple[RouteSlot, Value] | None:
+        self, entity: p4r.Entity, table: RouteTable, others: list[DecodedEntity]
+    ) -> tuple[RouteSlot, EntityValue] | None:
         """Decodes one entity. Stores and returns a route; appends another entity to `others`."""
         found = self._decode(entity)
         if found is None:
             return None
         kind, key, value = found
-        if kind is not Kind.ROUTE or not isinstance(key, RouteSlot):
+        if kind is not EntityKind.ROUTE or not isinstance(key, RouteSlot):
             others.append(found)
             return None
         table.installed[key] = value
         return key, value
 
-    def _learn(self, encoded: bytes, table: RouteTable, others: list[Decoded]) -> None:
+    def _learn(self, encoded: bytes, table: RouteTable, others: list[DecodedEntity]) -> None:
         """Decodes one entity, and teaches its form to the table, which then reads similar ones."""
         entity = p4r.Entity.FromString(encoded)
         route = self._one(entity, table, others)

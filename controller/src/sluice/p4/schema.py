@@ -27,24 +27,24 @@ class SchemaError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionSchema:
     """An action: its id and its parameters' ids by name."""
 
     id: int
     params: dict[str, int]
 
 
-NO_ACTION = Action(0, {})
+NO_ACTION = ActionSchema(0, {})
 """Placeholder for an action that the pipeline lacks, until `Schema.check` raises SchemaError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """A table: its id, its match fields' ids by name, its actions by alias, its size."""
 
     id: int
     fields: dict[str, int]
-    actions: dict[str, Action]
+    actions: dict[str, ActionSchema]
     size: int
 
 
@@ -57,12 +57,12 @@ class Schema:
         actions = {
             action.preamble.id: (
                 action.preamble.alias,
-                Action(action.preamble.id, {param.name: param.id for param in action.params}),
+                ActionSchema(action.preamble.id, {param.name: param.id for param in action.params}),
             )
             for action in p4info.actions
         }
         self._tables = {
-            table.preamble.alias: Table(
+            table.preamble.alias: TableSchema(
                 table.preamble.id,
                 {field.name: field.id for field in table.match_fields},
                 dict(actions[ref.id] for ref in table.action_refs),
@@ -92,12 +92,12 @@ class Schema:
 
     def table(
         self, alias: str, fields: tuple[str, ...], actions: dict[str, tuple[str, ...]]
-    ) -> Table:
+    ) -> TableSchema:
         """Returns a table, which must have these match fields and actions with these parameters."""
         table = self._tables.get(alias)
         if table is None:
             self._missing.append(f"table {alias}")
-            return Table(0, dict.fromkeys(fields, 0), _blank_actions(actions), 0)
+            return TableSchema(0, dict.fromkeys(fields, 0), _blank_actions(actions), 0)
         for field in fields:
             if field not in table.fields:
                 self._missing.append(f"match field {field} of table {alias}")
@@ -161,8 +161,8 @@ class Schema:
         return names[name]
 
 
-def _blank_actions(actions: dict[str, tuple[str, ...]]) -> dict[str, Action]:
-    return {name: Action(0, dict.fromkeys(params, 0)) for name, params in actions.items()}
+def _blank_actions(actions: dict[str, tuple[str, ...]]) -> dict[str, ActionSchema]:
+    return {name: ActionSchema(0, dict.fromkeys(params, 0)) for name, params in actions.items()}
 
 
 @dataclass(frozen=True, slots=True)

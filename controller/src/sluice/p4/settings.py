@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.entities import HASH_SEED_KEY, UNKNOWN, HashSeed, Kind, PuntLimit, Value
+from sluice.entities import HASH_SEED_KEY, UNKNOWN, EntityKind, EntityValue, HashSeed, PuntLimit
 from sluice.p4.entries import read_action
 from sluice.p4.schema import Schema
 from sluice.p4.tables import PipelineTables
 from sluice.p4messages import p4r
-from sluice.p4runtime.messages import Operation, update
+from sluice.p4runtime.messages import UpdateType, update
 
-Setting = tuple[Kind, str, Value]
+SwitchSetting = tuple[EntityKind, str, EntityValue]
 
 
 class SettingsCodec:
@@ -48,7 +48,7 @@ class SettingsCodec:
             ),
         ]
 
-    def decode(self, entity: p4r.Entity) -> Setting | None:
+    def decode(self, entity: p4r.Entity) -> SwitchSetting | None:
         """Decodes a meter's limit or the hash seed; returns None for anything else."""
         if entity.HasField("meter_entry"):
             meter = entity.meter_entry
@@ -57,14 +57,16 @@ class SettingsCodec:
             known = (config.cir, config.cburst) == (config.pir, config.pburst)
             limit = PuntLimit(config.cir, config.cburst)
             return (
-                None if reason is None else (Kind.PUNT_METER, reason, limit if known else UNKNOWN)
+                None
+                if reason is None
+                else (EntityKind.PUNT_METER, reason, limit if known else UNKNOWN)
             )
         entry = entity.table_entry
         if entry.table_id != self._seed_table or not entry.is_default_action:
             return None
         identifier, params = read_action(entry)
         known = identifier == self._seed_action and len(params) == 1
-        return Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(params[0]) if known else UNKNOWN
+        return EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(params[0]) if known else UNKNOWN
 
     def copies(self, entities: Sequence[p4r.Entity]) -> list[tuple[str, bytes]]:
         """Returns the foreign replication groups: the name of each, and the update to remove it."""
@@ -77,5 +79,5 @@ class SettingsCodec:
                 name = f"clone_session {copy.clone_session_entry.session_id}"
             else:
                 continue
-            found.append((name, update(Operation.DELETE, entity.SerializeToString())))
+            found.append((name, update(UpdateType.DELETE, entity.SerializeToString())))
         return found

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sluice.entities import MAX_GROUP_WEIGHT, Kind, Role, TargetKind
-from sluice.p4.schema import NO_ACTION, Action, Schema, Table
+from sluice.entities import MAX_GROUP_WEIGHT, EntityKind, PortRole, RouteTargetKind
+from sluice.p4.schema import NO_ACTION, ActionSchema, Schema, TableSchema
 
 _FIB_KEY = ("vrf", "dst_addr")
 _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
@@ -24,24 +24,24 @@ _FIB_ACTIONS: dict[str, tuple[str, ...]] = {
 class SingleAction(NamedTuple):
     """A table for which the controller uses one action."""
 
-    table: Table
-    action: Action
+    table: TableSchema
+    action: ActionSchema
 
 
 class BindingTable(NamedTuple):
     """A table that binds a list by `check`, or binds no list by `none` where that is possible."""
 
-    table: Table
-    check: Action
-    none: Action | None
+    table: TableSchema
+    check: ActionSchema
+    none: ActionSchema | None
 
 
 class EngineTable(NamedTuple):
     """The table of engines: `up` for an engine on a port that is up, else `down`."""
 
-    table: Table
-    up: Action
-    down: Action
+    table: TableSchema
+    up: ActionSchema
+    down: ActionSchema
 
 
 class PolicyTables:
@@ -72,18 +72,21 @@ class PolicyTables:
         counts = ("epoch", "generation")
         self.lists = {
             kind: _single(schema, f"{name}.list_state", ("list_id",), f"{name}.set_list", counts)
-            for kind, name in ((Kind.INBOUND_LIST, "inbound"), (Kind.OUTBOUND_LIST, "outbound"))
+            for kind, name in (
+                (EntityKind.INBOUND_LIST, "inbound"),
+                (EntityKind.OUTBOUND_LIST, "outbound"),
+            )
         }
         self.bindings = {
             kind: _binding(
                 schema, kind.name.lower(), ("l3_if",), f"check_{way}", f"no_{way}_policy"
             )
             for kind, way in (
-                (Kind.INBOUND_BINDING, "inbound"),
-                (Kind.OUTBOUND_BINDING, "outbound"),
+                (EntityKind.INBOUND_BINDING, "inbound"),
+                (EntityKind.OUTBOUND_BINDING, "outbound"),
             )
         }
-        self.bindings[Kind.BUNDLE_BINDING] = _binding(
+        self.bindings[EntityKind.BUNDLE_BINDING] = _binding(
             schema, "bundle_binding", bundle, "check_inbound", None
         )
         schema.check()
@@ -151,10 +154,10 @@ class PipelineTables:
         """The largest sum of a next-hop group's weights."""
         self.punt_meter = schema.meter("punt_meter")
         self.reasons = schema.enum("punt_reason_t")
-        self.roles = {role: schema.member("role_t", role.name) for role in Role}
+        self.roles = {role: schema.member("role_t", role.name) for role in PortRole}
         self.policy = PolicyTables(schema)
         self.discards = {
-            TargetKind.UNREACHABLE: schema.member("punt_reason_t", "UNREACHABLE"),
-            TargetKind.PROHIBITED: schema.member("punt_reason_t", "PROHIBITED"),
+            RouteTargetKind.UNREACHABLE: schema.member("punt_reason_t", "UNREACHABLE"),
+            RouteTargetKind.PROHIBITED: schema.member("punt_reason_t", "PROHIBITED"),
         }
         schema.check()

@@ -21,7 +21,7 @@ _UPDATE_TYPE = bytes([1 << 3])
 _UPDATE_ENTITY = bytes([2 << 3 | _LENGTH_DELIMITED])
 
 
-class Operation(IntEnum):
+class UpdateType(IntEnum):
     """Type of an update (p4.v1.Update.Type)."""
 
     INSERT = 1
@@ -29,7 +29,7 @@ class Operation(IntEnum):
     DELETE = 3
 
 
-_OPERATION_BYTES = {operation: _UPDATE_TYPE + bytes([operation]) for operation in Operation}
+_OPERATION_BYTES = {operation: _UPDATE_TYPE + bytes([operation]) for operation in UpdateType}
 
 
 def varint(number: int) -> bytes:
@@ -49,7 +49,7 @@ def field(number: int, payload: bytes) -> bytes:
     return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(payload)) + payload
 
 
-def update(operation: Operation, entity: bytes) -> bytes:
+def update(operation: UpdateType, entity: bytes) -> bytes:
     """Encodes an update of a serialized Entity as a field of a write request."""
     size = len(entity)
     if size < 0x7B:  # both lengths fit one octet, as for every route

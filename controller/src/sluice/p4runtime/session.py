@@ -78,7 +78,7 @@ class SwitchPorts(NamedTuple):
     cpu_port: int | None
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One step of a packet in the switch: kind ("table", "fate", ...), name of the table or other
     object, and details by name. Numbers of the P4 program are hexadecimal."""
 
@@ -223,14 +223,14 @@ class Session:
             raise
         return SwitchPorts(links, cpu_port)
 
-    async def rehearse(self, port: int, packet: bytes) -> list[Step] | None:
+    async def rehearse(self, port: int, packet: bytes) -> list[TraceStep] | None:
         """Simulates a packet that arrives on `port`. Returns its steps, or None if the switch does
         not support this. No packet is sent or counted. Raises P4RuntimeError."""
         token, answer = self._expect()
         with ended:
             self._client.rehearse(token, port, packet)
         try:
-            return [Step(*step) for step in await answer]
+            return [TraceStep(*step) for step in await answer]
         except P4RuntimeError as error:
             if error.code == UNIMPLEMENTED:
                 return None

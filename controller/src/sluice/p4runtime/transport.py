@@ -16,11 +16,11 @@ from sluice.p4runtime.session import FAILED_PRECONDITION, PERMISSION_DENIED, P4R
 
 MAXIMUM_PEM = 1 << 20
 
-Keys = tuple[bytes, bytes, bytes]
+TlsCredentials = tuple[bytes, bytes, bytes]
 """CA certificate, own certificate with its chain, own key; all PEM."""
 
 
-def prepare(switch: SwitchConfig) -> Keys | None:
+def prepare(switch: SwitchConfig) -> TlsCredentials | None:
     """Returns the keys for the next connection; None without TLS. Raises P4RuntimeError."""
     if isinstance(switch.address, UnixAddress):
         _check_owner(switch.address.path)
@@ -41,7 +41,7 @@ def _check_owner(path: Path) -> None:
         )
 
 
-def _read_keys(tls: TlsConfig) -> Keys:
+def _read_keys(tls: TlsConfig) -> TlsCredentials:
     key = _read(tls.key)
     try:
         mode = stat.S_IMODE(tls.key.stat().st_mode)

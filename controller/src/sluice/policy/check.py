@@ -19,7 +19,7 @@ from sluice.policy.fragments import expectations
 from sluice.policy.generated_rules import generated_rules
 from sluice.policy.model import Direction
 from sluice.policy.spdfile import SpdText, parse_spd
-from sluice.policy.warnings import Guarded, RuleContext, warnings
+from sluice.policy.warnings import GuardedInterface, RuleContext, warnings
 from sluice.yamlreader import ConfigError
 
 
@@ -133,9 +133,11 @@ class Checker:
             return self.own(spd)
         return {each.address for one in self._guarded(spd) for each in one.addresses}
 
-    def _guarded(self, spd: str) -> tuple[Guarded, ...]:
+    def _guarded(self, spd: str) -> tuple[GuardedInterface, ...]:
         interfaces = () if self.config is None else self.config.interfaces
-        return tuple(Guarded(one.name, one.addresses) for one in interfaces if one.spd == spd)
+        return tuple(
+            GuardedInterface(one.name, one.addresses) for one in interfaces if one.spd == spd
+        )
 
     def _are_errors_checked(self, spd: str) -> bool:
         spds = () if self.config is None else self.config.policy.spds

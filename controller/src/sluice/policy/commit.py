@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from sluice.entities import Key, Kind, Value
+from sluice.entities import EntityKey, EntityKind, EntityValue
 from sluice.entities import ListState as ListEntity
 from sluice.p4.flows import FlowCodec
 from sluice.p4runtime.session import Session
@@ -26,10 +26,10 @@ from sluice.state.spd import Commit, PolicyList, SpdTable
 CLOSED_LIST = ListEntity(0, 0)
 """A list without an epoch: its packets drop."""
 
-Entry = tuple[Kind, Key, Value]
+EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
 
-def entities_of(lists: Iterable[PolicyList]) -> list[tuple[Kind, int, ListEntity]]:
+def entities_of(lists: Iterable[PolicyList]) -> list[tuple[EntityKind, int, ListEntity]]:
     """Returns the switch's entities of lists."""
     return [(LIST_KINDS[one.direction], one.list_id, ListEntity(*one.version)) for one in lists]
 
@@ -74,7 +74,7 @@ class CommitWriter:
         self,
         session: Session,
         commit: Commit,
-        bindings: Iterable[Entry] = (),
+        bindings: Iterable[EntityEntry] = (),
         *,
         together: bool = False,
     ) -> None:
@@ -115,7 +115,9 @@ class CommitWriter:
         if updates and any(status.code for status in await session.write(updates)):
             self.counters["rule counters not reset: the target refused"] += 1
 
-    async def _write(self, session: Session, entries: Sequence[Entry], *, together: bool) -> None:
+    async def _write(
+        self, session: Session, entries: Sequence[EntityEntry], *, together: bool
+    ) -> None:
         if self._atomic:
             await self._reconciler.commit(session, entries, atomic=True)
             return

@@ -38,8 +38,8 @@ from pathlib import Path
 
 from sluice import scalars
 from sluice.config_keys import (
+    ConfigSection,
     ScalarKey,
-    Section,
     defaulted,
     list_of,
     optional,
@@ -50,9 +50,9 @@ from sluice.config_keys import (
 from sluice.model import Address
 from sluice.policy.model import Direction, Rule
 from sluice.policy.spdfile import SpdFileKeys, load_spd, read_lists
-from sluice.sa_config import BundleOfSas, Taken, read_associations, unicast
+from sluice.sa_config import BundleOfSas, ValuesInUse, read_associations, unicast
 from sluice.sa_model import SecurityAssociation
-from sluice.yamlreader import ConfigError, Mapping, Value
+from sluice.yamlreader import ConfigError, YamlMapping, YamlValue
 
 NO_SPD = "none"
 DEFAULT_PATH_MTU = 1500
@@ -198,7 +198,7 @@ _PATH_MTU = scalars.integer(1280, 9216, "bytes")
 _CACHE = FlowCacheConfig()
 
 
-class FlowCacheKeys(Section, title="spds.flow_cache"):
+class FlowCacheKeys(ConfigSection, title="spds.flow_cache"):
     """The cache of each of an SPD's lists."""
 
     enabled = defaulted(
@@ -218,7 +218,7 @@ class FlowCacheKeys(Section, title="spds.flow_cache"):
     )
 
 
-class SpdKeys(Section, title="spds"):
+class SpdKeys(ConfigSection, title="spds"):
     """A security policy database."""
 
     name = required(scalars.name, "The SPD's name, which interfaces and bundles use.")
@@ -247,7 +247,7 @@ class SpdKeys(Section, title="spds"):
     flow_cache = section_of(FlowCacheKeys, "The lists' caches")
 
 
-class OutboundKeys(Section, title="bundles.outbound"):
+class OutboundKeys(ConfigSection, title="bundles.outbound"):
     """An encrypting SA that an operator sets in its engine by hand."""
 
     engine = required(_AN_ENGINE, "The engine that encrypts.")
@@ -258,7 +258,7 @@ class OutboundKeys(Section, title="bundles.outbound"):
     overhead = required(scalars.integer(0, 1000, "bytes"), "What the SA adds to a packet, at most.")
 
 
-class InboundKeys(Section, title="bundles.inbound"):
+class InboundKeys(ConfigSection, title="bundles.inbound"):
     """A decrypting SA that an operator sets in its engine by hand."""
 
     spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
@@ -266,7 +266,7 @@ class InboundKeys(Section, title="bundles.inbound"):
     sa = required(_SA_NUMBER, "The SA's number in the engine.")
 
 
-class BundleKeys(Section, title="bundles"):
+class BundleKeys(ConfigSection, title="bundles"):
     """SAs that protect the same traffic."""
 
     name = required(scalars.name, "The bundle's name, which rules use.")
@@ -292,7 +292,7 @@ class BundleKeys(Section, title="bundles"):
     inbound = sections_of(InboundKeys, "The SAs that decrypt, given to their engines by hand")
 
 
-class EngineKeys(Section, title="engines"):
+class EngineKeys(ConfigSection, title="engines"):
     """An ESP engine."""
 
     id = required(scalars.integer(1, 255), "The engine's number.")
@@ -312,10 +312,10 @@ class EngineKeys(Section, title="engines"):
 
 
 def read_policy(
-    spds: list[Value],
-    bundles: list[Value],
-    engines: list[Value],
-    associations: list[Value],
+    spds: list[YamlValue],
+    bundles: list[YamlValue],
+    engines: list[YamlValue],
+    associations: list[YamlValue],
     *,
     directory: Path,
     ports: dict[int, str],
@@ -329,7 +329,7 @@ def read_policy(
     """
     known = _read_engines(engines, ports, first_l3_if)
     policy = PolicyConfig((), known, _read_bundles(bundles, spd_names(spds), known, tuple(vrfs)))
-    taken = Taken.by()
+    taken = ValuesInUse.by()
     taken.spis.update(
         ((vrfs[bundle.vrf], sa.spi), bundle.name)
         for bundle in policy.bundles
@@ -353,13 +353,15 @@ def bundles_of_sas(policy: PolicyConfig, vrfs: Names[str, int]) -> dict[str, Bun
     }
 
 
-def spd_names(spds: list[Value]) -> frozenset[str]:
+def spd_names(spds: list[YamlValue]) -> frozenset[str]:
     """Returns the names under `spds`, also if other parts are invalid."""
     names = (value.peek(SpdKeys.name.name) for value in spds)
     return frozenset(name for name in names if name is not None)
 
 
-def read_interface_spd(section: Mapping, key: ScalarKey[str], spds: frozenset[str]) -> str | None:
+def read_interface_spd(
+    section: YamlMapping, key: ScalarKey[str], spds: frozenset[str]
+) -> str | None:
     """Reads an interface's SPD: a name, or None for `none`. Required if there is any SPD."""
     value = section.value(key)
     if value is None or value.is_null():
@@ -375,7 +377,9 @@ def read_interface_spd(section: Mapping, key: ScalarKey[str], spds: frozenset[st
     return name
 
 
-def _read_spds(values: list[Value], directory: Path, policy: PolicyConfig) -> tuple[SpdConfig, ...]:
+def _read_spds(
+    values: list[YamlValue], directory: Path, policy: PolicyConfig
+) -> tuple[SpdConfig, ...]:
     spds: dict[str, SpdConfig] = {}
     for value in values:
         section = value.mapping()
@@ -388,7 +392,7 @@ def _read_spds(values: list[Value], directory: Path, policy: PolicyConfig) -> tu
     return tuple(spds.values())
 
 
-def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdConfig | None:
+def _read_spd(section: YamlMapping, directory: Path, policy: PolicyConfig) -> SpdConfig | None:
     name = section.required(SpdKeys.name)
     if name == NO_SPD:
         section.problem(SpdKeys.name, f"{NO_SPD!r} stands for no SPD; choose another name")
@@ -425,7 +429,7 @@ def _read_spd(section: Mapping, directory: Path, policy: PolicyConfig) -> SpdCon
     return SpdConfig(name, path, text.rules, cache, are_errors_checked)
 
 
-def _read_flow_cache(section: Mapping) -> FlowCacheConfig:
+def _read_flow_cache(section: YamlMapping) -> FlowCacheConfig:
     cache = FlowCacheConfig(
         section.defaulted(FlowCacheKeys.enabled),
         section.defaulted(FlowCacheKeys.size),
@@ -436,7 +440,7 @@ def _read_flow_cache(section: Mapping) -> FlowCacheConfig:
 
 
 def _read_engines(
-    values: list[Value], ports: dict[int, str], first_l3_if: int
+    values: list[YamlValue], ports: dict[int, str], first_l3_if: int
 ) -> tuple[EngineConfig, ...]:
     engines: dict[int, EngineConfig] = {}
     taken = dict(ports)
@@ -461,7 +465,7 @@ def _read_engines(
 
 
 def _read_bundles(
-    values: list[Value],
+    values: list[YamlValue],
     spds: frozenset[str],
     engines: tuple[EngineConfig, ...],
     vrfs: tuple[str, ...],
@@ -481,7 +485,7 @@ def _read_bundles(
         for sa in bundle.inbound:
             if (bundle.vrf, sa.spi) in spis:
                 owner = spis[bundle.vrf, sa.spi]
-                value.problem(f"SPI {sa.spi} of VRF {bundle.vrf} belongs to {owner!r} already")
+                value.problem(f"SPI {sa.spi:#x} of VRF {bundle.vrf} belongs to {owner!r} already")
             spis[bundle.vrf, sa.spi] = bundle.name
         names.add(bundle.name)
         numbers.add(bundle.id)
@@ -490,7 +494,7 @@ def _read_bundles(
 
 
 def _read_bundle(
-    section: Mapping,
+    section: YamlMapping,
     spds: frozenset[str],
     engines: tuple[EngineConfig, ...],
     vrfs: tuple[str, ...],
@@ -520,7 +524,9 @@ def _read_bundle(
     return BundleConfig(name, number, spd, vrf, outbound, inbound, told, path_mtu)
 
 
-def _read_engines_of_bundle(section: Mapping, engines: tuple[EngineConfig, ...]) -> tuple[int, ...]:
+def _read_engines_of_bundle(
+    section: YamlMapping, engines: tuple[EngineConfig, ...]
+) -> tuple[int, ...]:
     """Returns the engines that get a bundle's SAs, the preferred one first.
 
     Without a list, all engines that have `admin`.
@@ -537,7 +543,7 @@ def _read_engines_of_bundle(section: Mapping, engines: tuple[EngineConfig, ...])
     return tuple(dict.fromkeys(one for one in named if one is not None))
 
 
-def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | None:
+def _read_outbound(section: YamlMapping, engines: frozenset[int]) -> OutboundSa | None:
     engine = section.required(OutboundKeys.engine, _one_by_hand(engines))
     sa = section.required(OutboundKeys.sa)
     local = section.required(OutboundKeys.local)
@@ -550,7 +556,7 @@ def _read_outbound(section: Mapping, engines: frozenset[int]) -> OutboundSa | No
     return OutboundSa(engine, sa, local, path_mtu, overhead, spi)
 
 
-def _read_inbound(section: Mapping, engines: frozenset[int]) -> InboundSa | None:
+def _read_inbound(section: YamlMapping, engines: frozenset[int]) -> InboundSa | None:
     spi = section.required(InboundKeys.spi)
     engine = section.required(InboundKeys.engine, _one_by_hand(engines))
     sa = section.required(InboundKeys.sa)

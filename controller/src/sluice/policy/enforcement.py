@@ -10,7 +10,7 @@ A session (`run`) begins once the kernel has reported this router's addresses, w
 rules name. The session compares the switch with the desired state and corrects it. A restart with
 another configuration is one change, never a mix of both:
 
-- entities that differ are closed before anything is written (`closing`);
+- entities that differ are closed before anything is written (`plan_closing`);
 - the lists are replaced, all in one write or while they are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
@@ -30,13 +30,21 @@ from typing import NamedTuple, TypeVar
 
 from sluice.audit_log import ListChange
 from sluice.config import Config
-from sluice.entities import OPENING, Binding, BundleInVrf, Changes, Key, Kind, Value
+from sluice.entities import (
+    OPENING,
+    BundleInVrf,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    ListBinding,
+)
 from sluice.entities import ListState as ListEntity
 from sluice.model import Address
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import P4RuntimeError, Session
 from sluice.policy import entities as policy_entities
-from sluice.policy.commit import CommitWriter, Entry, entities_of
+from sluice.policy.commit import CommitWriter, EntityEntry, entities_of
 from sluice.policy.config import SpdConfig
 from sluice.policy.flow_invalidation import FlowInvalidation, highest_epochs
 from sluice.policy.flow_tables import FlowTables, ListCache
@@ -58,7 +66,7 @@ from sluice.state.spd import (
     SpdTable,
     TooManyListsError,
 )
-from sluice.state.takeover import Closing, Entities, Moved, closing
+from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -68,13 +76,13 @@ ATOMIC_TARGETS = frozenset({"sluice-switch"})
 ADDRESS_RETRY = 1.0
 """Seconds until a failed commit of generated rules is retried."""
 
-Rules = Mapping[Direction, Sequence[Rule]]
+RuleLists = Mapping[Direction, Sequence[Rule]]
 
 
-class Mirrored(NamedTuple):
+class MirroredSpd(NamedTuple):
     """Rules of a mirrored SPD, and the names of the bundles that they may name."""
 
-    rules: Rules
+    rules: RuleLists
     bundles: tuple[str, ...]
 
 
@@ -93,7 +101,7 @@ class Policy:
         codec: FlowCodec,
         own: Callable[[int], Iterable[Address]],
         *,
-        mirrored: Mapping[str, Mirrored] | None = None,
+        mirrored: Mapping[str, MirroredSpd] | None = None,
     ) -> None:
         self._config = config
         self._reconciler = reconciler
@@ -136,7 +144,7 @@ class Policy:
         self.on_changed: Callable[[str, Iterable[str], Iterable[ListChange]], None]
         self.on_changed = lambda change, spds, lists: None
         """Called after each change takes effect, with its description, the SPDs and their lists."""
-        self.associations: Callable[[], Mapping[Kind, Mapping[Key, Value]]] = dict
+        self.associations: Callable[[], Mapping[EntityKind, Mapping[EntityKey, EntityValue]]] = dict
         """Returns the entities of the SAs that the controller gives to engines."""
         self._session: Session | None = None
         self.standing = asyncio.Event()
@@ -151,7 +159,7 @@ class Policy:
         """Raises PolicyError if a configuration exceeds the pipeline's table sizes."""
         check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
-    def configured_anew(self, config: Config) -> None:
+    def set_configured(self, config: Config) -> None:
         """Updates the configured SPDs, with their files' rules; the rules in force stay."""
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
@@ -164,25 +172,29 @@ class Policy:
 
     # -- a session
 
-    def closing(self, installed: Entities, moved_interfaces: Container[int] = ()) -> Closing:
+    def closing(
+        self, installed: EntitiesByKind, moved_interfaces: Container[int] = ()
+    ) -> ClosingPlan:
         """Returns the installed entities that must not coexist with the new configuration.
 
         `moved_interfaces` are numbers that may have stood for another interface.
         """
         self._warn_of_a_lost_record(installed)
-        wanted: dict[Kind, Mapping[Key, Value]] = dict(self._reconciler.desired)
+        wanted: dict[EntityKind, Mapping[EntityKey, EntityValue]] = dict(self._reconciler.desired)
         for kind, entries in self._bindings().by_kind.items():
             wanted[kind] = {key: value for key, value in entries.items() if value is not None}
         bundles = policy_entities.moved_bundles(self.numbers.by_name, self.record.bundle_names)
         swapped = policy_entities.INTERFACE_BINDINGS if self._atomic else frozenset()
-        return closing(installed, wanted, Moved(moved_interfaces, bundles), swapped)
+        return plan_closing(
+            installed, wanted, ReassignedNumbers(moved_interfaces, bundles), swapped
+        )
 
-    def _warn_of_a_lost_record(self, installed: Entities) -> None:
+    def _warn_of_a_lost_record(self, installed: EntitiesByKind) -> None:
         """Warns if the switch holds lists but no record exists: earlier commits are then lost."""
-        if self.spds and not self._had_lists and installed[Kind.INBOUND_LIST]:
+        if self.spds and not self._had_lists and installed[EntityKind.INBOUND_LIST]:
             log.warning(
-                "policy: the switch holds lists of SPDs, and %s was not there: what was committed"
-                " before is not in force any more, the configured rules are",
+                "policy: the switch holds lists of SPDs, but %s is missing: earlier commits are"
+                " lost, and the configured rules are in force",
                 self.record.path,
             )
         self._had_lists = True
@@ -269,7 +281,7 @@ class Policy:
         )
         return [flow for flow in flows if flow[0].list_id not in wrapped]
 
-    def _changed_bindings(self, commit: Commit) -> list[Entry]:
+    def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
         So an interface that gets another SPD need not be closed. On targets without atomic writes
@@ -301,21 +313,21 @@ class Policy:
             self.record.bundle_names = self.numbers.names
             self.record.save()
 
-    def _bindings(self) -> Changes:
+    def _bindings(self) -> EntityChanges:
         """Returns the bindings of interfaces and bundles whose lists have numbers."""
         changes = policy_entities.bindings(self._config, self.table.id_of, self.associations())
         for spd, bundles in self._mirrored.items():
             self._bind_bundles(spd, bundles, changes)
         return changes
 
-    def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: Changes) -> None:
+    def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: EntityChanges) -> None:
         """Binds a mirrored SPD's bundles to its inbound list, which checks their packets."""
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
         if list_id is not None:
             for name in bundles:
                 in_vrf = BundleInVrf(vrf, self.numbers.by_name[name])
-                changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
+                changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
     def _installed(self) -> dict[int, ListVersion]:
         """Returns the lists in the switch, without entries of unknown form."""
@@ -364,13 +376,13 @@ class Policy:
 
     # -- commits
 
-    async def commit(self, changes: Mapping[str, Rules]) -> list[PolicyList]:
+    async def commit(self, changes: Mapping[str, RuleLists]) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
         Returns the changed lists once the switch holds them. Raises PolicyError.
         """
         for spd in changes:
-            if self.known(spd).is_mirrored:
+            if self.checked_spd_name(spd).is_mirrored:
                 raise PolicyError(
                     f"{spd}: its rules are the kernel's IPsec policies (`source: kernel` in the"
                     " configuration); change those (swanctl, `ip xfrm policy`)"
@@ -463,16 +475,18 @@ class Policy:
             try:
                 await self._writer.apply(session, lost)
             except P4RuntimeError as error:
-                log.error("policy %s: drops until it is committed anew: %s", spd, error)
+                log.error(
+                    "policy %s: drops all packets until it is committed again: %s", spd, error
+                )
 
-    async def mirror(self, spd: str, mirrored: Mirrored) -> None:
+    async def mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         """Sets the rules and bundles of a mirrored SPD.
 
         While no switch is connected, they apply from the next session on. Raises PolicyError.
         """
         await self._exclusively(partial(self._mirror, spd, mirrored))
 
-    async def _mirror(self, spd: str, mirrored: Mirrored) -> None:
+    async def _mirror(self, spd: str, mirrored: MirroredSpd) -> None:
         rules = {(spd, direction): tuple(listed) for direction, listed in mirrored.rules.items()}
         before = self._mirrored[spd]
         try:
@@ -486,11 +500,11 @@ class Policy:
             await self._commit(rules, "mirrored from the kernel")
         self._mirrored[spd] = mirrored.bundles
         others = [name for names in self._mirrored.values() for name in names]
-        changes = Changes()
+        changes = EntityChanges()
         vrf = policy_entities.vrf_of(self._config, spd)
         for name, number in self.numbers.retain(others):
             if name in before:
-                changes.set(Kind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
+                changes.set(EntityKind.BUNDLE_BINDING, BundleInVrf(vrf, number), None)
         if self.standing.is_set():  # else they follow their lists
             self._bind_bundles(spd, mirrored.bundles, changes)
         self._reconciler.submit(changes)
@@ -502,7 +516,7 @@ class Policy:
 
         Raises PolicyError.
         """
-        for spd in [*map(self.known, spds)]:
+        for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._set_cache, spd.name, enabled))
 
     async def _set_cache(self, spd: str, enabled: bool) -> None:
@@ -529,7 +543,7 @@ class Policy:
 
     async def clear_cache(self, spds: Iterable[str]) -> None:
         """Retires all flows of these SPDs. Raises PolicyError."""
-        for spd in [*map(self.known, spds)]:
+        for spd in [*map(self.checked_spd_name, spds)]:
             await self._exclusively(partial(self._clear, spd.name, "flow cache cleared"))
 
     async def _clear(self, spd: str, change: str) -> None:
@@ -560,11 +574,13 @@ class Policy:
         try:
             return await asyncio.shield(task)
         except P4RuntimeError as error:
-            outlook = self.record.outlook()
-            raise PolicyError(f"the switch did not take it: {error}; {outlook}") from error
+            outlook = self.record.rules_after_restart()
+            raise PolicyError(f"the switch refused it: {error}; {outlook}") from error
         except SpdStoreError as error:
-            outlook = self.record.outlook()
-            raise PolicyError(f"not made, for want of disk: {error}; {outlook}") from error
+            outlook = self.record.rules_after_restart()
+            raise PolicyError(
+                f"not done, as the disk cannot be written: {error}; {outlook}"
+            ) from error
         except (TooManyRulesError, TooManyListsError) as error:
             raise PolicyError(str(error)) from error
 
@@ -586,7 +602,7 @@ class Policy:
         names = self._mirrored.get(spd) or self._config.policy.bundle_names(spd)
         return frozenset(number for name, number in self.numbers.by_name.items() if name in names)
 
-    def known(self, spd: str) -> SpdConfig:
+    def checked_spd_name(self, spd: str) -> SpdConfig:
         """Returns the SPD of that name. Raises PolicyError if there is none."""
         if spd not in self.spds:
             names = ", ".join(self.spds) or "none"

@@ -14,50 +14,50 @@ from sluice.config import Config
 from sluice.entities import (
     OF_BUNDLE,
     Attachment,
-    Binding,
     BundleInVrf,
-    Changes,
     Decrypt,
     Encrypt,
+    EntityChanges,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     EspSource,
-    Key,
-    Kind,
+    InboundSpi,
     L3Interface,
+    ListBinding,
+    PortRole,
     ReassemblyEngine,
-    Role,
-    Spi,
-    Value,
 )
 from sluice.policy.config import BundleConfig
 from sluice.policy.model import Direction
 
 BINDING_KINDS = (
-    *(Kind.ENGINE, Kind.REASSEMBLY_ENGINE),
-    *(Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
-    *(Kind.INBOUND_LIST, Kind.OUTBOUND_LIST),
-    Kind.BUNDLE_BINDING,
-    Kind.INBOUND_SA,
-    *(Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING),
+    *(EntityKind.ENGINE, EntityKind.REASSEMBLY_ENGINE),
+    *(EntityKind.ESP_SOURCE, EntityKind.OUTBOUND_SA),
+    *(EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST),
+    EntityKind.BUNDLE_BINDING,
+    EntityKind.INBOUND_SA,
+    *(EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING),
 )
 """The kinds of entities that only this module and commits write."""
-INTERFACE_BINDINGS = frozenset({Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING})
+INTERFACE_BINDINGS = frozenset({EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING})
 _BINDINGS = (
-    (Kind.INBOUND_BINDING, Direction.INBOUND),
-    (Kind.OUTBOUND_BINDING, Direction.OUTBOUND),
+    (EntityKind.INBOUND_BINDING, Direction.INBOUND),
+    (EntityKind.OUTBOUND_BINDING, Direction.OUTBOUND),
 )
 LIST_KINDS = {
-    Direction.INBOUND: Kind.INBOUND_LIST,
-    Direction.OUTBOUND: Kind.OUTBOUND_LIST,
+    Direction.INBOUND: EntityKind.INBOUND_LIST,
+    Direction.OUTBOUND: EntityKind.OUTBOUND_LIST,
 }
 
 
-def without_lists(config: Config) -> Changes:
+def without_lists(config: Config) -> EntityChanges:
     """Returns the entities that need no list: engine ports and, without any SPD, the bindings."""
-    changes = Changes()
+    changes = EntityChanges()
     for engine in config.policy.engines:
         # A decrypted packet carries its own ingress; the engine's port belongs to no VRF.
-        interface = L3Interface(engine.l3_if, 0, Role.ENGINE)
-        changes.set(Kind.L3_INTERFACE, Attachment(engine.port, 0), interface)
+        interface = L3Interface(engine.l3_if, 0, PortRole.ENGINE)
+        changes.set(EntityKind.L3_INTERFACE, Attachment(engine.port, 0), interface)
     if not config.policy.spds:
         _bind_interfaces(config, lambda *_: None, changes)
     return changes
@@ -66,8 +66,8 @@ def without_lists(config: Config) -> Changes:
 def bindings(
     config: Config,
     list_id: Callable[[str, Direction], int | None],
-    associations: Mapping[Kind, Mapping[Key, Value]],
-) -> Changes:
+    associations: Mapping[EntityKind, Mapping[EntityKey, EntityValue]],
+) -> EntityChanges:
     """Returns the entities that are valid only once the lists are in the switch.
 
     - Interfaces. "None" bindings too, since a packet passes the policy of two interfaces.
@@ -77,7 +77,7 @@ def bindings(
     Entities that refer to a list without a number (`list_id` returns None) are left out.
     `associations` holds the entities of the SAs that the controller gives to engines.
     """
-    changes = Changes()
+    changes = EntityChanges()
     _bind_interfaces(config, list_id, changes)
     for bundle in config.policy.bundles:
         _bind_bundle(config, bundle, list_id(bundle.spd, Direction.INBOUND), changes)
@@ -87,31 +87,33 @@ def bindings(
 
 
 def _bind_interfaces(
-    config: Config, list_id: Callable[[str, Direction], int | None], changes: Changes
+    config: Config, list_id: Callable[[str, Direction], int | None], changes: EntityChanges
 ) -> None:
     for interface in config.interfaces:
         for kind, direction in _BINDINGS:
             number = 0 if interface.spd is None else list_id(interface.spd, direction)
             if number is not None:
-                changes.set(kind, interface.l3_if, Binding(number))
+                changes.set(kind, interface.l3_if, ListBinding(number))
 
 
 def _bind_bundle(
-    config: Config, bundle: BundleConfig, list_id: int | None, changes: Changes
+    config: Config, bundle: BundleConfig, list_id: int | None, changes: EntityChanges
 ) -> None:
     vrf = next(vrf.id for vrf in config.vrfs if vrf.name == bundle.vrf)
     in_vrf = BundleInVrf(vrf, bundle.id)
     if list_id is not None:
-        changes.set(Kind.BUNDLE_BINDING, in_vrf, Binding(list_id))
+        changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
     if (out := bundle.outbound) is not None:
         encrypt = Encrypt(out.engine, out.sa, out.path_mtu, out.overhead)
-        changes.set(Kind.OUTBOUND_SA, in_vrf, encrypt)
-        changes.set(Kind.ESP_SOURCE, EspSource(vrf, bundle.id, out.local), OF_BUNDLE)
+        changes.set(EntityKind.OUTBOUND_SA, in_vrf, encrypt)
+        changes.set(EntityKind.ESP_SOURCE, EspSource(vrf, bundle.id, out.local), OF_BUNDLE)
     for sa in bundle.inbound:
-        changes.set(Kind.INBOUND_SA, Spi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa))
+        changes.set(
+            EntityKind.INBOUND_SA, InboundSpi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa)
+        )
         # All fragments of a VRF go to one engine: the first configured one.
-        if changes.of(Kind.REASSEMBLY_ENGINE).get(vrf) is None:
-            changes.set(Kind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
+        if changes.of(EntityKind.REASSEMBLY_ENGINE).get(vrf) is None:
+            changes.set(EntityKind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
 
 def vrf_of(config: Config, spd: str) -> int:

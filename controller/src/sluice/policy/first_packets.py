@@ -44,14 +44,14 @@ from sluice.wire.selectors import (
 )
 
 
-class Answer(NamedTuple):
+class Reinjection(NamedTuple):
     """A frame to re-inject, and its packet-out metadata."""
 
     frame: bytes
     metadata: Metadata
 
 
-class EspSource(NamedTuple):
+class EspSender(NamedTuple):
     """Source address and SPI of the ESP packets of a bundle's outbound SA."""
 
     address: Address
@@ -69,7 +69,7 @@ class FirstPackets:
         policy: Policy,
         packets: PacketSchema,
         fragments: FragmentTable,
-        is_esp_source: Callable[[str, EspSource], bool],
+        is_esp_source: Callable[[str, EspSender], bool],
         audit: AuditLog,
     ) -> None:
         self._policy = policy
@@ -79,11 +79,11 @@ class FirstPackets:
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
 
-    def asks(self, packet: PuntedPacket) -> bool:
+    def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet needs a verdict of a list."""
         return packet.stage in (self._packets.stage_inbound, self._packets.stage_outbound)
 
-    def answer(self, packet: PuntedPacket, now: float) -> list[Answer]:
+    def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
         """Returns the packets to re-inject.
 
         These are this packet, unless it is discarded or held, and any packets held for it.
@@ -121,7 +121,7 @@ class FirstPackets:
         verdict: Verdict,
         key: FlowKey | None,
         now: float,
-    ) -> list[Answer]:
+    ) -> list[Reinjection]:
         """Offers the flow to the cache, and returns the packet with its verdict."""
         self._policy.searched[state.list_id, verdict.rule_id] += 1
         if key is not None:
@@ -142,7 +142,7 @@ class FirstPackets:
                 verdict.rule_id,
             ),
         )
-        return [Answer(packet.frame, metadata)]
+        return [Reinjection(packet.frame, metadata)]
 
     def _key(self, packet: PuntedPacket, seen: SeenPacket) -> FlowKey | None:
         inbound = packet.stage == self._packets.stage_inbound
@@ -186,7 +186,7 @@ class FirstPackets:
             if verdict.action is Action.BYPASS:
                 return verdict
             if quoted.spi is not None and quoted.selectors.is_own:
-                about = EspSource(quoted.selectors.destination, quoted.spi)
+                about = EspSender(quoted.selectors.destination, quoted.spi)
                 if self._is_esp_source(state.spd, about):
                     return Verdict(state.final_id, Action.BYPASS, 0)
         self.counters["ICMP errors in clear refused"] += 1
@@ -201,7 +201,7 @@ class FirstPackets:
         seen: SeenPacket,
         fragment: Fragment,
         now: float,
-    ) -> list[Answer]:
+    ) -> list[Reinjection]:
         if is_neighbor_discovery(seen.selectors):
             raise WireError("nd_invalid", 0, "neighbour discovery in fragments (RFC 6980)")
         is_first = seen.fragment_class is FragmentClass.FIRST
@@ -229,7 +229,7 @@ class FirstPackets:
         if arrival.first is None:
             self.counters["fragments that waited for their first"] += 1
             return []
-        answers: list[Answer] = []
+        answers: list[Reinjection] = []
         for each in (packet, *arrival.released):
             verdict = state.search(arrival.first)
             if not (each is packet and is_first):

@@ -39,7 +39,14 @@ from sluice.p4runtime.session import (
     WriteOutcome,
 )
 from sluice.policy.model import Direction, FlowKey
-from sluice.state.flow_cache import FlowCache, FlowVerdict, FlowWrite, Operation, Outcome, Result
+from sluice.state.flow_cache import (
+    FlowCache,
+    FlowOperation,
+    FlowVerdict,
+    FlowWrite,
+    FlowWriteResult,
+    OfferResult,
+)
 from sluice.task_slices import in_slices
 
 BATCH = 256
@@ -56,11 +63,15 @@ EVICTIONS = NEXT_TO_GO // 4
 LOOKS_APART = 1.0
 """Minimum seconds until an early ageing round, since a round costs as much as many new flows."""
 
-_RESULTS = {OK: Result.DONE, ALREADY_EXISTS: Result.EXISTS, NOT_FOUND: Result.ABSENT}
+_RESULTS = {
+    OK: FlowWriteResult.DONE,
+    ALREADY_EXISTS: FlowWriteResult.EXISTS,
+    NOT_FOUND: FlowWriteResult.ABSENT,
+}
 _COUNTED_AS = {
     (operation, result): f"flow {operation.value}: {result.value}"
-    for operation in Operation
-    for result in Result
+    for operation in FlowOperation
+    for result in FlowWriteResult
 }
 
 
@@ -209,7 +220,7 @@ class FlowTables:
             self.counters["flow not installed: a commit is under way"] += 1
             return
         outcome, writes = known.cache.offer(key, verdict, now)
-        if outcome is not Outcome.INSTALLED:
+        if outcome is not OfferResult.INSTALLED:
             self.counters[f"flow not installed: {outcome.value}"] += 1
         elif len(writes) > 1:
             self._evicted(len(writes) - 1)
@@ -343,13 +354,13 @@ class FlowTables:
         now = self._clock()
         for at, (list_id, write) in enumerate(batch):
             code = statuses[at].code if statuses else OK
-            result = _RESULTS.get(code, Result.FAILED)
+            result = _RESULTS.get(code, FlowWriteResult.FAILED)
             self.counters[_COUNTED_AS[write.operation, result]] += 1
             self._pending[list_id] -= 1
             known = self.caches.get(list_id)
             if known is None:
                 continue
-            if write.operation is Operation.DELETE:
+            if write.operation is FlowOperation.DELETE:
                 self._packets.pop(FlowSlot(known.direction, list_id, write.key), None)
             self._enqueue(list_id, known.cache.written(write, result, now))
         self._answered.set()
@@ -367,7 +378,7 @@ class FlowTables:
             self._evictions = 0
             self._pressed.clear()
             for list_id, known in list(self.caches.items()):
-                keys = self._to_look_at(known)
+                keys = self._flows_to_count(known)
                 for start in range(0, len(keys), COUNTED):
                     slots = [
                         FlowSlot(known.direction, list_id, key)
@@ -376,7 +387,7 @@ class FlowTables:
                     self._apply_counts(known, slots, await self._read_counts(session, slots))
                     self.flush()
 
-    def _to_look_at(self, known: ListCache) -> list[FlowKey]:
+    def _flows_to_count(self, known: ListCache) -> list[FlowKey]:
         now = self._clock()
         keys = known.cache.idle_since(now - known.idle_timeout)
         if known.cache.is_nearly_full():

@@ -77,7 +77,7 @@ def expectations(
     ]
 
 
-class _Entry(NamedTuple):
+class _ListEntry(NamedTuple):
     """A rule, reduced to the selectors that later fragments of a family show.
 
     Ranges are sorted, disjoint numbers. `protocols` has a bit for each protocol; for IPv6 one bit
@@ -92,11 +92,11 @@ class _Entry(NamedTuple):
     is_certain: bool
 
 
-def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
+def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
     """Yields the rules that fragments of a family can match, and the final discard."""
     every = [(0, (1 << size * 8) - 1)]
     for rule in rules:
-        entry = _Entry(
+        entry = _ListEntry(
             rule.name,
             (rule.action, rule.bundle if rule.action is Action.PROTECT else None),
             every if rule.source is None else merged_ranges(rule.source, size),
@@ -112,7 +112,7 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_Entry]:
         if in_transit and entry.sources and entry.destinations and entry.protocols:
             yield entry
     protocols = _ALL_PROTOCOLS if size == 4 else 1
-    yield _Entry(FINAL_DISCARD, (Action.DISCARD, None), every, every, protocols, True)
+    yield _ListEntry(FINAL_DISCARD, (Action.DISCARD, None), every, every, protocols, True)
 
 
 def _protocols(rule: Rule) -> int:
@@ -124,10 +124,10 @@ def _protocols(rule: Rule) -> int:
     return sum(1 << one for one in set(rule.protocol))
 
 
-Group: TypeAlias = tuple[ServedBy, tuple[str, ...], tuple[str, ...]]
+FragmentGroup: TypeAlias = tuple[ServedBy, tuple[str, ...], tuple[str, ...]]
 
 
-def _groups(entries: Sequence[_Entry], tests: int) -> Iterator[Group]:
+def _groups(entries: Sequence[_ListEntry], tests: int) -> Iterator[FragmentGroup]:
     """Yields (served by, rules, because); the group served by the cache comes last."""
     try:
         found = _Search(entries, tests).served_by()
@@ -149,7 +149,7 @@ def _groups(entries: Sequence[_Entry], tests: int) -> Iterator[Group]:
 class _Search:
     """Searches one list for one family."""
 
-    def __init__(self, entries: Sequence[_Entry], tests: int) -> None:
+    def __init__(self, entries: Sequence[_ListEntry], tests: int) -> None:
         self._entries = entries
         self._tests = tests
         self._served: dict[int, set[ServedBy]] = {}

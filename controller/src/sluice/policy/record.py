@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from sluice.policy.spdstore import SpdStore, SpdStoreError, after_a_restart, holds
+from sluice.policy.spdstore import SpdStore, SpdStoreError, after_a_restart, would_resume
 from sluice.state.spd import Commit, SpdRecord, SpdTable
 
 log = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ class PolicyRecord:
         try:
             self.save()
         except SpdStoreError as error:
-            log.error("policy: a change failed: %s; %s", error, self.outlook())
+            log.error("policy: a change failed: %s; %s", error, self.rules_after_restart())
             if not self._is_current():
                 asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
 
-    def outlook(self) -> str:
+    def rules_after_restart(self) -> str:
         """Says which rules a restart would resume with."""
         return after_a_restart(self._store.on_disk, self._after(NO_CHANGE))
 
@@ -65,7 +65,7 @@ class PolicyRecord:
         return record._replace(caches=dict(self.caches), bundles=self.bundle_names)
 
     def _is_current(self) -> bool:
-        return holds(self._store.on_disk, self._after(NO_CHANGE))
+        return would_resume(self._store.on_disk, self._after(NO_CHANGE))
 
     def _retry(self) -> None:
         if self._is_changing():

@@ -59,7 +59,7 @@ def _ranges(ranges: tuple[AddressRange, ...] | None) -> str:
 # -- two lists compared
 
 
-class Change(Enum):
+class RuleChangeKind(Enum):
     """Kinds of differences between two lists, per rule name."""
 
     ADDED = "added"
@@ -76,7 +76,7 @@ class RuleChange:
     CHANGED.
     """
 
-    change: Change
+    change: RuleChangeKind
     name: str
     position_before: int | None
     position_after: int | None
@@ -93,19 +93,19 @@ def diff(before: Sequence[Rule], after: Sequence[Rule]) -> list[RuleChange]:
     new = {rule.name: (at, rule) for at, rule in enumerate(after, 1)}
     stayed = _in_order([name for name in old if name in new], [name for name in new if name in old])
     changes = [
-        RuleChange(Change.REMOVED, name, at, None, rule, None)
+        RuleChange(RuleChangeKind.REMOVED, name, at, None, rule, None)
         for name, (at, rule) in old.items()
         if name not in new
     ]
     for name, (at, rule) in new.items():
         if name not in old:
-            changes.append(RuleChange(Change.ADDED, name, None, at, None, rule))
+            changes.append(RuleChange(RuleChangeKind.ADDED, name, None, at, None, rule))
             continue
         was_at, was = old[name]
         if was != rule:
-            changes.append(RuleChange(Change.CHANGED, name, was_at, at, was, rule))
+            changes.append(RuleChange(RuleChangeKind.CHANGED, name, was_at, at, was, rule))
         elif name not in stayed:
-            changes.append(RuleChange(Change.MOVED, name, was_at, at, was, rule))
+            changes.append(RuleChange(RuleChangeKind.MOVED, name, was_at, at, was, rule))
     return changes
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from sluice import scalars
-from sluice.config_keys import Key, Section, defaulted, optional, required, sections_of
+from sluice.config_keys import ConfigKey, ConfigSection, defaulted, optional, required, sections_of
 from sluice.model import Prefix, parse_address
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
@@ -47,7 +47,7 @@ from sluice.policy.model import (
     Rule,
     prefix_range,
 )
-from sluice.yamlreader import Mapping, Reader, Value
+from sluice.yamlreader import YamlMapping, YamlReader, YamlValue
 
 T = TypeVar("T")
 Bundles: TypeAlias = frozenset[str] | None
@@ -67,7 +67,7 @@ def to_action(value: object) -> Action:
         raise ValueError(f"{value!r} is no action: bypass, discard or protect") from None
 
 
-class RuleKeys(Section, title="Keys of a rule"):
+class RuleKeys(ConfigSection, title="Keys of a rule"):
     """A rule as written; an absent selector matches everything."""
 
     name = required(scalars.name, "The rule's name, shown by `sluice show spd`.")
@@ -77,16 +77,16 @@ class RuleKeys(Section, title="Keys of a rule"):
         "The SA bundle that protects these packets.",
         "required with `protect`, else not allowed",
     )
-    source = Key(_ADDRESSES, "The packet's source address.", _ANY)
-    destination = Key(_ADDRESSES, "The packet's destination address.", _ANY)
-    protocol = Key(
+    source = ConfigKey(_ADDRESSES, "The packet's source address.", _ANY)
+    destination = ConfigKey(_ADDRESSES, "The packet's destination address.", _ANY)
+    protocol = ConfigKey(
         f"name ({', '.join(f'`{name}`' for name in PROTOCOLS)}), 0 to 255, list of them, `opaque`",
         "The protocol after IPv6's extension headers.",
         _ANY,
     )
-    source_ports = Key(_PORTS, "The source port, of protocols that have ports.", _ANY)
-    destination_ports = Key(_PORTS, "The destination port.", _ANY)
-    icmp = Key(
+    source_ports = ConfigKey(_PORTS, "The source port, of protocols that have ports.", _ANY)
+    destination_ports = ConfigKey(_PORTS, "The destination port.", _ANY)
+    icmp = ConfigKey(
         "type, range of types, `TYPE/CODE`, `TYPE/LOW-HIGH`, list of them, `opaque`",
         "ICMP's or ICMPv6's type and code.",
         _ANY,
@@ -94,7 +94,7 @@ class RuleKeys(Section, title="Keys of a rule"):
     audit = defaulted(scalars.boolean, False, "Whether the audit log is told; of `discard` only.")
 
 
-class SpdFileKeys(Section, title="Keys of an SPD's file"):
+class SpdFileKeys(ConfigSection, title="Keys of an SPD's file"):
     """An SPD in a file of its own."""
 
     spd = required(scalars.name, "The SPD's name.")
@@ -115,7 +115,7 @@ class SpdText:
 
 def load_spd(path: Path, bundles: Bundles) -> SpdText:
     """Reads an SPD from a file. Raises ConfigError with every problem in it."""
-    return _read_spd(Reader.from_file(path), lambda _: bundles)
+    return _read_spd(YamlReader.from_file(path), lambda _: bundles)
 
 
 def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdText:
@@ -124,10 +124,10 @@ def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdTex
     `bundles` returns the bundle names for an SPD's name. Raises ConfigError with every problem in
     the text.
     """
-    return _read_spd(Reader(text, name), bundles)
+    return _read_spd(YamlReader(text, name), bundles)
 
 
-def _read_spd(reader: Reader, bundles: Callable[[str], Bundles]) -> SpdText:
+def _read_spd(reader: YamlReader, bundles: Callable[[str], Bundles]) -> SpdText:
     root = reader.root()
     name = root.required(SpdFileKeys.spd)
     rules = read_lists(root, bundles(name or ""))
@@ -136,7 +136,7 @@ def _read_spd(reader: Reader, bundles: Callable[[str], Bundles]) -> SpdText:
     return SpdText(name or "", rules)
 
 
-def read_lists(root: Mapping, bundles: Bundles) -> dict[Direction, tuple[Rule, ...]]:
+def read_lists(root: YamlMapping, bundles: Bundles) -> dict[Direction, tuple[Rule, ...]]:
     """Reads the `inbound` and `outbound` lists under a mapping.
 
     `bundles` are the names that protect rules of this SPD may use.
@@ -147,7 +147,7 @@ def read_lists(root: Mapping, bundles: Bundles) -> dict[Direction, tuple[Rule, .
     }
 
 
-def _read_list(values: list[Value], direction: Direction, bundles: Bundles) -> Iterator[Rule]:
+def _read_list(values: list[YamlValue], direction: Direction, bundles: Bundles) -> Iterator[Rule]:
     names: dict[str, int] = {}
     for number, unnamed in enumerate(values, 1):
         name = unnamed.peek("name")
@@ -160,7 +160,7 @@ def _read_list(values: list[Value], direction: Direction, bundles: Bundles) -> I
             yield rule
 
 
-def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
+def _read_rule(text: YamlMapping, bundles: Bundles) -> Rule | None:
     name = text.required(RuleKeys.name)
     action = text.required(RuleKeys.action)
     bundle = text.optional(RuleKeys.bundle, None)
@@ -195,7 +195,7 @@ def _read_rule(text: Mapping, bundles: Bundles) -> Rule | None:
     return rule if name is not None and action is not None else None
 
 
-def _check_together(text: Mapping, rule: Rule) -> None:
+def _check_together(text: YamlMapping, rule: Rule) -> None:
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
         where = RuleKeys.source if rule.destination is None else RuleKeys.destination
@@ -216,13 +216,13 @@ def _check_together(text: Mapping, rule: Rule) -> None:
 # -- values: a scalar or a list of scalars; None for `any` and for a missing key
 
 
-def _addresses(text: Mapping, key: Key) -> tuple[AddressRange, ...] | None:
+def _addresses(text: YamlMapping, key: ConfigKey) -> tuple[AddressRange, ...] | None:
     value = text.value(key)
     return None if value is None else _listed(value, lambda one: one.convert(to_address_range))
 
 
 def _numbers(
-    text: Mapping, key: Key, converter: Callable[[object], T]
+    text: YamlMapping, key: ConfigKey, converter: Callable[[object], T]
 ) -> tuple[T, ...] | Opaque | None:
     value = text.value(key)
     if value is None:
@@ -232,7 +232,7 @@ def _numbers(
     return _listed(value, lambda one: one.convert(_decimal(one.text() or "", converter)))
 
 
-def _listed(value: Value, convert: Callable[[Value], T | None]) -> tuple[T, ...] | None:
+def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple[T, ...] | None:
     if value.text() == "any":
         return None
     if value.is_null():  # possibly a mistake, and it would match everything

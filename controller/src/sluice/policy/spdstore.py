@@ -50,12 +50,12 @@ def prepare(directory: Path) -> None:
                 f"{directory}: belongs to user {found.st_uid}, who could replace the policy in it;"
                 f" give it to user {os.geteuid()}, or set state_dir"
             )
-        _tighten(directory, DIRECTORY_MODE)
+        _restrict_mode(directory, DIRECTORY_MODE)
     except OSError as error:
         raise SpdStoreError(f"{directory}: {error.strerror}") from None
 
 
-def _tighten(path: Path, mode: int) -> None:
+def _restrict_mode(path: Path, mode: int) -> None:
     """Removes all permissions that are not in `mode`. Raises OSError."""
     now = stat.S_IMODE(path.stat().st_mode)
     if now & ~mode:
@@ -84,7 +84,7 @@ class SpdStore:
     def _load(self) -> SpdRecord:
         try:
             text = self.path.read_bytes()
-            _tighten(self.path, FILE_MODE)
+            _restrict_mode(self.path, FILE_MODE)
         except FileNotFoundError:
             return SpdRecord()
         except OSError as error:
@@ -121,12 +121,12 @@ class SpdStore:
         body = _encode(record)
         document = {"version": VERSION, "sha256": _checksum(body), "body": body}
         try:
-            replace_json(self.path, document, replacing=self._doubt)
+            replace_json(self.path, document, replacing=self._reset_on_disk)
         except OSError as error:
             raise SpdStoreError(f"{self.path}: {error.strerror}") from None
         self.on_disk = record
 
-    def _doubt(self) -> None:
+    def _reset_on_disk(self) -> None:
         """Resets `on_disk`: until the directory is synced, a restart may find either record."""
         self.on_disk = None
 
@@ -135,7 +135,7 @@ def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
     """Returns a sentence on which rules a restart would resume with."""
     if on_disk is None:
         return "whether a restart goes on with the rules in force or with the change is not known"
-    if holds(on_disk, in_force):
+    if would_resume(on_disk, in_force):
         return "the rules in force stay, also over a restart"
     return (
         "the change is on disk, and a restart makes it unless the disk can be written before:"
@@ -143,7 +143,7 @@ def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
     )
 
 
-def holds(on_disk: SpdRecord | None, in_force: SpdRecord) -> bool:
+def would_resume(on_disk: SpdRecord | None, in_force: SpdRecord) -> bool:
     """Returns whether a restart would resume with the rules and caches in force."""
     return on_disk is not None and _meaning(on_disk) == _meaning(in_force)
 

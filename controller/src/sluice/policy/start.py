@@ -63,13 +63,13 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
         ]
         for direction in Direction:
             rules[spd.name, direction] = in_force.get(direction, tuple(spd.rules[direction]))
-        _tell_difference(spd, rules)
+        _log_difference(spd, rules)
     if problems:
         raise PolicyError("\n".join(problems))
     return rules
 
 
-def _tell_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) -> None:
+def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) -> None:
     lists = [
         direction.value
         for direction in Direction
@@ -77,7 +77,7 @@ def _tell_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]])
     ]
     if lists:
         log.warning(
-            "policy %s: in force is what was committed last; %s says otherwise (%s): see"
+            "policy %s: the rules committed last are in force; %s differs (%s): see"
             " `sluice spd diff --configured %s`, then `sluice spd commit --configured %s`",
             spd.name,
             spd.file or "the configuration",

@@ -30,7 +30,7 @@ from sluice.policy.model import (
 )
 from sluice.state.rule_search import first_match
 
-Rules = Mapping[Direction, Sequence[Rule]]
+RuleLists = Mapping[Direction, Sequence[Rule]]
 
 BGP, OSPF = 179, 89
 AN_EPHEMERAL_PORT = 40000
@@ -47,7 +47,7 @@ TIME_EXCEEDED = (
 )
 
 
-class Guarded(NamedTuple):
+class GuardedInterface(NamedTuple):
     """An interface that the SPD guards."""
 
     name: str
@@ -63,14 +63,14 @@ class RuleContext(NamedTuple):
     - `are_errors_checked`: the SPD has `icmp_errors: checked`.
     """
 
-    guarded: tuple[Guarded, ...] = ()
+    guarded: tuple[GuardedInterface, ...] = ()
     own: tuple[Address, ...] = ()
     routing: Routing | None = None
     elsewhere: tuple[Prefix, ...] = ()
     are_errors_checked: bool = False
 
 
-def warnings(rules: Rules, context: RuleContext, spd: str) -> list[str]:
+def warnings(rules: RuleLists, context: RuleContext, spd: str) -> list[str]:
     """Returns the warnings as sentences."""
     found = [*_configured_bgp(rules, context), *_configured_ospf(rules, context)]
     found += _path_mtu(rules, are_errors_checked=context.are_errors_checked)
@@ -84,7 +84,7 @@ def warnings(rules: Rules, context: RuleContext, spd: str) -> list[str]:
 # -- tests of packets
 
 
-def _obstacle(rules: Rules, packet: Selectors) -> str | None:
+def _obstacle(rules: RuleLists, packet: Selectors) -> str | None:
     """Returns why an outgoing packet or its answer is discarded; None if both pass."""
     answer = packet._replace(
         source=packet.destination,
@@ -97,7 +97,7 @@ def _obstacle(rules: Rules, packet: Selectors) -> str | None:
     )
 
 
-def _discarded(rules: Rules, direction: Direction, packet: Selectors) -> str | None:
+def _discarded(rules: RuleLists, direction: Direction, packet: Selectors) -> str | None:
     listed = rules.get(direction, ())
     at = first_match(listed, packet)
     if at is None:
@@ -118,7 +118,7 @@ def _ospf(source: Address, destination: Address) -> Selectors:
 # -- sessions that FRR is configured for
 
 
-def _configured_bgp(rules: Rules, context: RuleContext) -> Iterator[str]:
+def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
     for peer in context.routing.speaking_peers() if context.routing else ():
         near = [*_on_link(peer, context)]
         for own, far in near:
@@ -143,7 +143,7 @@ def _configured_bgp(rules: Rules, context: RuleContext) -> Iterator[str]:
             )
 
 
-def _bgp_obstacle(rules: Rules, own: Address, far: Address, far_port: int) -> str | None:
+def _bgp_obstacle(rules: RuleLists, own: Address, far: Address, far_port: int) -> str | None:
     """Returns why neither end can open the session; None if one can. `far_port` is the peer's."""
     passive = _obstacle(rules, _tcp(own, far, (BGP, AN_EPHEMERAL_PORT)))
     active = _obstacle(rules, _tcp(own, far, (AN_EPHEMERAL_PORT, far_port)))
@@ -185,7 +185,7 @@ def _sources(peer: BgpPeer, context: RuleContext) -> list[Address]:
     return [own for own in dict.fromkeys((*guarded, *context.own)) if len(own) == len(far)]
 
 
-def _configured_ospf(rules: Rules, context: RuleContext) -> Iterator[str]:
+def _configured_ospf(rules: RuleLists, context: RuleContext) -> Iterator[str]:
     routing = context.routing or Routing()
     for one in context.guarded:
         for address in one.addresses:
@@ -213,7 +213,7 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
     return same_family and Prefix.of(address, prefix.length) == prefix
 
 
-def _hello(rules: Rules, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
+def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
     peer = own[:-1] + bytes([own[-1] ^ 3 or 1])  # another address on the link
     group = ALL_OSPF_ROUTERS[len(own)]
@@ -224,7 +224,7 @@ def _hello(rules: Rules, address: InterfaceAddress, name: str, where: str) -> It
         yield _no_ospf(OSPF_NAMES[len(own)], name, where, obstacle)
 
 
-def _hello_ipv6(rules: Rules, name: str, where: str) -> Iterator[str]:
+def _hello_ipv6(rules: RuleLists, name: str, where: str) -> Iterator[str]:
     yield from _hello(rules, InterfaceAddress(LINK_LOCAL, 64), name, where)
 
 
@@ -238,7 +238,7 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 # -- path MTU discovery
 
 
-def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
+def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
     """Warns of lists that discard all errors of path MTU discovery, by a rule or for lack of one.
 
     An error about a bypassed packet needs a rule of its own, or inbound `icmp_errors: checked`. An
@@ -265,7 +265,7 @@ def _path_mtu(rules: Rules, *, are_errors_checked: bool) -> Iterator[str]:
                 )
 
 
-def _traceroute(rules: Rules) -> Iterator[str]:
+def _traceroute(rules: RuleLists) -> Iterator[str]:
     """Warns if this router's answers to traceroute are discarded.
 
     They leave by the interface on which the probe arrived. A list that discards everything has a

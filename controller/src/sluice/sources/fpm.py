@@ -22,9 +22,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from sluice.model import FpmSessionClosed, FpmSessionOpened, LinkChanged, RouteEvent
-from sluice.sources.fpm_senders import SENDER, Senders, Verdict
+from sluice.sources.fpm_senders import SENDER, Senders, SenderVerdict
 from sluice.sources.incomplete_groups import IncompleteGroups
-from sluice.sources.peer import Refused
+from sluice.sources.peer import RefusedPeer
 from sluice.wire.errors import WireError
 from sluice.wire.fpm import decode_payload
 from sluice.wire.route_memo import RouteMemo
@@ -160,7 +160,7 @@ class FpmSource:
         """Switches to the newest admitted connection: the earlier one may be dead but open."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
-        except Refused as refused:
+        except RefusedPeer as refused:
             self._refuse(connection, str(refused))
             return
         if self._session is not None:
@@ -191,7 +191,7 @@ class FpmSource:
         taken = []
         for payload in payloads:
             verdict = self._senders.check(payload)
-            if verdict is Verdict.TAKEN:
+            if verdict is SenderVerdict.TAKEN:
                 self._sender = payload[SENDER]
                 taken.append(payload)
                 continue
@@ -200,7 +200,7 @@ class FpmSource:
                     "FPM: %s sends routes of other network namespaces (zebra -n?)", self.peer
                 )
             self.counters["routes_of_another_namespace"] += 1
-            if verdict is Verdict.MISLED:
+            if verdict is SenderVerdict.MISLED:
                 self._hang_up("a new replay is needed: it began with another namespace's", events)
                 return []
         return taken

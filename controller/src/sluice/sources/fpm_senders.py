@@ -25,7 +25,7 @@ NETLINK_ROUTE = "0"
 REMEMBERED = 64
 
 
-class Verdict(Enum):
+class SenderVerdict(Enum):
     """Whether a message is accepted."""
 
     TAKEN = 0
@@ -66,29 +66,29 @@ class Senders:
         self._taken, self._here = set(), False
         self.left_out = 0
 
-    def check(self, payload: bytes) -> Verdict:
+    def check(self, payload: bytes) -> SenderVerdict:
         """Returns the verdict on a payload's messages, and counts a payload that is left out."""
         verdict = self._check(payload[SENDER])
-        self.left_out += verdict is not Verdict.TAKEN
+        self.left_out += verdict is not SenderVerdict.TAKEN
         return verdict
 
-    def _check(self, sender: bytes) -> Verdict:
+    def _check(self, sender: bytes) -> SenderVerdict:
         if sender in self._taken:
-            return Verdict.TAKEN
+            return SenderVerdict.TAKEN
         if sender in self._foreign:
-            return Verdict.FOREIGN
+            return SenderVerdict.FOREIGN
         here = self._is_here(int.from_bytes(sender, sys.byteorder))
         if self._here and not here:
             self._leave_out({sender})
-            return Verdict.FOREIGN
+            return SenderVerdict.FOREIGN
         if here and not self._here:
             self._here, misled, self._taken = True, self._taken, {sender}
             self._leave_out(misled)
-            return Verdict.MISLED if misled else Verdict.TAKEN
+            return SenderVerdict.MISLED if misled else SenderVerdict.TAKEN
         if len(self._taken) >= REMEMBERED:
             self._taken = set()
         self._taken.add(sender)
-        return Verdict.TAKEN
+        return SenderVerdict.TAKEN
 
     def _leave_out(self, senders: set[bytes]) -> None:
         if len(self._foreign) >= REMEMBERED:

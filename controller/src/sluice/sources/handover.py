@@ -44,7 +44,7 @@ class Handover:
     def __init__(self) -> None:
         self.file = os.memfd_create("sluice-handover", os.MFD_CLOEXEC)
 
-    def give(self, tables: Tables) -> None:
+    def publish(self, tables: Tables) -> None:
         """Replaces the tables for the stand-in."""
         self.withdraw()
         body = marshal.dumps(tables)
@@ -60,7 +60,7 @@ class Handover:
         os.close(self.file)
 
 
-def left_in(file: int) -> Tables | None:
+def tables_in(file: int) -> Tables | None:
     """Returns the tables that the controller has left; None if there are none or they are
     incomplete."""
     header = os.pread(file, HEADER.size, 0)

@@ -45,7 +45,7 @@ from sluice.model import (
     Mac,
     format_mac,
 )
-from sluice.namespaces import HOME, base, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, base, namespace_of
 from sluice.sources.device import Devices
 from sluice.sources.kernel_esp import KernelEsp
 from sluice.sources.shared_stack import (
@@ -126,7 +126,7 @@ class PassingTap(NamedTuple):
     macs: frozenset[Mac]
 
 
-class TapPlace(NamedTuple):
+class TapNamespace(NamedTuple):
     """A network namespace that holds TAPs. `inside` calls a function in the namespace."""
 
     inside: Callable[[Callable[[], Any]], Any]
@@ -156,10 +156,10 @@ class HostInterfaces:
         join: Callable[[str, int], None] = lambda _, __: None,
         tables: Mapping[int, int] | None = None,
         on_change: Callable[[Passing], None] | None = None,
-        places: Mapping[int, TapPlace] | None = None,
+        vrf_namespaces: Mapping[int, TapNamespace] | None = None,
     ) -> None:
-        """`devices` and `guard` belong to the namespace that the process runs in. `places` has
-        those of the other namespaces, by number.
+        """`devices` and `guard` belong to the namespace that the process runs in. `vrf_namespaces`
+        has those of the other namespaces, by number.
 
         `guard` is called with the name of each TAP before a frame can be read from it.
         `join` is called with a TAP's name and VRF before the TAP is up.
@@ -174,7 +174,10 @@ class HostInterfaces:
         self._on_change = on_change
         self._is_published = False
         self._devices = devices if devices is not None else Devices()
-        self._places = {HOME: TapPlace(lambda act: act(), self._devices, guard), **(places or {})}
+        self._vrf_namespaces = {
+            OWN_NAMESPACE: TapNamespace(lambda act: act(), self._devices, guard),
+            **(vrf_namespaces or {}),
+        }
         self._ifindex: dict[int, int] = {}
         self._l3_if: dict[int, int] = {}
         # VRFs of TAPs and of macvlan devices on them. For other interfaces the kernel's VRF counts.
@@ -225,12 +228,12 @@ class HostInterfaces:
 
     def _make(self, interface: InterfaceConfig) -> int:
         """Claims, creates and configures the TAP, which stays down. A failure undoes all of it."""
-        place = self._places[interface.vrf.place]
+        place = self._vrf_namespaces[interface.vrf.namespace_number]
         ifindex: int = place.inside(lambda: self._make_inside(interface, place))
         return ifindex
 
-    def _make_inside(self, interface: InterfaceConfig, place: TapPlace) -> int:
-        name, devices, namespace = interface.name, place.devices, interface.vrf.place
+    def _make_inside(self, interface: InterfaceConfig, place: TapNamespace) -> int:
+        name, devices, namespace = interface.name, place.devices, interface.vrf.namespace_number
         devices.claim(name)
         try:
             with devices.reserved(name) as queue:
@@ -245,7 +248,7 @@ class HostInterfaces:
                         f"index {ifindex - base(namespace)} is too large; make {name} anew"
                     )
                 devices.configure_interface(name)
-                if namespace == HOME:
+                if namespace == OWN_NAMESPACE:
                     self._join(name, interface.vrf.id)
             except OSError:
                 self._taps.remove(ifindex)
@@ -257,7 +260,7 @@ class HostInterfaces:
 
     def close(self) -> None:
         """Releases the claims on the interfaces. The TAPs themselves belong to the `TapSet`."""
-        for place in self._places.values():
+        for place in self._vrf_namespaces.values():
             place.devices.close()
 
     def ifindex(self, l3_if: int) -> int | None:
@@ -287,7 +290,7 @@ class HostInterfaces:
                     # This TAP outlived a controller with another configuration.
                     self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
-                self._disown(address.address, ifindex)
+                self._remove_own_address(address.address, ifindex)
             case LinkChanged(ifindex, name, up, carrier):
                 self._is_published &= not self._kernel_vrfs.apply(event)
                 self._device_changed(ifindex, name, up and carrier)
@@ -301,7 +304,7 @@ class HostInterfaces:
                 self._forget_macvlan(ifindex)
                 self._separate()
                 for own in list(self._own):
-                    self._disown(own, ifindex)
+                    self._remove_own_address(own, ifindex)
                 self._device_changed(ifindex, None, False)
 
     def _separate(self) -> None:
@@ -349,13 +352,13 @@ class HostInterfaces:
         sources: dict[int, set[Address]] = {}
         for address in self._own:
             holders = self._holders(address)
-            sharing = {self._vrf_of(holder) for holder in holders if not self._is_apart(holder)}
+            sharing = {self._vrf_of(holder) for holder in holders if not self._is_isolated(holder)}
             for vrf in map(self._vrf_of, holders):
                 if vrf is not None and (vrf in apart or sharing <= {vrf}):
                     sources.setdefault(vrf, set()).add(address)
         return sources
 
-    def _disown(self, address: Address, ifindex: int) -> None:
+    def _remove_own_address(self, address: Address, ifindex: int) -> None:
         self._is_published = False
         holders = self._own.get(address)
         if holders is not None:
@@ -383,7 +386,7 @@ class HostInterfaces:
     def _configure_macvlan(self, ifindex: int, name: str) -> None:
         """Silences a macvlan device. If that fails, the device does not count as working, and the
         next change of it tries again."""
-        place = self._places[namespace_of(ifindex)]
+        place = self._vrf_namespaces[namespace_of(ifindex)]
         try:
             place.inside(lambda: place.devices.configure_interface(name))
         except OSError as error:  # gone again, or renamed
@@ -402,7 +405,7 @@ class HostInterfaces:
                 del known[ifindex]
 
     def _device_changed(self, ifindex: int, name: str | None, carrier: bool) -> None:
-        if namespace_of(ifindex) != HOME:
+        if namespace_of(ifindex) != OWN_NAMESPACE:
             return
         before = self._device_names.pop(ifindex, None)
         if before is not None and before != name:  # removed or renamed
@@ -441,7 +444,7 @@ class HostInterfaces:
         return taken
 
     def _has_vrf_device(self, tap: int) -> bool:
-        return tap in self._separated and namespace_of(tap) == HOME
+        return tap in self._separated and namespace_of(tap) == OWN_NAMESPACE
 
     def _is_shared(self, tap: int) -> bool:
         """Whether a TAP of a VRF other than the default one is in the default VRF's stack."""
@@ -515,7 +518,7 @@ class HostInterfaces:
             return None
         if vrf != DEFAULT_VRF and not is_of_its_vrf(frame):
             return "of_a_service_without_vrfs"
-        sharing = {self._vrf_of(holder) for holder in holders if not self._is_apart(holder)}
+        sharing = {self._vrf_of(holder) for holder in holders if not self._is_isolated(holder)}
         if len(sharing) > 1 and not stays_on_link(frame, destination):
             return "source_of_several_vrfs"
         return None
@@ -525,7 +528,7 @@ class HostInterfaces:
         vrf = self._vrf.get(ifindex)
         return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
 
-    def _is_apart(self, ifindex: int) -> bool:
+    def _is_isolated(self, ifindex: int) -> bool:
         """Whether an interface's addresses are in a host stack that only its VRF uses."""
         tap = self._macvlans.get(ifindex, ifindex)
         if tap in self._l3_if:

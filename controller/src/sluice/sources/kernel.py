@@ -49,8 +49,8 @@ from sluice.wire.netlink import (
 
 log = logging.getLogger(__name__)
 
-Key: TypeAlias = tuple[int] | tuple[int, bytes] | tuple[int, InterfaceAddress]
-Known: TypeAlias = dict[Key, KernelEvent]
+KernelObjectKey: TypeAlias = tuple[int] | tuple[int, bytes] | tuple[int, InterfaceAddress]
+KernelObjects: TypeAlias = dict[KernelObjectKey, KernelEvent]
 
 GROUPS = (
     rtnetlink.RTNLGRP_LINK,
@@ -85,12 +85,12 @@ class KernelMonitor:
         self._socket = NetlinkSocket(GROUPS, receive_buffer)
         self._probe = NeighborProbe() if probe is None else probe
         # The last event of each existing object, by kind (LINKS...).
-        self._known: tuple[Known, ...] = tuple({} for _ in DUMPS)
+        self._known: tuple[KernelObjects, ...] = tuple({} for _ in DUMPS)
         # The dump under way (an index into DUMPS), its sequence number, the objects that it has
         # shown so far, and whether all dumps must be repeated after it.
         self._dump: int | None = None
         self._dump_sequence = 0
-        self._shown: set[Key] = set()
+        self._shown: set[KernelObjectKey] = set()
         self._dump_interrupted = False
         self._again = False
         self._complete = False
@@ -251,7 +251,9 @@ class KernelMonitor:
             case NeighborChanged(ifindex, address):
                 self._update(NEIGHBORS, (ifindex, address), event, events)
 
-    def _update(self, kind: int, key: Key, event: KernelEvent, events: list[KernelEvent]) -> None:
+    def _update(
+        self, kind: int, key: KernelObjectKey, event: KernelEvent, events: list[KernelEvent]
+    ) -> None:
         if kind == self._dump:
             self._shown.add(key)
         # The kernel does not report that it retries a failed neighbour, so the next failure looks

@@ -67,7 +67,7 @@ class NetworkNamespace:
         """The namespace's number, unique until the next boot; None before Linux 5.14."""
         return self.call(_cookie)
 
-    def is_home(self) -> bool:
+    def is_own(self) -> bool:
         """Whether the process itself runs in this namespace."""
         inside = self.call(Path("/proc/thread-self/ns/net").stat)
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())

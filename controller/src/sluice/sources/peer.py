@@ -47,11 +47,11 @@ class Endpoint(NamedTuple):
         return cls(ipaddress.ip_address(host.strip("[]")), int(port))
 
 
-class Unknown(Exception):  # noqa: N818 - an answer: the text says why nothing is known
+class UnknownOwner(Exception):  # noqa: N818 - an answer: the text says why nothing is known
     """The owner of a socket cannot be determined."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer: the text says why
+class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
     """A connection that may not stay."""
 
 
@@ -67,11 +67,11 @@ class AllowedUsers:
         """Returns the user who connected from `peer`, an ADDRESS:PORT. Raises Refused."""
         try:
             uid = user_of(Endpoint.parse(peer), self._here)
-        except (Unknown, ValueError) as error:
-            raise Refused(f"{peer}: whose connection it is cannot be told: {error}") from error
+        except (UnknownOwner, ValueError) as error:
+            raise RefusedPeer(f"{peer}: whose connection it is cannot be told: {error}") from error
         if uid not in {*map(user_number, self._users)}:
             allowed = ", ".join(self._users)
-            raise Refused(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
+            raise RefusedPeer(f"{peer}: user {user_name(uid)} may not connect; allowed: {allowed}")
         return user_name(uid)
 
 
@@ -100,7 +100,7 @@ def user_of(peer: Endpoint, here: Endpoint) -> int:
             diagnosis.sendto(request, (0, 0))
             return _user(diagnosis.recv(1 << 16), _id(peer, here))
     except (OSError, WireError) as error:
-        raise Unknown(f"sock_diag: {error}") from error
+        raise UnknownOwner(f"sock_diag: {error}") from error
 
 
 def _request(peer: Endpoint, here: Endpoint) -> bytes:
@@ -117,7 +117,7 @@ def _id(peer: Endpoint, here: Endpoint) -> bytes:
 def _user(datagram: bytes, wanted: bytes) -> int:
     for answer in messages(datagram):
         if answer.type == NLMSG_ERROR:
-            raise Unknown("it is closed already")
+            raise UnknownOwner("it is closed already")
         start = ANSWER.size + ID.size + ID_REST.size
         if answer.type != SOCK_DIAG_BY_FAMILY or len(answer.body) < start + ANSWER_REST.size:
             continue
@@ -125,7 +125,7 @@ def _user(datagram: bytes, wanted: bytes) -> int:
         found = answer.body[ANSWER.size : ANSWER.size + ID.size]
         if found == wanted and inode:
             return int(uid)
-    raise Unknown("no process holds it any more")
+    raise UnknownOwner("no process holds it any more")
 
 
 def user_name(uid: int) -> str:

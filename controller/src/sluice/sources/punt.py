@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from sluice.model import PuntedPacket
 
-Turn: TypeAlias = tuple[int, int, int]
+PuntQueueKey: TypeAlias = tuple[int, int, int]
 METADATA_FIELDS = len(PuntedPacket._fields) - 1
 LANES = 16
 _WHOLE = (b"\0\0", b"\x40\0")
@@ -57,7 +57,7 @@ class PuntQueue:
         eighth of `limit`). A lane has at most a quarter of `limit_each`."""
         self.set_limit(limit, limit_each)
         # Pairs of interface and reason that have packets, in the order of service.
-        self._turns: OrderedDict[Turn, _Share] = OrderedDict()
+        self._turns: OrderedDict[PuntQueueKey, _Share] = OrderedDict()
         self._waiting = 0
         # Packets dropped because the queue was full, by punt reason.
         self.dropped: Counter[int] = Counter()

@@ -5,8 +5,8 @@ After connecting, zebra sends all its routes, without an end marker. Routes that
 again must be removed, but a timer alone would remove valid ones when convergence is slow. So
 `ReplayGate` waits until the session is quiet, and then requires a comparison with the kernel's
 routes, which zebra maintains as well. A route that the kernel still has is kept
-(`state.stale_sweep`, `left_routes`), and the comparison is repeated later. Without a session no
-comparison is due, unless the caller reports that none will come (`ask`).
+(`state.stale_sweep`, `unreplayed_routes`), and the comparison is repeated later. Without a session
+no comparison is due, unless the caller reports that none will come (`ask`).
 
 A replay also has gaps. zebra 8.4.4 replays only the tables of its own VRFs. Where the kernel has no
 VRF devices, these include no table but the main one. For such tables the kernel's routes replace

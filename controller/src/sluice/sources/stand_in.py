@@ -47,7 +47,7 @@ QUESTIONS = 1 << 32
 one in 2^32 is below it."""
 ATTEMPTS = 3
 """Number of election ids tried in the own role, each above the highest one seen there."""
-NOBODYS = 1
+UNUSED_QUEUE_LIMIT = 1
 """Limit of the packet queue to Python, which is never read."""
 
 
@@ -138,7 +138,7 @@ class StandIn:
             address,
             device_id,
             election_id,
-            packet_in_limit=NOBODYS,
+            packet_in_limit=UNUSED_QUEUE_LIMIT,
             tls=tls,
             server_name=server_name,
             fast_path=self._path,
@@ -149,7 +149,7 @@ class StandIn:
 
     def _carry(self, session: P4RuntimeClient) -> bool:
         """Starts forwarding between the queues and the session."""
-        taps = TapSet(queue_limit=NOBODYS, fast_path=self._path)
+        taps = TapSet(queue_limit=UNUSED_QUEUE_LIMIT, fast_path=self._path)
         self._stack.callback(taps.close)
         # Order: before the queues join, as they hold frames sent since the controller's end.
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])

@@ -33,7 +33,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sluice.sources.handover import Handover, left_in
+from sluice.sources.handover import Handover, tables_in
 from sluice.sources.queues import detach, receive, send
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def main(grace: float) -> int:
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace
-    tables = left_in(HANDED_OVER)
+    tables = tables_in(HANDED_OVER)
     if tables is not None and module is not None:
         with suppress(Exception):
             module.stand_in(tables, queues, until)

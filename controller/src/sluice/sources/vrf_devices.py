@@ -3,7 +3,7 @@
 
 Each VRF besides the default one gets a device with its routing table
 (Documentation/networking/vrf.rst). The TAPs of its interfaces belong to this device, and zebra
-identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_places` selects another
+identifies the VRF by it. On a kernel without VRF devices, `sources.vrf_namespaces` selects another
 means to keep the VRFs apart.
 
 Before a TAP joins, these leaks between VRFs are closed:
@@ -163,7 +163,7 @@ class VrfDevices:
         self.missing = tuple(missing)
         for what in found:
             self.repairs[f"repaired: {what}"] += 1
-            log.warning("VRFs: %s; closed again", what)
+            log.warning("VRFs: %s; repaired", what)
 
     async def watch(self) -> None:
         """Rechecks every `RECHECK_SECONDS` until cancelled."""
@@ -267,14 +267,14 @@ class VrfDevices:
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
         if local is None:
-            log.warning("the local table had no routing rule; it has one again")
-            rules = [local := Rule(0, LOCAL_TABLE)]
+            log.warning("the kernel's local table had no routing rule; it is restored")
+            rules = [local := RoutingRule(0, LOCAL_TABLE)]
             self._add(RTM_NEWRULE, _rule(family, local), "local rule")
         at = rules.index(local)
         if any(rule.to_vrfs for rule in rules[:at]):
             return False
         before = max(0, local.priority - 1)
-        self._add(RTM_NEWRULE, _rule(family, Rule(before, to_vrfs=True)), "VRFs' rule")
+        self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
         if local not in rules[at + 1 :]:  # it is if a controller was killed before the deletion
@@ -282,14 +282,14 @@ class VrfDevices:
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
         return True
 
-    def _rules(self, family: int) -> list[Rule]:
+    def _rules(self, family: int) -> list[RoutingRule]:
         """Returns the rules of a family in order."""
         header = FIB_RULE_HDR.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
         answers = self._ask(RTM_GETRULE, NLM_F_DUMP, header, "routing rules")
         return [_read_rule(answer.body) for answer in answers if answer.type == RTM_NEWRULE]
 
 
-class Rule(NamedTuple):
+class RoutingRule(NamedTuple):
     """The fields of a routing rule that matter here. `to_vrfs`: it selects the table of the
     packet's VRF."""
 
@@ -298,17 +298,17 @@ class Rule(NamedTuple):
     to_vrfs: bool = False
 
 
-def _read_rule(body: bytes) -> Rule:
+def _read_rule(body: bytes) -> RoutingRule:
     found = attributes(body, FIB_RULE_HDR.size)
     table = fixed(found.get(FRA_TABLE, bytes(4)), "FRA_TABLE", U32, 0)
     to_vrfs = fixed(found.get(FRA_L3MDEV, b"\0"), "FRA_L3MDEV", U8, 0)
     # The kernel omits a priority of 0.
-    return Rule(
+    return RoutingRule(
         fixed(found.get(FRA_PRIORITY, bytes(4)), "FRA_PRIORITY", U32, 0), table, bool(to_vrfs)
     )
 
 
-def _rule(family: int, rule: Rule) -> bytes:
+def _rule(family: int, rule: RoutingRule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
     # Marked as the kernel's own, since networkd removes rules of other protocols.

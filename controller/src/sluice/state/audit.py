@@ -2,8 +2,8 @@
 """Comparison and report of the auditor; pure.
 
 `TableComparison` compares what a switch holds with the record, part by part, and returns the keys
-to check again: an update may have been in flight. `Report` has the result for operators. Depends on
-nothing.
+to check again: an update may have been in flight. `AuditReport` has the result for operators.
+Depends on nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TableComparison:
         return [key for key in recorded if hash(key) not in hashes]
 
 
-class Report:
+class AuditReport:
     """Results of one part of the audit since the start. Times are in seconds."""
 
     def __init__(self) -> None:

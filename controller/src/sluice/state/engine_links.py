@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sluice.entities import ENGINE_DOWN, Changes, EnginePort, Kind
+from sluice.entities import ENGINE_DOWN, EnginePort, EntityChanges, EntityKind
 from sluice.model import KernelEvent, LinkChanged, LinkRemoved
 
 
@@ -34,23 +34,23 @@ class EngineLinks:
         self._ports: Mapping[int, bool] | None = None
         self._answering: dict[int, bool] = {}
 
-    def start(self) -> Changes:
+    def start(self) -> EntityChanges:
         """Returns the entities of all engines."""
-        changes = Changes()
+        changes = EntityChanges()
         for spec in self._specs:
             self._write(spec, changes)
         return changes
 
-    def complete_link_dump(self) -> Changes:
+    def complete_link_dump(self) -> EntityChanges:
         """Completes the kernel's link dump: returns the engines whose device is missing."""
-        changes = Changes()
+        changes = EntityChanges()
         for device in self._up.keys() - set(self._names.values()):
             self._set(device, False, changes)
         return changes
 
-    def apply(self, events: Iterable[KernelEvent]) -> Changes:
+    def apply(self, events: Iterable[KernelEvent]) -> EntityChanges:
         """Applies link events; returns the engines that changed."""
-        changes = Changes()
+        changes = EntityChanges()
         for event in events:
             if isinstance(event, LinkChanged):
                 self._names[event.ifindex] = event.name
@@ -59,20 +59,20 @@ class EngineLinks:
                 self._set(self._names.pop(event.ifindex, ""), False, changes)
         return changes
 
-    def ports_changed(self, ports: Mapping[int, bool] | None) -> Changes:
+    def ports_changed(self, ports: Mapping[int, bool] | None) -> EntityChanges:
         """Applies port states; returns the engines that changed. `ports` has the link state by
         switch port number; None: the switch does not report them."""
         before = {spec.id: self._is_reachable(spec) for spec in self._specs}
         self._ports = ports
-        changes = Changes()
+        changes = EntityChanges()
         for spec in self._specs:
             if self._is_reachable(spec) != before[spec.id]:
                 self._write(spec, changes)
         return changes
 
-    def set_answering(self, engine: int, answers: bool) -> Changes:
+    def set_answering(self, engine: int, answers: bool) -> EntityChanges:
         """Sets whether an engine answers on its admin socket; returns it if it changed."""
-        changes = Changes()
+        changes = EntityChanges()
         if self._answering.get(engine, True) != answers:
             self._answering[engine] = answers
             for spec in self._specs:
@@ -80,7 +80,7 @@ class EngineLinks:
                     self._write(spec, changes)
         return changes
 
-    def _set(self, device: str, up: bool, changes: Changes) -> None:
+    def _set(self, device: str, up: bool, changes: EntityChanges) -> None:
         if self._up.get(device, up) == up:
             return
         self._up[device] = up
@@ -93,6 +93,6 @@ class EngineLinks:
         attached = attached and self._answering.get(spec.id, True)
         return attached and (spec.device is None or self._up[spec.device])
 
-    def _write(self, spec: EngineSpec, changes: Changes) -> None:
+    def _write(self, spec: EngineSpec, changes: EntityChanges) -> None:
         value = EnginePort(spec.port) if self._is_reachable(spec) else ENGINE_DOWN
-        changes.set(Kind.ENGINE, spec.id, value)
+        changes.set(EntityKind.ENGINE, spec.id, value)

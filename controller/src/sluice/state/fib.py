@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The desired forwarding state: turns routes, connected prefixes and neighbours into entities.
 
-`Fib.apply(events, now)` applies events in order and returns the `Changes` of desired entities.
-Every event passes these stages in one direction; none calls back into an earlier one:
+`Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
+entities. Every event passes these stages in one direction; none calls back into an earlier one:
 
 1. `interfaces` and `neighbors` apply events of the kernel, `rib` those of a routing daemon. A RIB
    has its next hops resolved by `paths` and `nexthops`, and returns the changed routes.
@@ -34,12 +34,12 @@ from typing import Any
 from sluice._native import RouteRun
 from sluice.entities import (
     MAX_GROUP_WEIGHT,
-    Changes,
-    Group,
-    Kind,
+    EntityChanges,
+    EntityKind,
     Nexthop,
+    NexthopGroup,
     RouteSlot,
-    Target,
+    RouteTarget,
 )
 from sluice.model import (
     MAIN_TABLE,
@@ -63,7 +63,7 @@ from sluice.model import (
     StaleRoutesGone,
     mask_address,
 )
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable, why_not_routed
 from sluice.state.moved_routes import MovedRoutes
@@ -74,7 +74,7 @@ from sluice.state.paths import PathSets
 from sluice.state.rib import Rib, RibEntry, RouteChange
 from sluice.state.ribs import Ribs
 from sluice.state.route_order import RouteOrder, new_table
-from sluice.state.route_runs import Text, events_of
+from sluice.state.route_runs import RouteText, events_of
 from sluice.state.usable_routes import UsableRoutes
 
 UNROUTED_HEADS = frozenset({*range(224, 240), 169, 0xFE, 0xFF})
@@ -116,10 +116,10 @@ class Fib:
                 {
                     table: vrf
                     for table, vrf in self._vrf_of_table.items()
-                    if namespaces.get(table, HOME) == namespace
+                    if namespaces.get(table, OWN_NAMESPACE) == namespace
                 },
             )
-            for namespace in (HOME, *namespaces.values())
+            for namespace in (OWN_NAMESPACE, *namespaces.values())
         }
         self.rib = Ribs(self.ribs, namespaces)
         self._rib_of_vrf = {
@@ -138,7 +138,7 @@ class Fib:
         self._table_of_vrf = {vrf: table for table, vrf in self._vrf_of_table.items()}
         self._neighbors_version = -1
         self._hosts_outdated = False
-        self._handlers: dict[type[Any], Callable[[Any, float, Changes], None]] = {
+        self._handlers: dict[type[Any], Callable[[Any, float, EntityChanges], None]] = {
             RouteRun: self._run_received,
             RouteUpdated: self._route_updated,
             RouteDeleted: self._route_deleted,
@@ -156,20 +156,23 @@ class Fib:
 
     # -- the way in
 
-    def start(self) -> Changes:
+    def start(self) -> EntityChanges:
         """Returns the entities that follow from the configuration alone."""
-        changes = Changes()
+        changes = EntityChanges()
         self.interfaces.start(changes)
         return changes
 
     def adopt(
-        self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None], now: float
-    ) -> Changes:
+        self,
+        nexthops: dict[int, Nexthop | None],
+        groups: dict[int, NexthopGroup | None],
+        now: float,
+    ) -> EntityChanges:
         """Adopts what the switch was found to hold (None: not understood). Must precede all routes.
 
         The ids keep their meaning. The neighbours in them count as resolved and are probed.
         """
-        changes = Changes()
+        changes = EntityChanges()
         self.nexthops.adopt(nexthops, groups)
         found = {
             path: mac
@@ -182,9 +185,9 @@ class Fib:
                 changes.resolve[path.l3_if, path.address] = None
         return changes
 
-    def apply(self, events: Iterable[Event | RouteRun], now: float) -> Changes:
+    def apply(self, events: Iterable[Event | RouteRun], now: float) -> EntityChanges:
         """Applies events in order; returns the changes for the switch."""
-        changes = Changes()
+        changes = EntityChanges()
         handlers = self._handlers
         had_moved, target_changes = self.has_moved_routes, self.rib.target_changes
         for event in events:
@@ -204,34 +207,34 @@ class Fib:
         """Whether routes with moved shared state are still to be published."""
         return self._moved.unfinished
 
-    def publish_moved(self) -> Changes:
+    def publish_moved(self) -> EntityChanges:
         """Publishes some more moved routes. Until published, a route keeps its earlier target in
         the switch, and the next hops that it leaves stay."""
-        changes = Changes()
+        changes = EntityChanges()
         self._publish(self._moved.next_slice(), changes)
         self._refresh_hosts(changes)
         return changes
 
-    def _refresh_hosts(self, changes: Changes) -> None:
+    def _refresh_hosts(self, changes: EntityChanges) -> None:
         if self._hosts_outdated:
             self._hosts_outdated = False
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
-    def set_silent(self, paths: Iterable[Path]) -> Changes:
+    def set_silent(self, paths: Iterable[Path]) -> EntityChanges:
         """Marks these neighbours silent where unresolved: packets waited for them in vain."""
-        changes = Changes()
+        changes = EntityChanges()
         for path in paths:
             if self.neighbors.mac_of(path) is None:
                 self.nexthops.set_silent(path, True, changes)
         return changes
 
-    def confirm_deleted(self, kind: Kind, identifier: int) -> None:
+    def confirm_deleted(self, kind: EntityKind, identifier: int) -> None:
         """Frees the id of a next hop or group that the switch no longer holds."""
         self.nexthops.confirm_deleted(kind, identifier)
 
     # -- routes
 
-    def _route_updated(self, event: RouteUpdated, now: float, changes: Changes) -> None:
+    def _route_updated(self, event: RouteUpdated, now: float, changes: EntityChanges) -> None:
         route = event.route
         key = route.key
         vrf = self._vrf_of_table.get(key.table)
@@ -241,16 +244,16 @@ class Fib:
         slot = _new_tuple(RouteSlot, (vrf, key.prefix))
         self._publish(self._rib_of_vrf[vrf].update(slot, route, changes), changes)
 
-    def _route_deleted(self, event: RouteDeleted, now: float, changes: Changes) -> None:
+    def _route_deleted(self, event: RouteDeleted, now: float, changes: EntityChanges) -> None:
         self._delete_route(event.key, changes)
 
-    def _delete_route(self, key: RouteKey, changes: Changes) -> None:
+    def _delete_route(self, key: RouteKey, changes: EntityChanges) -> None:
         vrf = self._vrf_of_table.get(key.table)
         if vrf is not None:
             slot = _new_tuple(RouteSlot, (vrf, key.prefix))
             self._publish(self._rib_of_vrf[vrf].delete(slot, changes), changes)
 
-    def _run_received(self, run: RouteRun, now: float, changes: Changes) -> None:
+    def _run_received(self, run: RouteRun, now: float, changes: EntityChanges) -> None:
         unknown = self.routes.unknown_texts(run)
         entries: list[RibEntry] = []
         if not all(self._learn_text(number, text, entries, changes) for number, text in unknown):
@@ -272,7 +275,7 @@ class Fib:
             entry.rib.drop_unused(entry, changes)
 
     def _learn_text(
-        self, number: int, text: Text, entries: list[RibEntry], changes: Changes
+        self, number: int, text: RouteText, entries: list[RibEntry], changes: EntityChanges
     ) -> bool:
         """Sets the shared fields of a text's routes, and appends their entry to `entries`. Returns
         False where each route must be applied as an event."""
@@ -296,13 +299,17 @@ class Fib:
         self.routes.set_updated(number, vrf, entry.number, paths.target)
         return True
 
-    def _object_updated(self, event: NexthopObjectUpdated, now: float, changes: Changes) -> None:
+    def _object_updated(
+        self, event: NexthopObjectUpdated, now: float, changes: EntityChanges
+    ) -> None:
         self._publish(self.ribs[event.namespace].update_object(event, changes), changes)
 
-    def _object_deleted(self, event: NexthopObjectDeleted, now: float, changes: Changes) -> None:
+    def _object_deleted(
+        self, event: NexthopObjectDeleted, now: float, changes: EntityChanges
+    ) -> None:
         self._publish(self.ribs[event.namespace].delete_object(event, changes), changes)
 
-    def _publish(self, routes: Iterable[RouteChange], changes: Changes) -> None:
+    def _publish(self, routes: Iterable[RouteChange], changes: EntityChanges) -> None:
         """Sets the targets of prefixes whose route of the routing daemon changed."""
         for slot, paths in routes:
             vrf, prefix = slot
@@ -313,24 +320,24 @@ class Fib:
                     self.unrouted[slot] = reason
                 continue
             if paths is not None and self.usable.is_usable(vrf, paths):
-                target: Target | None = paths.target
+                target: RouteTarget | None = paths.target
             else:
                 if paths is not None:
                     table = self._table_of_vrf[vrf]
                     self.problems[f"routes of kernel table {table} by another VRF's interface"] += 1
                 target = self.onlink.target(slot)
-            changes.of(Kind.ROUTE)[slot] = target
+            changes.of(EntityKind.ROUTE)[slot] = target
             if self.neighbors.covers_neighbor(prefix):
                 self._hosts_outdated = True
 
-    def _publish_on_link(self, slots: Iterable[RouteSlot], changes: Changes) -> bool:
+    def _publish_on_link(self, slots: Iterable[RouteSlot], changes: EntityChanges) -> bool:
         """Sets the targets of prefixes whose on-link target changed; returns whether any did."""
         slot = None
         for slot in slots:
             paths = self.usable.paths_of(slot)
             onlink = self.onlink.target(slot)
             self.routes.set_onlink(slot, onlink)
-            changes.set(Kind.ROUTE, slot, onlink if paths is None else paths.target)
+            changes.set(EntityKind.ROUTE, slot, onlink if paths is None else paths.target)
         return slot is not None
 
     def key_of(self, slot: RouteSlot) -> RouteKey:
@@ -345,9 +352,9 @@ class Fib:
 
     def namespace_of(self, table: int) -> int:
         """Returns the network namespace whose routing daemon has this table."""
-        return self._namespaces.get(table, HOME)
+        return self._namespaces.get(table, OWN_NAMESPACE)
 
-    def leads_nowhere(self, vrf: int, prefix: Prefix) -> bool:
+    def has_no_path(self, vrf: int, prefix: Prefix) -> bool:
         """Returns whether the routing daemon's route for a prefix has no way left."""
         paths = self.usable.paths_of(RouteSlot(vrf, prefix))
         return paths is not None and not paths.members
@@ -369,25 +376,27 @@ class Fib:
 
     # -- sessions
 
-    def _session_opened(self, event: FpmSessionOpened, now: float, changes: Changes) -> None:
+    def _session_opened(self, event: FpmSessionOpened, now: float, changes: EntityChanges) -> None:
         self.sessions[event.namespace] = event.peer
         self.ribs[event.namespace].open_session()
 
-    def _session_closed(self, event: FpmSessionClosed, now: float, changes: Changes) -> None:
+    def _session_closed(self, event: FpmSessionClosed, now: float, changes: EntityChanges) -> None:
         self.sessions.pop(event.namespace, None)
 
-    def _stale_routes_gone(self, event: StaleRoutesGone, now: float, changes: Changes) -> None:
+    def _stale_routes_gone(
+        self, event: StaleRoutesGone, now: float, changes: EntityChanges
+    ) -> None:
         for key in event.keys:
             if self.rib.is_stale(key):
                 self._delete_route(key, changes)
 
     # -- links, addresses, neighbours
 
-    def _link_changed(self, event: LinkChanged, now: float, changes: Changes) -> None:
+    def _link_changed(self, event: LinkChanged, now: float, changes: EntityChanges) -> None:
         remapped = self.interfaces.link_changed(event, changes)
         self._follow_links(remapped, changes)
 
-    def _link_removed(self, event: LinkRemoved, now: float, changes: Changes) -> None:
+    def _link_removed(self, event: LinkRemoved, now: float, changes: EntityChanges) -> None:
         l3_if = self.interfaces.l3_if_of(event.ifindex)
         remapped = self.interfaces.link_removed(event, changes)
         if l3_if is not None:
@@ -397,7 +406,7 @@ class Fib:
         self._follow_links(remapped, changes)
 
     def _address_changed(
-        self, event: AddressAdded | AddressRemoved, now: float, changes: Changes
+        self, event: AddressAdded | AddressRemoved, now: float, changes: EntityChanges
     ) -> None:
         if isinstance(event, AddressAdded):
             self.interfaces.address_added(event, changes)
@@ -405,7 +414,7 @@ class Fib:
             self.interfaces.address_removed(event, changes)
         self._follow_links(False, changes)
 
-    def _follow_links(self, remapped: bool, changes: Changes) -> None:
+    def _follow_links(self, remapped: bool, changes: EntityChanges) -> None:
         for l3_if, interface in self.interfaces.by_l3_if.items():
             if self.nexthops.set_link(l3_if, interface.usable, changes) and interface.usable:
                 self._resolve_again(l3_if, changes)
@@ -417,13 +426,13 @@ class Fib:
                 self._moved.begin(moved)
             self._publish_on_link(self.onlink.refresh_hosts(changes), changes)
 
-    def _resolve_again(self, l3_if: int, changes: Changes) -> None:
+    def _resolve_again(self, l3_if: int, changes: EntityChanges) -> None:
         """Resolves a link's unresolved gateways at once when it comes up, without back-off."""
         for path in self.nexthops.paths():
             if path.l3_if == l3_if and path.address and not self.neighbors.mac_of(path):
                 changes.resolve[l3_if, path.address] = None
 
-    def _neighbor_changed(self, event: NeighborChanged, now: float, changes: Changes) -> None:
+    def _neighbor_changed(self, event: NeighborChanged, now: float, changes: EntityChanges) -> None:
         l3_if = self.interfaces.l3_if_of(event.ifindex)
         if l3_if is None:
             return

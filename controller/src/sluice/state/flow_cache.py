@@ -38,7 +38,7 @@ class FlowVerdict(NamedTuple):
     bundle: int = 0
 
 
-class Operation(Enum):
+class FlowOperation(Enum):
     """Operation on a flow's entry in the switch."""
 
     __hash__ = object.__hash__  # looked up for each flow, and Enum's is Python code
@@ -50,12 +50,12 @@ class Operation(Enum):
 class FlowWrite(NamedTuple):
     """One write; `verdict` is None for a DELETE."""
 
-    operation: Operation
+    operation: FlowOperation
     key: FlowKey
     verdict: FlowVerdict | None
 
 
-class Outcome(Enum):
+class OfferResult(Enum):
     """Result of offering a flow to the cache."""
 
     INSTALLED = "installed"
@@ -66,7 +66,7 @@ class Outcome(Enum):
     FULL = "the flow cache is full of writes under way"
 
 
-class Result(Enum):
+class FlowWriteResult(Enum):
     """The switch's answer to a write."""
 
     __hash__ = object.__hash__  # likewise
@@ -81,7 +81,7 @@ class _Flow:
     verdict: FlowVerdict
     pool: _Pool
     used: float  # by a packet, or written
-    in_flight: Operation | None = None
+    in_flight: FlowOperation | None = None
 
 
 _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
@@ -151,32 +151,32 @@ class FlowCache:
 
     def offer(
         self, key: FlowKey, verdict: FlowVerdict, now: float
-    ) -> tuple[Outcome, list[FlowWrite]]:
+    ) -> tuple[OfferResult, list[FlowWrite]]:
         """Returns the writes that install a flow after a packet of it was looked up."""
         if not self.enabled:
-            return Outcome.OFF, []
+            return OfferResult.OFF, []
         if verdict.epoch != self.epoch:
-            return Outcome.STALE, []
+            return OfferResult.STALE, []
         known = self._flows.get(key)
         if key in self._deleting or (known is not None and known.in_flight is not None):
-            return Outcome.UNDER_WAY, []
+            return OfferResult.UNDER_WAY, []
         if known is None:
             return self._insert(key, verdict, now)
         if known.verdict == verdict and now - known.used < LATE_SECONDS:
-            return Outcome.KNOWN, []
-        return Outcome.INSTALLED, [self._write(Operation.MODIFY, key, verdict, now)]
+            return OfferResult.KNOWN, []
+        return OfferResult.INSTALLED, [self._write(FlowOperation.MODIFY, key, verdict, now)]
 
     def _insert(
         self, key: FlowKey, verdict: FlowVerdict, now: float
-    ) -> tuple[Outcome, list[FlowWrite]]:
+    ) -> tuple[OfferResult, list[FlowWrite]]:
         writes: list[FlowWrite] = []
         while len(self._flows) >= self.capacity:
             victim = self._victim()
             if victim is None:
-                return Outcome.FULL, writes
+                return OfferResult.FULL, writes
             writes.append(self._delete(victim))
-        writes.append(self._write(Operation.INSERT, key, verdict, now))
-        return Outcome.INSTALLED, writes
+        writes.append(self._write(FlowOperation.INSERT, key, verdict, now))
+        return OfferResult.INSTALLED, writes
 
     def retire(self, epoch: int) -> None:
         """Sets a new epoch, which makes every flow stale without visiting any."""
@@ -188,11 +188,11 @@ class FlowCache:
 
     # -- answers of the switch
 
-    def written(self, write: FlowWrite, result: Result, now: float) -> list[FlowWrite]:
+    def written(self, write: FlowWrite, result: FlowWriteResult, now: float) -> list[FlowWrite]:
         """Records the result of a write; returns writes that correct a wrong record."""
-        if write.operation is Operation.DELETE:
+        if write.operation is FlowOperation.DELETE:
             flow = self._deleting.pop(write.key, None)
-            if flow is not None and result is Result.FAILED:
+            if flow is not None and result is FlowWriteResult.FAILED:
                 self._keep_as_unknown(write.key, flow)
             return []
         flow = self._flows.get(write.key)
@@ -200,13 +200,13 @@ class FlowCache:
             return []
         flow.in_flight = None
         match write.operation, result:
-            case _, Result.DONE:
+            case _, FlowWriteResult.DONE:
                 self.used(write.key, now)
-            case Operation.INSERT, Result.EXISTS:
-                return self._correct(Operation.MODIFY, write.key, flow, now)
-            case Operation.MODIFY, Result.ABSENT:
-                return self._correct(Operation.INSERT, write.key, flow, now)
-            case Operation.MODIFY, _:
+            case FlowOperation.INSERT, FlowWriteResult.EXISTS:
+                return self._correct(FlowOperation.MODIFY, write.key, flow, now)
+            case FlowOperation.MODIFY, FlowWriteResult.ABSENT:
+                return self._correct(FlowOperation.INSERT, write.key, flow, now)
+            case FlowOperation.MODIFY, _:
                 self._remove(write.key)
                 self._keep_as_unknown(write.key, flow)
             case _:
@@ -214,12 +214,12 @@ class FlowCache:
         return []
 
     def _correct(
-        self, operation: Operation, key: FlowKey, flow: _Flow, now: float
+        self, operation: FlowOperation, key: FlowKey, flow: _Flow, now: float
     ) -> list[FlowWrite]:
         """Returns the write after an INSERT found the entry, or a MODIFY did not."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
-        if operation is Operation.INSERT:  # stale by now, and not there: all the better
+        if operation is FlowOperation.INSERT:  # stale by now, and not there: all the better
             self._remove(key)
         return []
 
@@ -259,10 +259,10 @@ class FlowCache:
                 self._remove(key)  # its next packet is searched
             return []
         if flow is None:
-            self._deleting[key] = _Flow(found, self._live, now, Operation.DELETE)
-            return [FlowWrite(Operation.DELETE, key, None)]
+            self._deleting[key] = _Flow(found, self._live, now, FlowOperation.DELETE)
+            return [FlowWrite(FlowOperation.DELETE, key, None)]
         if flow.pool is self._live:
-            return [self._write(Operation.MODIFY, key, flow.verdict, now)]
+            return [self._write(FlowOperation.MODIFY, key, flow.verdict, now)]
         return [self._delete(key)]
 
     def discard(self, key: FlowKey) -> list[FlowWrite]:
@@ -305,7 +305,7 @@ class FlowCache:
     # -- bookkeeping
 
     def _write(
-        self, operation: Operation, key: FlowKey, verdict: FlowVerdict, now: float
+        self, operation: FlowOperation, key: FlowKey, verdict: FlowVerdict, now: float
     ) -> FlowWrite:
         if key in self._flows:
             self._remove(key)
@@ -315,7 +315,7 @@ class FlowCache:
 
     def _delete(self, key: FlowKey) -> FlowWrite:
         self._deleting[key] = self._remove(key)
-        return FlowWrite(Operation.DELETE, key, None)
+        return FlowWrite(FlowOperation.DELETE, key, None)
 
     def _remove(self, key: FlowKey) -> _Flow:
         flow = self._flows.pop(key)

@@ -23,9 +23,9 @@ from sluice.entities import (
     ADMIT,
     LOCAL,
     Attachment,
-    Changes,
     Egress,
-    Kind,
+    EntityChanges,
+    EntityKind,
     L3Interface,
     RouterMac,
     RouteSlot,
@@ -43,7 +43,7 @@ from sluice.model import (
     Prefix,
     is_link_local,
 )
-from sluice.namespaces import HOME, namespace_of
+from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.state.own_addresses import (
     DEFAULT_VRF,
     LOOPBACK6,
@@ -135,11 +135,11 @@ class InterfaceTable:
         self._macvlan_links: dict[int, LinkChanged] = {}
         self._vrfs = {state.spec.vrf for state in self.by_l3_if.values()} | {DEFAULT_VRF}
 
-    def start(self, changes: Changes) -> None:
+    def start(self, changes: EntityChanges) -> None:
         """Sets the entities that follow from the configuration alone."""
         for vrf in self._vrfs:
             for prefix in ALWAYS_LOCAL:
-                changes.set(Kind.LOCAL_PREFIX, RouteSlot(vrf, prefix), LOCAL)
+                changes.set(EntityKind.LOCAL_PREFIX, RouteSlot(vrf, prefix), LOCAL)
         for state in self.by_l3_if.values():
             self._write_egress(state, changes)
             self._write_admission(state, True, changes)
@@ -238,16 +238,16 @@ class InterfaceTable:
 
     # -- events
 
-    def link_changed(self, event: LinkChanged, changes: Changes) -> bool:
+    def link_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
         """Applies a link event; returns whether the mapping of kernel interfaces changed."""
         moved = self._kernel_vrfs.apply(event)
         remapped = self._link_changed(event, changes)
         self._assign_vrfs(moved, changes)
         return remapped
 
-    def _link_changed(self, event: LinkChanged, changes: Changes) -> bool:
+    def _link_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
         namespace = namespace_of(event.ifindex)
-        for device in self._by_device.get(event.name, ()) if namespace == HOME else ():
+        for device in self._by_device.get(event.name, ()) if namespace == OWN_NAMESPACE else ():
             device.device_carrier = event.up and event.carrier
         state = self._by_name.get((namespace, event.name))
         known = self._by_ifindex.get(event.ifindex)
@@ -270,10 +270,10 @@ class InterfaceTable:
         self._set_link_properties(state, event, changes)
         return remapped
 
-    def link_removed(self, event: LinkRemoved, changes: Changes) -> bool:
+    def link_removed(self, event: LinkRemoved, changes: EntityChanges) -> bool:
         """Applies a link's removal; returns whether the mapping of kernel interfaces changed."""
         name = self._names.pop(event.ifindex, "")
-        if namespace_of(event.ifindex) == HOME:
+        if namespace_of(event.ifindex) == OWN_NAMESPACE:
             for device in self._by_device.get(name, ()):
                 device.device_carrier = False
         lower = self._lower_interface(event.ifindex)
@@ -291,13 +291,13 @@ class InterfaceTable:
             self._write_admission(state, False, changes)
         return True
 
-    def _attach(self, state: InterfaceState, ifindex: int, changes: Changes) -> None:
+    def _attach(self, state: InterfaceState, ifindex: int, changes: EntityChanges) -> None:
         state.ifindex, state.tap_addresses = ifindex, self._own.of_interface(ifindex)
         self._by_ifindex[ifindex] = state
         self._own.set_vrf(ifindex, state.spec.vrf, changes)
         self._update_macvlans(state, changes)
 
-    def _detach(self, state: InterfaceState, changes: Changes) -> None:
+    def _detach(self, state: InterfaceState, changes: EntityChanges) -> None:
         if state.ifindex is not None:
             del self._by_ifindex[state.ifindex]
             self._own.set_vrf(state.ifindex, self._kernel_vrfs.vrf_of(state.ifindex), changes)
@@ -307,7 +307,7 @@ class InterfaceTable:
         for ifindex in above:
             self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
-    def _assign_vrfs(self, moved: Iterable[int], changes: Changes) -> None:
+    def _assign_vrfs(self, moved: Iterable[int], changes: EntityChanges) -> None:
         """Assigns the addresses of other kernel interfaces to the VRFs that the kernel has them
         in."""
         for ifindex in moved:
@@ -323,7 +323,7 @@ class InterfaceTable:
             return None
         return self._by_ifindex.get(link.macvlan_on)
 
-    def _macvlan_changed(self, event: LinkChanged, changes: Changes) -> bool:
+    def _macvlan_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
         """Applies a macvlan event; returns whether the device is now on another interface."""
         before = self._lower_interface(event.ifindex)
         if event.macvlan_on is None:  # its index was given to a device of another kind
@@ -338,7 +338,7 @@ class InterfaceTable:
         self._update_macvlans(after, changes)
         return before is not after
 
-    def _update_macvlans(self, state: InterfaceState | None, changes: Changes) -> None:
+    def _update_macvlans(self, state: InterfaceState | None, changes: EntityChanges) -> None:
         """Updates an interface after its TAP or the macvlan devices on it have changed."""
         if state is None:
             return
@@ -353,18 +353,18 @@ class InterfaceTable:
 
     # -- addresses
 
-    def address_added(self, event: AddressAdded, changes: Changes) -> None:
+    def address_added(self, event: AddressAdded, changes: EntityChanges) -> None:
         """Adds an address of the router."""
         self._own.add(event.ifindex, event.address, changes)
 
-    def address_removed(self, event: AddressRemoved, changes: Changes) -> None:
+    def address_removed(self, event: AddressRemoved, changes: EntityChanges) -> None:
         """Removes an address of the router."""
         self._own.remove(event.ifindex, event.address, changes)
 
     # -- entities
 
     def _set_link_properties(
-        self, state: InterfaceState, event: LinkChanged, changes: Changes
+        self, state: InterfaceState, event: LinkChanged, changes: EntityChanges
     ) -> None:
         if (state.mac, state.mtu) == (event.mac, event.mtu):
             return
@@ -372,24 +372,24 @@ class InterfaceTable:
         self._write_egress(state, changes)
         self._write_macs(state, changes)
 
-    def _write_egress(self, state: InterfaceState, changes: Changes) -> None:
+    def _write_egress(self, state: InterfaceState, changes: EntityChanges) -> None:
         spec = state.spec
         egress = Egress(spec.port, spec.vlan, state.mac, state.mtu)
-        changes.set(Kind.EGRESS_INTERFACE, spec.l3_if, egress)
+        changes.set(EntityKind.EGRESS_INTERFACE, spec.l3_if, egress)
 
-    def _write_admission(self, state: InterfaceState, up: bool, changes: Changes) -> None:
+    def _write_admission(self, state: InterfaceState, up: bool, changes: EntityChanges) -> None:
         spec = state.spec
         interface = L3Interface(spec.l3_if, spec.vrf)
         attachment = Attachment(spec.port, spec.vlan)
-        changes.set(Kind.L3_INTERFACE, attachment, interface if up else None)
+        changes.set(EntityKind.L3_INTERFACE, attachment, interface if up else None)
         self._write_macs(state, changes)
 
-    def _write_macs(self, state: InterfaceState, changes: Changes) -> None:
+    def _write_macs(self, state: InterfaceState, changes: EntityChanges) -> None:
         wanted = set(state.macs) if state.up else set()
         for mac in state.admitted - wanted:
-            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), None)
+            changes.set(EntityKind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), None)
         for mac in wanted - state.admitted:
-            changes.set(Kind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), ADMIT)
+            changes.set(EntityKind.ROUTER_MAC, RouterMac(state.spec.l3_if, mac), ADMIT)
         state.admitted = wanted
 
 

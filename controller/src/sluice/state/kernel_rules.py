@@ -41,9 +41,9 @@ from sluice.xfrm_model import (
     ESP,
     NO_MARK,
     Defaults,
+    KernelMode,
     KernelPolicy,
     KernelSelector,
-    Mode,
     PolicyAction,
     PolicyDirection,
     PolicyKey,
@@ -61,7 +61,7 @@ SCOPES = {
     PolicyDirection.IN: Scope.OWN,
     PolicyDirection.FWD: Scope.TRANSIT,
 }
-MODES = {Mode.TUNNEL: "tunnel", Mode.TRANSPORT: "transport"}
+MODES = {KernelMode.TUNNEL: "tunnel", KernelMode.TRANSPORT: "transport"}
 ANY_OCTET = NumberRange(0, 0xFF)
 BYPASS = 2
 """The strictness of a bypass; the least strict is the last among policies of one priority."""
@@ -77,7 +77,7 @@ class KernelBundle(NamedTuple):
     local: Address
     remote: Address
     reqid: int
-    mode: Mode
+    mode: KernelMode
     trap: str = ""
 
     @property
@@ -86,7 +86,7 @@ class KernelBundle(NamedTuple):
         if self.trap:
             return f"trap-{self.trap}"
         ends = f"{format_address(self.local)}-{format_address(self.remote)}"
-        mode = "" if self.mode is Mode.TUNNEL else f"-{MODES[self.mode]}"
+        mode = "" if self.mode is KernelMode.TUNNEL else f"-{MODES[self.mode]}"
         return f"{ends}-reqid-{self.reqid}{mode}"
 
 
@@ -116,7 +116,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     problems: list[str] = []
     policies = list(policies)
     problems += _ambiguous(policies)
-    for policy in sorted(policies, key=_place):
+    for policy in sorted(policies, key=_sort_key):
         try:
             rule, bundle = _rule(policy)
             if bundle is not None:
@@ -138,7 +138,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
     return MirroredRules(listed, bundles, outbound, inbound, tuple(problems))
 
 
-def _place(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
+def _sort_key(policy: KernelPolicy) -> tuple[int, int, PolicyKey]:
     """Returns the sort key of a policy's place in the order."""
     return policy.priority, _strictness(policy), policy.key
 
@@ -240,11 +240,11 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
         )
     if _is_trap(policy, template):
         ends = template.source, template.destination
-        return KernelBundle(*ends, template.reqid, Mode.TRANSPORT, trap=_label(policy))
+        return KernelBundle(*ends, template.reqid, KernelMode.TRANSPORT, trap=_label(policy))
     source, destination = _endpoints(template, policy.selector)
     if policy.direction is PolicyDirection.OUT:
-        return KernelBundle(source, destination, template.reqid, Mode(template.mode))
-    return KernelBundle(destination, source, template.reqid, Mode(template.mode))
+        return KernelBundle(source, destination, template.reqid, KernelMode(template.mode))
+    return KernelBundle(destination, source, template.reqid, KernelMode(template.mode))
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
@@ -252,7 +252,7 @@ def _is_trap(policy: KernelPolicy, template: Template) -> bool:
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT
-        and template.mode == Mode.TRANSPORT
+        and template.mode == KernelMode.TRANSPORT
         and not any(template.source)
         and not any(template.destination)
         and not (_is_host(selector.source) and _is_host(selector.destination))
@@ -289,7 +289,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
     ):
         if any(end):
             ends.append(end)
-        elif template.mode == Mode.TRANSPORT and _is_host(prefix):
+        elif template.mode == KernelMode.TRANSPORT and _is_host(prefix):
             ends.append(prefix.address)
         else:
             raise NotMirroredError("its template leaves an address open")

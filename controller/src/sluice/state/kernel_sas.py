@@ -28,9 +28,9 @@ from sluice.sa_model import (
     KeyMaterial,
     Lifetime,
     Origin,
-    Ports,
     SaSettings,
     SecurityAssociation,
+    UdpPorts,
 )
 from sluice.sa_model import Mode as SaMode
 from sluice.state.kernel_rules import KernelBundle, MirroredRules, named_spi
@@ -38,11 +38,11 @@ from sluice.xfrm_model import (
     ESP,
     NO_LIMIT,
     NO_MARK,
+    KernelLimits,
+    KernelMode,
     KernelPolicy,
     KernelState,
-    Key,
-    Limits,
-    Mode,
+    SecretKey,
     StateKey,
 )
 
@@ -61,13 +61,13 @@ CIPHERS = {
 }
 """Keyed by the kernel's name and the key length in bytes; with HMAC-SHA-256-128."""
 ICV_BITS = 128
-MODES = {Mode.TUNNEL: SaMode.TUNNEL, Mode.TRANSPORT: SaMode.TRANSPORT}
+MODES = {KernelMode.TUNNEL: SaMode.TUNNEL, KernelMode.TRANSPORT: SaMode.TRANSPORT}
 
 
 class KernelKeys:
     """The keys of a state, valid until it is deleted."""
 
-    def __init__(self, key: Key, integrity: Key) -> None:
+    def __init__(self, key: SecretKey, integrity: SecretKey) -> None:
         self._key = key
         self._integrity = integrity
 
@@ -121,7 +121,7 @@ def mirror_states(
     Of the bundles of `rules` those count that have a number. `own` are this router's addresses,
     which distinguish inbound from outbound states.
     """
-    by_ends: dict[tuple[Address, Address, Mode], list[KernelBundle]] = {}
+    by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():
         if bundle.name not in numbers.bundles:
             continue
@@ -213,14 +213,14 @@ def _direction(state: KernelState, own: Container[Address]) -> Direction:
 def _bundle_of(
     state: KernelState,
     direction: Direction,
-    by_ends: Mapping[tuple[Address, Address, Mode], list[KernelBundle]],
+    by_ends: Mapping[tuple[Address, Address, KernelMode], list[KernelBundle]],
 ) -> KernelBundle:
     if state.mode not in MODES:
         raise NotMirroredError(f"its mode {state.mode} is neither tunnel nor transport")
     local, remote = state.source, state.key.destination
     if direction is Direction.INBOUND:
         local, remote = remote, local
-    fitting = by_ends.get((local, remote, Mode(state.mode)), [])
+    fitting = by_ends.get((local, remote, KernelMode(state.mode)), [])
     for reqid in (state.reqid, 0):
         for bundle in fitting:
             if bundle.reqid == reqid:
@@ -255,7 +255,7 @@ def _settings(
         return settings._replace(replay_window=window, in_udp=encapsulation is not None)
     ports = None
     if encapsulation is not None:
-        ports = Ports(encapsulation.source_port, encapsulation.destination_port)
+        ports = UdpPorts(encapsulation.source_port, encapsulation.destination_port)
     return settings._replace(
         local=bundle.local,
         remote=bundle.remote,
@@ -325,16 +325,16 @@ def _keys(state: KernelState) -> KernelKeys:
     if cipher is None:
         raise NotMirroredError("it has no key")
     integrity = state.integrity if state.aead is None else None
-    return KernelKeys(cipher.key, Key(b"") if integrity is None else integrity.key)
+    return KernelKeys(cipher.key, SecretKey(b"") if integrity is None else integrity.key)
 
 
-def _lifetime(limits: Limits) -> Lifetime:
+def _lifetime(limits: KernelLimits) -> Lifetime:
     """Returns the limits that the engine enforces; the kernel enforces the time since first use."""
     size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 
 
-def _hex_digits(key: Key) -> bytearray:
+def _hex_digits(key: SecretKey) -> bytearray:
     """Returns hexadecimal digits, in a buffer that can be erased."""
     octets = key.reveal()
     digits = bytearray(2 * len(octets))

@@ -13,7 +13,7 @@ Invariant: a group is never empty. Without a member that answers it keeps those 
 so that packets still trigger neighbour resolution. Without a link it keeps all, and each drops.
 
 Depends on model, entities and ids. Promises: ids come from `IdPool`, so a released id is not reused
-before `confirm_deleted`; every change of an entity is recorded in the `Changes` given.
+before `confirm_deleted`; every change of an entity is recorded in the `EntityChanges` given.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import NamedTuple, TypeAlias
 from sluice.entities import (
     GROUP_OF_SAME_ID,
     MEMBER,
-    Changes,
-    Group,
-    Kind,
+    EntityChanges,
+    EntityKind,
     Nexthop,
+    NexthopGroup,
 )
 from sluice.model import Address, Mac
 from sluice.state.ids import IdPool
@@ -91,11 +91,13 @@ class NexthopTable:
         self._nexthop_ids = IdPool("next-hop")
         self._group_ids = IdPool("next-hop group")
         self._found_nexthops: dict[Path, tuple[int, Mac | None]] = {}
-        self._found_groups: dict[Group, int] = {}
+        self._found_groups: dict[NexthopGroup, int] = {}
 
     # -- what the switch was found to hold
 
-    def adopt(self, nexthops: dict[int, Nexthop | None], groups: dict[int, Group | None]) -> None:
+    def adopt(
+        self, nexthops: dict[int, Nexthop | None], groups: dict[int, NexthopGroup | None]
+    ) -> None:
         """Reserves these ids; each is used again only for the same next hop or group."""
         for identifier, nexthop in nexthops.items():
             self._nexthop_ids.reserve(identifier)
@@ -115,12 +117,12 @@ class NexthopTable:
             if mac is not None and path.address is not None
         }
 
-    def confirm_deleted(self, kind: Kind, identifier: int) -> None:
+    def confirm_deleted(self, kind: EntityKind, identifier: int) -> None:
         """Frees the id of a next hop or group that the switch no longer holds."""
-        if kind is Kind.NEXTHOP:
+        if kind is EntityKind.NEXTHOP:
             self._nexthop_ids.confirm_deleted(identifier)
             self._forget_found_nexthop(identifier)
-        elif kind is Kind.GROUP:
+        elif kind is EntityKind.GROUP:
             self._group_ids.confirm_deleted(identifier)
 
     def _forget_found_nexthop(self, identifier: int) -> None:
@@ -155,7 +157,7 @@ class NexthopTable:
         """Returns the members of a group in use, including those that get no packets."""
         return self._groups_by_id.get(group, ())
 
-    def acquire(self, path: Path, mac: Mac | None, changes: Changes) -> int:
+    def acquire(self, path: Path, mac: Mac | None, changes: EntityChanges) -> int:
         """Adds a reference to a next hop; returns its id. Raises OutOfIdsError."""
         state = self._nexthops.get(path)
         if state is None:
@@ -163,7 +165,7 @@ class NexthopTable:
         state.uses += 1
         return state.id
 
-    def release(self, path: Path, changes: Changes) -> None:
+    def release(self, path: Path, changes: EntityChanges) -> None:
         """Drops a reference to a next hop; deletes it with the last."""
         state = self._nexthops[path]
         state.uses -= 1
@@ -172,9 +174,9 @@ class NexthopTable:
             del self._by_l3_if[path.l3_if][path]
             del self._paths_by_id[state.id]
             self._nexthop_ids.release(state.id)
-            changes.set(Kind.NEXTHOP, state.id, None)
+            changes.set(EntityKind.NEXTHOP, state.id, None)
 
-    def _create(self, path: Path, mac: Mac | None, changes: Changes) -> _NexthopState:
+    def _create(self, path: Path, mac: Mac | None, changes: EntityChanges) -> _NexthopState:
         found = self._found_nexthops.pop(path, None)
         if found is not None:
             identifier = found[0]
@@ -190,7 +192,7 @@ class NexthopTable:
         self._write_nexthop(state, changes)
         return state
 
-    def set_mac(self, path: Path, mac: Mac | None, changes: Changes) -> None:
+    def set_mac(self, path: Path, mac: Mac | None, changes: EntityChanges) -> None:
         """Records a neighbour's MAC address, None where it is unresolved."""
         state = self._nexthops.get(path)
         if state is not None and state.mac != mac:
@@ -202,7 +204,7 @@ class NexthopTable:
         state = self._nexthops.get(path)
         return state is not None and state.silent
 
-    def set_silent(self, path: Path, silent: bool, changes: Changes) -> None:
+    def set_silent(self, path: Path, silent: bool, changes: EntityChanges) -> None:
         """Records whether the neighbour of a next hop is silent; rewrites the next hop's groups."""
         state = self._nexthops.get(path)
         if state is not None and state.silent != silent:
@@ -210,7 +212,7 @@ class NexthopTable:
             for group in state.groups.values():
                 self._write_group(group, changes)
 
-    def set_link(self, l3_if: int, up: bool, changes: Changes) -> bool:
+    def set_link(self, l3_if: int, up: bool, changes: EntityChanges) -> bool:
         """Records whether an interface can carry packets; returns whether that changed."""
         if up != (l3_if in self._down):
             return False
@@ -223,16 +225,16 @@ class NexthopTable:
             self._write_group(group, changes)
         return True
 
-    def _write_nexthop(self, state: _NexthopState, changes: Changes) -> None:
+    def _write_nexthop(self, state: _NexthopState, changes: EntityChanges) -> None:
         path = state.path
         up = path.l3_if not in self._down
         mac = state.mac if up else None
-        changes.set(Kind.NEXTHOP, state.id, Nexthop(path.l3_if, path.address, mac, up))
+        changes.set(EntityKind.NEXTHOP, state.id, Nexthop(path.l3_if, path.address, mac, up))
 
     # -- groups
 
     def acquire_group(
-        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: Changes
+        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: EntityChanges
     ) -> int:
         """Adds a reference to the group of these members (sorted, distinct); returns its id."""
         group = self._groups.get(members)
@@ -241,7 +243,7 @@ class NexthopTable:
         group.uses += 1
         return group.id
 
-    def release_group(self, members: tuple[WeightedPath, ...], changes: Changes) -> None:
+    def release_group(self, members: tuple[WeightedPath, ...], changes: EntityChanges) -> None:
         """Drops a reference to a group; deletes it with the last."""
         group = self._groups[members]
         group.uses -= 1
@@ -250,16 +252,16 @@ class NexthopTable:
         del self._groups[members]
         del self._groups_by_id[group.id]
         self._group_ids.release(group.id)
-        changes.set(Kind.GROUP_ENTRY, group.id, None)
-        changes.set(Kind.GROUP, group.id, None)
+        changes.set(EntityKind.GROUP_ENTRY, group.id, None)
+        changes.set(EntityKind.GROUP, group.id, None)
         for state, _ in group.members:
             del state.groups[group.id]
             if not state.groups:
-                changes.set(Kind.GROUP_MEMBER, state.id, None)
+                changes.set(EntityKind.GROUP_MEMBER, state.id, None)
             self.release(state.path, changes)
 
     def _create_group(
-        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: Changes
+        self, members: tuple[WeightedPath, ...], macs: list[Mac | None], changes: EntityChanges
     ) -> _GroupState:
         for member, mac in zip(members, macs, strict=True):
             self.acquire(member.path, mac, changes)
@@ -280,16 +282,16 @@ class NexthopTable:
         group = _GroupState(identifier, states)
         for state, _ in states:
             if not state.groups:
-                changes.set(Kind.GROUP_MEMBER, state.id, MEMBER)
+                changes.set(EntityKind.GROUP_MEMBER, state.id, MEMBER)
             state.groups[identifier] = group
         self._groups[members] = group
         self._groups_by_id[identifier] = members
         self._write_group(group, changes)
-        changes.set(Kind.GROUP_ENTRY, identifier, GROUP_OF_SAME_ID)
+        changes.set(EntityKind.GROUP_ENTRY, identifier, GROUP_OF_SAME_ID)
         return group
 
-    def _write_group(self, group: _GroupState, changes: Changes) -> None:
-        changes.set(Kind.GROUP, group.id, _group_of(self._active(group.members)))
+    def _write_group(self, group: _GroupState, changes: EntityChanges) -> None:
+        changes.set(EntityKind.GROUP, group.id, _group_of(self._active(group.members)))
 
     def _active(self, members: _Members) -> _Members:
         """Returns the members that get packets."""
@@ -298,5 +300,5 @@ class NexthopTable:
         return answering or linked or members
 
 
-def _group_of(members: _Members) -> Group:
-    return Group(tuple(sorted((state.id, weight) for state, weight in members)))
+def _group_of(members: _Members) -> NexthopGroup:
+    return NexthopGroup(tuple(sorted((state.id, weight) for state, weight in members)))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sluice.entities import Changes, RouteSlot, Target, TargetKind
+from sluice.entities import EntityChanges, RouteSlot, RouteTarget, RouteTargetKind
 from sluice.model import Address, Mac, Prefix, is_link_local
 from sluice.state.interfaces import InterfaceTable
 from sluice.state.neighbors import NeighborTable, is_unicast
@@ -29,7 +29,7 @@ from sluice.state.usable_routes import UsableRoutes
 
 class _OnLink(NamedTuple):
     path: Path
-    target: Target
+    target: RouteTarget
 
 
 class OnLink:
@@ -49,7 +49,7 @@ class OnLink:
         self._connected: dict[RouteSlot, _OnLink] = {}
         self._hosts: dict[RouteSlot, _OnLink] = {}
 
-    def target(self, slot: RouteSlot) -> Target | None:
+    def target(self, slot: RouteSlot) -> RouteTarget | None:
         """Returns the target of a prefix without a route of the routing daemon, or None."""
         found = self._find(slot)
         return None if found is None else found.target
@@ -78,7 +78,7 @@ class OnLink:
         """Returns all connected prefixes."""
         return [(slot, connected.path) for slot, connected in self._connected.items()]
 
-    def refresh_connected(self, changes: Changes) -> Iterator[RouteSlot]:
+    def refresh_connected(self, changes: EntityChanges) -> Iterator[RouteSlot]:
         """Updates connected prefixes after addresses or links changed."""
         wanted: dict[RouteSlot, Path] = {}
         for connected in self._interfaces.connected():
@@ -89,7 +89,9 @@ class OnLink:
         for slot, path in wanted.items():
             if before.get(slot) != path:
                 identifier = self._nexthops.acquire(path, None, changes)
-                self._connected[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
+                self._connected[slot] = _OnLink(
+                    path, RouteTarget(RouteTargetKind.NEXTHOP, identifier)
+                )
                 yield slot
         for slot, path in before.items():
             if slot not in wanted:
@@ -98,12 +100,12 @@ class OnLink:
             if wanted.get(slot) != path:
                 self._nexthops.release(path, changes)
 
-    def refresh_hosts(self, changes: Changes) -> Iterator[RouteSlot]:
+    def refresh_hosts(self, changes: EntityChanges) -> Iterator[RouteSlot]:
         """Updates all host routes after covering routes changed."""
         for neighbor in self._neighbors:
             yield from self.refresh_host(neighbor.path, changes)
 
-    def refresh_host(self, path: Path, changes: Changes) -> Iterator[RouteSlot]:
+    def refresh_host(self, path: Path, changes: EntityChanges) -> Iterator[RouteSlot]:
         """Updates a neighbour's host route after the neighbour or its covering routes changed."""
         interface = self._interfaces.by_l3_if.get(path.l3_if)
         if interface is None or path.address is None:
@@ -120,10 +122,10 @@ class OnLink:
             self._nexthops.release(path, changes)
             yield slot
 
-    def _set_host(self, slot: RouteSlot, path: Path, mac: Mac, changes: Changes) -> None:
+    def _set_host(self, slot: RouteSlot, path: Path, mac: Mac, changes: EntityChanges) -> None:
         before = self._hosts.get(slot)
         identifier = self._nexthops.acquire(path, mac, changes)
-        self._hosts[slot] = _OnLink(path, Target(TargetKind.NEXTHOP, identifier))
+        self._hosts[slot] = _OnLink(path, RouteTarget(RouteTargetKind.NEXTHOP, identifier))
         if before is not None:
             self._nexthops.release(before.path, changes)
 

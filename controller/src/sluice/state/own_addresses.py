@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The addresses of this host's interfaces, and the local prefixes of each VRF.
 
-An address that is valid in a VRF is delivered to the host there (`Kind.LOCAL_PREFIX`), and received
-packets must not have it as source (`Kind.OWN_SOURCE`). This excludes IPv6 link-local addresses: a
-host on another link may have the same. An address is valid as long as an interface has it.
-Depends on model and entities.
+An address that is valid in a VRF is delivered to the host there (`EntityKind.LOCAL_PREFIX`), and
+received packets must not have it as source (`EntityKind.OWN_SOURCE`). This excludes IPv6 link-local
+addresses: a host on another link may have the same. An address is valid as long as an interface has
+it. Depends on model and entities.
 """
 
 from __future__ import annotations
 
-from sluice.entities import LOCAL, MARTIAN, Changes, Kind, OwnAddress, RouteSlot
+from sluice.entities import LOCAL, MARTIAN, EntityChanges, EntityKind, OwnAddress, RouteSlot
 from sluice.model import InterfaceAddress, Prefix, is_link_local
 from sluice.namespaces import namespace_of
 
@@ -46,21 +46,21 @@ class OwnAddresses:
             known = self.by_ifindex[ifindex] = InterfaceAddresses(namespace_of(ifindex))
         return known
 
-    def add(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
+    def add(self, ifindex: int, address: InterfaceAddress, changes: EntityChanges) -> None:
         """Adds an address to an interface."""
         interface = self.of_interface(ifindex)
         if address not in interface.addresses:
             interface.addresses.add(address)
             self._claim(interface.vrf, address, changes)
 
-    def remove(self, ifindex: int, address: InterfaceAddress, changes: Changes) -> None:
+    def remove(self, ifindex: int, address: InterfaceAddress, changes: EntityChanges) -> None:
         """Removes an address from an interface."""
         interface = self.of_interface(ifindex)
         if address in interface.addresses:
             interface.addresses.remove(address)
             self._release(interface.vrf, address, changes)
 
-    def set_vrf(self, ifindex: int, vrf: int | None, changes: Changes) -> None:
+    def set_vrf(self, ifindex: int, vrf: int | None, changes: EntityChanges) -> None:
         """Moves an interface's addresses to this VRF; None: to no VRF."""
         interface = self.of_interface(ifindex)
         if interface.vrf == vrf:
@@ -70,26 +70,26 @@ class OwnAddresses:
             self._claim(vrf, address, changes)
             self._release(before, address, changes)
 
-    def forget(self, ifindex: int, changes: Changes) -> None:
+    def forget(self, ifindex: int, changes: EntityChanges) -> None:
         """Deletes an interface and its addresses."""
         interface = self.by_ifindex.pop(ifindex, None)
         if interface is not None:
             for address in interface.addresses:
                 self._release(interface.vrf, address, changes)
 
-    def _claim(self, vrf: int | None, address: InterfaceAddress, changes: Changes) -> None:
+    def _claim(self, vrf: int | None, address: InterfaceAddress, changes: EntityChanges) -> None:
         for slot in () if vrf is None else local_slots(vrf, address):
             self._uses[slot] = self._uses.get(slot, 0) + 1
-            changes.set(Kind.LOCAL_PREFIX, slot, LOCAL)
-            changes.set(Kind.OWN_SOURCE, OwnAddress(slot.vrf, slot.prefix.address), MARTIAN)
+            changes.set(EntityKind.LOCAL_PREFIX, slot, LOCAL)
+            changes.set(EntityKind.OWN_SOURCE, OwnAddress(slot.vrf, slot.prefix.address), MARTIAN)
 
-    def _release(self, vrf: int | None, address: InterfaceAddress, changes: Changes) -> None:
+    def _release(self, vrf: int | None, address: InterfaceAddress, changes: EntityChanges) -> None:
         for slot in () if vrf is None else local_slots(vrf, address):
             self._uses[slot] -= 1
             if not self._uses[slot]:
                 del self._uses[slot]
-                changes.set(Kind.LOCAL_PREFIX, slot, None)
-                changes.set(Kind.OWN_SOURCE, OwnAddress(slot.vrf, slot.prefix.address), None)
+                changes.set(EntityKind.LOCAL_PREFIX, slot, None)
+                changes.set(EntityKind.OWN_SOURCE, OwnAddress(slot.vrf, slot.prefix.address), None)
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:

@@ -18,7 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from sluice.entities import BLACKHOLE, PROHIBITED, UNREACHABLE, Changes, Target, TargetKind
+from sluice.entities import (
+    BLACKHOLE,
+    PROHIBITED,
+    UNREACHABLE,
+    EntityChanges,
+    RouteTarget,
+    RouteTargetKind,
+)
 from sluice.model import NexthopKind, NexthopSpec
 from sluice.state.ids import OutOfIdsError
 from sluice.state.interfaces import InterfaceTable
@@ -31,7 +38,7 @@ from sluice.state.nexthops import (
 )
 from sluice.state.weights import scale
 
-Specs: TypeAlias = tuple[NexthopSpec, ...]
+NexthopSpecs: TypeAlias = tuple[NexthopSpec, ...]
 
 _DISCARDS = {
     NexthopKind.BLACKHOLE: BLACKHOLE,
@@ -60,11 +67,11 @@ class PathSet:
 
     __slots__ = ("members", "specs", "target", "uses", "vrfs")
 
-    def __init__(self, specs: Specs) -> None:
+    def __init__(self, specs: NexthopSpecs) -> None:
         self.specs = specs
         self.uses = 0
         self.members: tuple[WeightedPath, ...] = ()
-        self.target: Target = UNREACHABLE
+        self.target: RouteTarget = UNREACHABLE
         self.vrfs: frozenset[int] = frozenset()
 
 
@@ -82,10 +89,10 @@ class PathSets:
         self._neighbors = neighbors
         self._nexthops = nexthops
         self._group_size = group_size
-        self._inexact: dict[Specs, _Inexact] = {}
-        self._sets: dict[Specs, PathSet] = {}
+        self._inexact: dict[NexthopSpecs, _Inexact] = {}
+        self._sets: dict[NexthopSpecs, PathSet] = {}
 
-    def acquire(self, specs: Specs, changes: Changes) -> PathSet:
+    def acquire(self, specs: NexthopSpecs, changes: EntityChanges) -> PathSet:
         """Adds a reference to a path set. Raises OutOfIdsError."""
         paths = self._sets.get(specs)
         if paths is None:
@@ -95,7 +102,7 @@ class PathSets:
         paths.uses += 1
         return paths
 
-    def release(self, paths: PathSet, changes: Changes) -> None:
+    def release(self, paths: PathSet, changes: EntityChanges) -> None:
         """Drops a reference to a path set; releases its target with the last."""
         paths.uses -= 1
         if paths.uses == 0:
@@ -103,7 +110,7 @@ class PathSets:
             self._inexact.pop(paths.specs, None)
             self._release_target(paths.target, paths.members, changes)
 
-    def remap(self, changes: Changes) -> set[PathSet]:
+    def remap(self, changes: EntityChanges) -> set[PathSet]:
         """Resolves all path sets again after the interface mapping changed. Returns those with a
         new target, whose routes must be republished."""
         moved = set()
@@ -134,7 +141,7 @@ class PathSets:
         )
         return {text: len(self._inexact)}
 
-    def _resolve(self, paths: PathSet, changes: Changes) -> None:
+    def _resolve(self, paths: PathSet, changes: EntityChanges) -> None:
         self._inexact.pop(paths.specs, None)
         weights: dict[Path, int] = {}
         discard = UNREACHABLE
@@ -156,7 +163,7 @@ class PathSets:
         if len(ordered) == 1:
             identifier = self._nexthops.acquire(ordered[0], macs[0], changes)
             paths.members = (WeightedPath(ordered[0], 1),)
-            paths.target = Target(TargetKind.NEXTHOP, identifier)
+            paths.target = RouteTarget(RouteTargetKind.NEXTHOP, identifier)
         else:
             wanted = [weights[path] for path in ordered]
             scaled = scale(wanted, self._group_size)
@@ -166,17 +173,17 @@ class PathSets:
                 inexact = _Inexact(scaled.error, identifier, wanted, scaled.weights)
                 self._inexact[paths.specs] = inexact
             paths.members = members
-            paths.target = Target(TargetKind.GROUP, identifier)
+            paths.target = RouteTarget(RouteTargetKind.GROUP, identifier)
         for path, mac in zip(ordered, macs, strict=True):
             if mac is None and path.address is not None:
                 changes.resolve[path.l3_if, path.address] = None
 
     def _release_target(
-        self, target: Target, members: tuple[WeightedPath, ...], changes: Changes
+        self, target: RouteTarget, members: tuple[WeightedPath, ...], changes: EntityChanges
     ) -> None:
-        if target.kind is TargetKind.NEXTHOP:
+        if target.kind is RouteTargetKind.NEXTHOP:
             self._nexthops.release(members[0].path, changes)
-        elif target.kind is TargetKind.GROUP:
+        elif target.kind is RouteTargetKind.GROUP:
             self._nexthops.release_group(members, changes)
 
 

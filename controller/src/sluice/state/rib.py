@@ -25,7 +25,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sluice._native import RouteTable
-from sluice.entities import Changes, RouteSlot
+from sluice.entities import EntityChanges, RouteSlot
 from sluice.model import (
     NexthopKind,
     NexthopObjectDeleted,
@@ -34,7 +34,7 @@ from sluice.model import (
     Route,
     RouteKey,
 )
-from sluice.state.paths import PathSet, PathSets, Specs
+from sluice.state.paths import NexthopSpecs, PathSet, PathSets
 from sluice.state.route_order import RouteOrder
 
 WAITING_AT_ONCE = 1024
@@ -63,7 +63,7 @@ class _Object:
         return sum(entry.uses for entry in self.entries)
 
 
-Attributes: TypeAlias = tuple[int, Specs, int | None]
+RouteAttributes: TypeAlias = tuple[int, NexthopSpecs, int | None]
 """The attributes that routes share: protocol, next hops, object number."""
 
 
@@ -78,7 +78,7 @@ class RibEntry:
     def __init__(
         self,
         rib: Rib,
-        attributes: Attributes,
+        attributes: RouteAttributes,
         obj: _Object | None,
         own_paths: PathSet | None,
         session: int,
@@ -126,7 +126,7 @@ class Rib:
         self._paths = paths
         self.table = table
         self._vrfs = vrfs
-        self._entries: dict[Attributes, RibEntry] = {}
+        self._entries: dict[RouteAttributes, RibEntry] = {}
         """Entries of this session."""
         self._objects: dict[int, _Object] = {}
         self._parents: dict[int, set[int]] = {}
@@ -180,7 +180,9 @@ class Rib:
 
     # -- routes
 
-    def update(self, slot: RouteSlot, route: Route, changes: Changes) -> Sequence[RouteChange]:
+    def update(
+        self, slot: RouteSlot, route: Route, changes: EntityChanges
+    ) -> Sequence[RouteChange]:
         """Adds or replaces a route of one of the VRFs; returns the changed routes, this one last.
         Raises OutOfIdsError and leaves the old route in place."""
         old: RibEntry | None = self.table.entry(slot)
@@ -195,7 +197,7 @@ class Rib:
         return (*resolved, _change(RouteChange, (slot, paths)))
 
     def entry_for(
-        self, protocol: int, nexthops: Specs, nexthop_id: int | None, changes: Changes
+        self, protocol: int, nexthops: NexthopSpecs, nexthop_id: int | None, changes: EntityChanges
     ) -> tuple[RibEntry, Sequence[RouteChange]]:
         """Returns this session's entry for routes with these attributes, and the routes that no
         longer wait for its object. The caller must pass an entry that gets no route to
@@ -209,7 +211,7 @@ class Rib:
             return entry, tuple(self._resolve_object(entry.object, changes))
         return entry, ()
 
-    def delete(self, slot: RouteSlot, changes: Changes) -> Sequence[RouteChange]:
+    def delete(self, slot: RouteSlot, changes: EntityChanges) -> Sequence[RouteChange]:
         """Deletes a route; returns it if it existed. Unknown routes are ignored (zebra deletes
         routes that it never sent)."""
         entry: RibEntry | None = self.table.entry(slot)
@@ -219,7 +221,7 @@ class Rib:
         self.drop_unused(entry, changes)
         return (_change(RouteChange, (slot, None)),)
 
-    def _new_entry(self, attributes: Attributes, changes: Changes) -> RibEntry:
+    def _new_entry(self, attributes: RouteAttributes, changes: EntityChanges) -> RibEntry:
         protocol, nexthops, nexthop_id = attributes
         if nexthops or nexthop_id is None:
             paths = self._paths.acquire(nexthops, changes)
@@ -236,7 +238,7 @@ class Rib:
         self._entries[attributes] = entry
         return entry
 
-    def drop_unused(self, entry: RibEntry, changes: Changes) -> None:
+    def drop_unused(self, entry: RibEntry, changes: EntityChanges) -> None:
         """Drops an entry without routes, and releases its path set or object."""
         if entry.uses or self.table.entry_of(entry.number) is not entry:
             return
@@ -261,7 +263,9 @@ class Rib:
 
     # -- next-hop objects
 
-    def update_object(self, event: NexthopObjectUpdated, changes: Changes) -> Iterator[RouteChange]:
+    def update_object(
+        self, event: NexthopObjectUpdated, changes: EntityChanges
+    ) -> Iterator[RouteChange]:
         """Adds or replaces an object; yields the routes that follow it at once. Others follow by
         `moved_objects`."""
         self.table.forget_texts()
@@ -270,7 +274,9 @@ class Rib:
         obj.definition = event
         yield from self._object_changed(obj, changes, 0)
 
-    def delete_object(self, event: NexthopObjectDeleted, changes: Changes) -> Iterator[RouteChange]:
+    def delete_object(
+        self, event: NexthopObjectDeleted, changes: EntityChanges
+    ) -> Iterator[RouteChange]:
         """Deletes an object; yields changed routes as `update_object`. Routes that still use it are
         withdrawn, as in the kernel."""
         self.table.forget_texts()
@@ -295,7 +301,9 @@ class Rib:
             for member, _ in definition.group:
                 self._parents.setdefault(member, set()).add(obj.id)
 
-    def _object_changed(self, obj: _Object, changes: Changes, depth: int) -> Iterator[RouteChange]:
+    def _object_changed(
+        self, obj: _Object, changes: EntityChanges, depth: int
+    ) -> Iterator[RouteChange]:
         if obj.entries:
             yield from self._resolve_object(obj, changes)
         if depth < _DEEPEST_GROUP:
@@ -303,7 +311,7 @@ class Rib:
                 if parent in self._objects:
                     yield from self._object_changed(self._objects[parent], changes, depth + 1)
 
-    def _resolve_object(self, obj: _Object, changes: Changes) -> Iterator[RouteChange]:
+    def _resolve_object(self, obj: _Object, changes: EntityChanges) -> Iterator[RouteChange]:
         old = obj.paths
         specs = self._expand(obj)
         if old is not None and old.specs == specs:
@@ -333,7 +341,7 @@ class Rib:
             if entry is not None and entry.object is obj:
                 yield RouteChange(slot, entry.paths)
 
-    def _expand(self, obj: _Object) -> Specs:
+    def _expand(self, obj: _Object) -> NexthopSpecs:
         """Returns the object's next hops, a group's with weights; empty while none is known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)

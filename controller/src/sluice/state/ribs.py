@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sluice.model import RouteKey
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
     """All RIBs, by network namespace, read as one. `namespaces` maps routing tables to namespaces;
-    all others belong to the daemon of `HOME`."""
+    all others belong to the daemon of `OWN_NAMESPACE`."""
 
     def __init__(self, ribs: Mapping[int, Rib], namespaces: Mapping[int, int]) -> None:
         self._ribs = ribs
-        self._default = ribs[HOME]
+        self._default = ribs[OWN_NAMESPACE]
         self._by_table = {table: ribs[namespace] for table, namespace in namespaces.items()}
 
     def of_table(self, table: int) -> Rib:

@@ -22,7 +22,7 @@ from sluice.model import (
     RouteUpdated,
 )
 
-Text: TypeAlias = tuple[int, int, int, tuple[NexthopSpec, ...], int | None] | tuple[int]
+RouteText: TypeAlias = tuple[int, int, int, tuple[NexthopSpec, ...], int | None] | tuple[int]
 
 RoutesEvent: TypeAlias = RouteEvent | RouteRun
 

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sluice.entities import BundleInVrf, Decrypt, Encrypt, Key, Kind, Spi, Value
+from sluice.entities import (
+    BundleInVrf,
+    Decrypt,
+    Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
+    InboundSpi,
+)
 from sluice.policy.model import Direction
 from sluice.sa_model import HeldKey, HeldSa, SaSettings
 
-Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
+EntitiesByKind: TypeAlias = Mapping[EntityKind, Mapping[EntityKey, EntityValue]]
 ExclusiveResource: TypeAlias = tuple[object, ...]
 
 
@@ -51,13 +59,13 @@ class EngineState:
         }
 
 
-def is_referred_to(installed: Entities, engine: int, held: HeldSa) -> bool:
+def is_referred_to(installed: EntitiesByKind, engine: int, held: HeldSa) -> bool:
     """Returns whether the switch sends packets to an engine by this SA."""
     settings = held.settings
     if settings.direction is Direction.OUTBOUND:
-        value = installed[Kind.OUTBOUND_SA].get(BundleInVrf(settings.vrf, settings.bundle))
+        value = installed[EntityKind.OUTBOUND_SA].get(BundleInVrf(settings.vrf, settings.bundle))
         return isinstance(value, Encrypt) and (value.engine, value.sa) == (engine, held.number)
-    value = installed[Kind.INBOUND_SA].get(Spi(settings.vrf, settings.spi))
+    value = installed[EntityKind.INBOUND_SA].get(InboundSpi(settings.vrf, settings.spi))
     return isinstance(value, Decrypt) and value.engine == engine
 
 

@@ -15,7 +15,7 @@ protect:
 - An inbound SA moves with a new anti-replay window, and only when its engine no longer serves.
 - While an engine is unreachable its SAs stay in the switch, which drops their packets: NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
-  (`Use.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
+  (`KeyUse.is_expired`), also across restarts. The limit of time goes by the uptime; across boots it
   goes by the wall clock, which may be wrong, so it is never recorded.
 
 Pure; depends on sa_model and entities.
@@ -34,17 +34,17 @@ from sluice.entities import (
     BundleInVrf,
     Decrypt,
     Encrypt,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     EspSource,
-    Key,
-    Kind,
+    InboundSpi,
     ReassemblyEngine,
-    Spi,
-    Value,
 )
-from sluice.sa_model import Age, Fragmentation, HeldSa, SaSettings, SecurityAssociation
+from sluice.sa_model import Fragmentation, HeldSa, LifetimeState, SaSettings, SecurityAssociation
 from sluice.state.sa_engines import (
     EngineState,
-    Entities,
+    EntitiesByKind,
     ExclusiveResource,
     exclusive_resources,
     is_key,
@@ -92,7 +92,7 @@ class Clocks(NamedTuple):
         return self.wall - since.wall if self.wall >= since.wall else None
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """Record of a key: the engine that used it, since when, and whether it is used up."""
 
     engine: int
@@ -114,7 +114,7 @@ class LifetimeReview(NamedTuple):
 
 def _has_ended(held: HeldSa) -> bool:
     """Returns whether an engine reports that an SA can encrypt or decrypt no more."""
-    return held.age is Age.HARD or bool(held.drops.get("sequence_exhausted"))
+    return held.age is LifetimeState.HARD or bool(held.drops.get("sequence_exhausted"))
 
 
 class SaId(NamedTuple):
@@ -185,7 +185,7 @@ class SaTable:
         self,
         bundles: Iterable[BundleSpec],
         engines: Iterable[int],
-        uses: Mapping[str, Use],
+        uses: Mapping[str, KeyUse],
         path_mtu: Callable[[BundleSpec, SaSettings], int] = lambda bundle, _: bundle.path_mtu,
         clocks: Callable[[], Clocks] = lambda: Clocks(0.0),
     ) -> None:
@@ -197,7 +197,7 @@ class SaTable:
         self._outlived: set[SaId] = set()
         self._tracked: dict[SaId, _Tracked] = {}
         self._orders = 0
-        self._desired: dict[Kind, dict[Key, Value]] = {}
+        self._desired: dict[EntityKind, dict[EntityKey, EntityValue]] = {}
 
     # -- wanted and known SAs
 
@@ -301,6 +301,28 @@ class SaTable:
         """Returns whether an SA has reached a hard limit."""
         return self._is_used_up(sa) or self._has_outlived(sa)
 
+    def why_expired(self, sa: SecurityAssociation) -> str:
+        """Returns which hard limit an expired SA has reached, as far as that is known."""
+        hard, tracked = sa.settings.hard, self._tracked.get(identity(sa))
+        held = None if tracked is None else tracked.held
+        if held is not None and held.drops.get("sequence_exhausted"):
+            return "all its sequence numbers are used"
+        if held is not None and hard.bytes is not None and held.bytes >= hard.bytes:
+            return f"its hard limit of {hard.bytes:,} bytes is reached"
+        if held is not None and hard.packets is not None and held.packets >= hard.packets:
+            return f"its hard limit of {hard.packets:,} packets is reached"
+        if self._has_outlived(sa):
+            limit = f"its hard limit of {hard.seconds:,} seconds"
+            use = self._uses[sa.settings.fingerprint]
+            known = self._clocks().age(use.since) is not None
+            return f"{limit} is reached" if known else f"its age is not known, and it has {limit}"
+        limits = [f"{value:,} {name}" for name, value in hard._asdict().items() if value]
+        if not limits:
+            return "all its sequence numbers are used"
+        return (
+            f"a hard limit is reached ({', '.join(limits)}), or all its sequence numbers are used"
+        )
+
     def review_lifetimes(self) -> LifetimeReview:
         """Returns the SAs that have expired since the last review, or no longer count as such."""
         used_up = [
@@ -359,41 +381,41 @@ class SaTable:
 
     # -- entities of the switch
 
-    def desired(self) -> dict[Kind, dict[Key, Value]]:
+    def desired(self) -> dict[EntityKind, dict[EntityKey, EntityValue]]:
         """Returns the entities of all bundles that the switch must hold now."""
-        found: dict[Kind, dict[Key, Value]] = {
+        found: dict[EntityKind, dict[EntityKey, EntityValue]] = {
             kind: {}
             for kind in (
-                *(Kind.ESP_SOURCE, Kind.OUTBOUND_SA),
-                *(Kind.INBOUND_SA, Kind.REASSEMBLY_ENGINE),
+                *(EntityKind.ESP_SOURCE, EntityKind.OUTBOUND_SA),
+                *(EntityKind.INBOUND_SA, EntityKind.REASSEMBLY_ENGINE),
             )
         }
         outbound: dict[int, list[_Tracked]] = {}
         for tracked in self._tracked.values():
             if tracked.sa.is_outbound:
                 outbound.setdefault(tracked.sa.settings.bundle, []).append(tracked)
-                self._add_source(tracked.sa.settings, found[Kind.ESP_SOURCE])
+                self._add_source(tracked.sa.settings, found[EntityKind.ESP_SOURCE])
             else:
-                self._add_inbound(tracked, found[Kind.INBOUND_SA])
+                self._add_inbound(tracked, found[EntityKind.INBOUND_SA])
         for bundle, sas in outbound.items():
-            self._add_outbound(self.bundles[bundle], sas, found[Kind.OUTBOUND_SA])
+            self._add_outbound(self.bundles[bundle], sas, found[EntityKind.OUTBOUND_SA])
         self._add_reassembly(found)
         self._desired = found
         return found
 
-    def _add_source(self, settings: SaSettings, entries: dict[Key, Value]) -> None:
+    def _add_source(self, settings: SaSettings, entries: dict[EntityKey, EntityValue]) -> None:
         if settings.local is not None:
             entries[EspSource(settings.vrf, settings.bundle, settings.local)] = OF_BUNDLE
 
-    def _add_inbound(self, tracked: _Tracked, entries: dict[Key, Value]) -> None:
+    def _add_inbound(self, tracked: _Tracked, entries: dict[EntityKey, EntityValue]) -> None:
         settings = tracked.sa.settings
         if self.is_expired(tracked.sa):
             return
-        key = Spi(settings.vrf, settings.spi)
+        key = InboundSpi(settings.vrf, settings.spi)
         if tracked.held is not None and tracked.engine is not None:
             entries[key] = Decrypt(settings.bundle, tracked.engine, tracked.held.number)
             return
-        before = self._desired.get(Kind.INBOUND_SA, {}).get(key)
+        before = self._desired.get(EntityKind.INBOUND_SA, {}).get(key)
         if isinstance(before, Decrypt) and self._is_unreachable(before.engine):
             entries[key] = before
 
@@ -401,7 +423,7 @@ class SaTable:
         return engine in self._engines and self._engines[engine].reachable is False
 
     def _add_outbound(
-        self, bundle: BundleSpec, sas: list[_Tracked], entries: dict[Key, Value]
+        self, bundle: BundleSpec, sas: list[_Tracked], entries: dict[EntityKey, EntityValue]
     ) -> None:
         key = BundleInVrf(bundle.vrf, bundle.id)
         serving = self._serving(bundle, sas)
@@ -409,7 +431,7 @@ class SaTable:
             lengths = self._lengths(bundle, serving.sa)
             entries[key] = Encrypt(serving.engine, serving.held.number, *lengths)
             return
-        before = self._desired.get(Kind.OUTBOUND_SA, {}).get(key)
+        before = self._desired.get(EntityKind.OUTBOUND_SA, {}).get(key)
         if isinstance(before, Encrypt) and self._is_unreachable(before.engine):
             waiting = [one for one in sas if one.engine == before.engine]
             if any(not self.is_expired(one.sa) for one in waiting):
@@ -424,27 +446,27 @@ class SaTable:
 
     def _serving(self, bundle: BundleSpec, sas: Iterable[_Tracked]) -> _Tracked | None:
         able = [one for one in sas if one.held is not None and not self.is_expired(one.sa)]
-        return max(able, key=lambda one: self._rank(bundle, one), default=None)
+        return max(able, key=lambda one: self._preference(bundle, one), default=None)
 
-    def _rank(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, bool, int, int]:
+    def _preference(self, bundle: BundleSpec, one: _Tracked) -> tuple[bool, bool, int, int]:
         place = bundle.engines.index(one.engine) if one.engine in bundle.engines else 0
         successor = self._successor(one.sa) if one.sa.is_retiring else None
         is_last = successor is None or successor.held is None
         return is_last, not one.sa.is_coming, -place, one.order
 
-    def _add_reassembly(self, found: dict[Kind, dict[Key, Value]]) -> None:
+    def _add_reassembly(self, found: dict[EntityKind, dict[EntityKey, EntityValue]]) -> None:
         """Sends all fragments of a VRF to one engine: the one with most of its inbound SAs."""
         counts: dict[int, Counter[int]] = {}
-        for key, value in found[Kind.INBOUND_SA].items():
-            if isinstance(key, Spi) and isinstance(value, Decrypt):
+        for key, value in found[EntityKind.INBOUND_SA].items():
+            if isinstance(key, InboundSpi) and isinstance(value, Decrypt):
                 counts.setdefault(key.vrf, Counter())[value.engine] += 1
         for vrf, engines in counts.items():
             best = min(engines, key=lambda engine: (-engines[engine], engine))
-            found[Kind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
+            found[EntityKind.REASSEMBLY_ENGINE][vrf] = ReassemblyEngine(best)
 
     # -- commands to engines
 
-    def commands(self, engine: int, installed: Entities | None, now: float) -> list[Command]:
+    def commands(self, engine: int, installed: EntitiesByKind | None, now: float) -> list[Command]:
         """Returns at most `MAX_COMMANDS` commands that an engine needs now. `installed` has the
         switch's entities; None while they are unknown, which skips the check that the switch no
         longer refers to an SA to delete."""
@@ -475,7 +497,7 @@ class SaTable:
         return found
 
     def _may_delete(
-        self, engine: int, held: HeldSa, installed: Entities | None, now: float
+        self, engine: int, held: HeldSa, installed: EntitiesByKind | None, now: float
     ) -> bool:
         since = self._engines[engine].idle_since
         if installed is not None and is_referred_to(installed, engine, held):
@@ -515,7 +537,7 @@ class SaTable:
     ) -> tuple[SaState, str | None]:
         """`in_use` keeps what is in use at each engine, once it is needed."""
         if self.is_expired(one.sa):
-            return SaState.EXPIRED, "a hard limit is reached, or all sequence numbers are used"
+            return SaState.EXPIRED, self.why_expired(one.sa)
         if one.held is not None:
             if one.sa.is_retiring:
                 return SaState.RETIRING, None
@@ -561,7 +583,7 @@ class SaTable:
         settings = one.sa.settings
         if not one.sa.is_outbound or one.held is None:
             return one.held is not None
-        value = self._desired.get(Kind.OUTBOUND_SA, {}).get(
+        value = self._desired.get(EntityKind.OUTBOUND_SA, {}).get(
             BundleInVrf(settings.vrf, settings.bundle)
         )
         return isinstance(value, Encrypt) and (value.engine, value.sa) == (

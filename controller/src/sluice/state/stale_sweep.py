@@ -14,7 +14,7 @@ from itertools import islice
 
 from sluice.entities import RouteSlot
 from sluice.model import Route, RouteKey, StaleRoutesGone
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 
 KERNEL_ROUTES_PER_SLICE = 512
@@ -27,7 +27,9 @@ class StaleSweep:
     """One comparison, of the routes of one network namespace. `kernel` has the kernel's routes;
     this object takes ownership of it."""
 
-    def __init__(self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = HOME) -> None:
+    def __init__(
+        self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = OWN_NAMESPACE
+    ) -> None:
         self._fib = fib
         self._rib = fib.ribs[namespace]
         self._kernel = kernel

@@ -25,33 +25,40 @@ from sluice.entities import (
     RETIRED,
     Attachment,
     Egress,
-    Key,
-    Kind,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     L3Interface,
     Nexthop,
     RouterMac,
-    Value,
 )
 
-Entities: TypeAlias = Mapping[Kind, Mapping[Key, Value]]
+EntitiesByKind: TypeAlias = Mapping[EntityKind, Mapping[EntityKey, EntityValue]]
 
-BUNDLE_KINDS = frozenset({Kind.INBOUND_SA, Kind.BUNDLE_BINDING, Kind.OUTBOUND_SA, Kind.ESP_SOURCE})
+BUNDLE_KINDS = frozenset(
+    {
+        EntityKind.INBOUND_SA,
+        EntityKind.BUNDLE_BINDING,
+        EntityKind.OUTBOUND_SA,
+        EntityKind.ESP_SOURCE,
+    }
+)
 """Kinds whose entities name a bundle by its number."""
-INTERFACE_KINDS = OPENING | {Kind.INBOUND_BINDING, Kind.OUTBOUND_BINDING}
+INTERFACE_KINDS = OPENING | {EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING}
 """Kinds whose entities name an interface by its number."""
 
 
-class Closing(NamedTuple):
+class ClosingPlan(NamedTuple):
     """The entities to delete, dependent ones first, and the next hops to retire."""
 
-    withdrawn: tuple[tuple[Kind, Key], ...] = ()
+    withdrawn: tuple[tuple[EntityKind, EntityKey], ...] = ()
     retired: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.withdrawn or self.retired)
 
 
-class Moved(NamedTuple):
+class ReassignedNumbers(NamedTuple):
     """Numbers that meant another interface or bundle, or an unknown one.
 
     Their entities may look right by chance. Flows also name bundles by number: until their list
@@ -61,22 +68,22 @@ class Moved(NamedTuple):
     interfaces: Container[int] = ()
     bundles: Container[int] = ()
 
-    def concerns(self, kind: Kind, key: Key, value: Value) -> bool:
+    def concerns(self, kind: EntityKind, key: EntityKey, value: EntityValue) -> bool:
         """Returns whether an entity names one of these numbers."""
         if kind in BUNDLE_KINDS:
             return _number(key, value, "bundle") in self.bundles
         return kind in INTERFACE_KINDS and _number(key, value, "l3_if") in self.interfaces
 
 
-NOTHING_MOVED = Moved()
+NOTHING_REASSIGNED = ReassignedNumbers()
 
 
-def closing(
-    installed: Entities,
-    wanted: Entities,
-    moved: Moved = NOTHING_MOVED,
-    swapped: Container[Kind] = (),
-) -> Closing:
+def plan_closing(
+    installed: EntitiesByKind,
+    wanted: EntitiesByKind,
+    moved: ReassignedNumbers = NOTHING_REASSIGNED,
+    swapped: Container[EntityKind] = (),
+) -> ClosingPlan:
     """Returns the entities of `installed` that differ from `wanted` (from configuration alone).
 
     Entities of the kinds in `swapped` change with the lists, in one write: they stay until then,
@@ -98,34 +105,40 @@ def closing(
     ]
     retired = [
         key
-        for key, value in installed[Kind.NEXTHOP].items()
+        for key, value in installed[EntityKind.NEXTHOP].items()
         if isinstance(key, int) and isinstance(value, Nexthop) and value != RETIRED
-        if value.l3_if not in kept and wanted.get(Kind.NEXTHOP, {}).get(key) != value
+        if value.l3_if not in kept and wanted.get(EntityKind.NEXTHOP, {}).get(key) != value
     ]
-    return Closing(tuple(withdrawn), tuple(retired))
+    return ClosingPlan(tuple(withdrawn), tuple(retired))
 
 
-def _number(key: Key, value: Value, name: str) -> object:
+def _number(key: EntityKey, value: EntityValue, name: str) -> object:
     """Returns an interface's or bundle's number: the key's, the value's, or the key itself."""
     return getattr(key, name, getattr(value, name, key))
 
 
-def _equal(kind: Kind, wanted: Value | None, held: Value) -> bool:
+def _equal(kind: EntityKind, wanted: EntityValue | None, held: EntityValue) -> bool:
     """Returns whether both are equal, except for an interface's MAC address and MTU."""
-    if kind is Kind.EGRESS_INTERFACE and isinstance(wanted, Egress) and isinstance(held, Egress):
+    if (
+        kind is EntityKind.EGRESS_INTERFACE
+        and isinstance(wanted, Egress)
+        and isinstance(held, Egress)
+    ):
         return (wanted.port, wanted.vlan) == (held.port, held.vlan)
     return wanted == held
 
 
-def _kept_interfaces(installed: Entities, gone: Container[tuple[Kind, Key]]) -> Iterator[int]:
+def _kept_interfaces(
+    installed: EntitiesByKind, gone: Container[tuple[EntityKind, EntityKey]]
+) -> Iterator[int]:
     """Yields numbers that still mean the same interface, in the same VRF."""
     admitted = {
         (value.l3_if, key)
-        for key, value in installed[Kind.L3_INTERFACE].items()
-        if isinstance(value, L3Interface) and (Kind.L3_INTERFACE, key) not in gone
+        for key, value in installed[EntityKind.L3_INTERFACE].items()
+        if isinstance(value, L3Interface) and (EntityKind.L3_INTERFACE, key) not in gone
     }
-    for key, value in installed[Kind.EGRESS_INTERFACE].items():
+    for key, value in installed[EntityKind.EGRESS_INTERFACE].items():
         if isinstance(key, int) and isinstance(value, Egress):
             at = key, Attachment(value.port, value.vlan)
-            if at in admitted and (Kind.EGRESS_INTERFACE, key) not in gone:
+            if at in admitted and (EntityKind.EGRESS_INTERFACE, key) not in gone:
                 yield key

@@ -14,14 +14,14 @@ from typing import Any
 from sluice.model import Address, format_address, parse_address
 from sluice.policy.model import Direction
 from sluice.sa_model import (
-    Age,
     DontFragment,
     HeldSa,
     KeyMaterial,
     Lifetime,
+    LifetimeState,
     Mode,
-    Ports,
     SaSettings,
+    UdpPorts,
 )
 
 DIRECTIONS = {Direction.OUTBOUND: "out", Direction.INBOUND: "in"}
@@ -124,7 +124,7 @@ def _held(told: Mapping[str, Any]) -> HeldSa:
     return HeldSa(
         _settings(spec, str(told["key_fingerprint"])),
         int(spec["sa"]),
-        Age(told["age"]),
+        LifetimeState(told["age"]),
         int(told["sequence"]),
         int(counters["packets"]),
         int(counters["bytes"]),
@@ -148,7 +148,7 @@ def _settings(spec: Mapping[str, Any], fingerprint: str) -> SaSettings:
         replay_window=0 if outbound else int(spec.get("replay_window", 64)),
         local=parse_address(spec["local"]) if outbound else None,
         remote=parse_address(spec["remote"]) if outbound else None,
-        ports=None if ports is None else Ports(ports["local_port"], ports["remote_port"]),
+        ports=None if ports is None else UdpPorts(ports["local_port"], ports["remote_port"]),
         in_udp=bool(spec["encapsulated"]),
         ttl=spec.get("ttl"),
         dscp=spec.get("dscp"),

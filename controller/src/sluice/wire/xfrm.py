@@ -27,16 +27,15 @@ from sluice.wire.netlink import (
 from sluice.xfrm_model import (
     NO_LIMIT,
     NO_MARK,
-    Algorithm,
     Defaults,
     DefaultsChanged,
     Encapsulation,
     Flushed,
+    KernelAlgorithm,
+    KernelLimits,
     KernelPolicy,
     KernelSelector,
     KernelState,
-    Key,
-    Limits,
     Mark,
     PolicyAction,
     PolicyChanged,
@@ -44,6 +43,7 @@ from sluice.xfrm_model import (
     PolicyGone,
     PolicyKey,
     PortMatch,
+    SecretKey,
     StateChanged,
     StateGone,
     StateKey,
@@ -221,18 +221,20 @@ def _replay(state: KernelState, attrs: dict[int, bytes], base: int) -> tuple[int
     return state.replay_window, (0, 0)
 
 
-def _optional(attrs: dict[int, bytes], kind: int, form: Struct, base: int) -> Algorithm | None:
+def _optional(
+    attrs: dict[int, bytes], kind: int, form: Struct, base: int
+) -> KernelAlgorithm | None:
     return _algorithm(attrs[kind], form, base) if kind in attrs else None
 
 
-def _algorithm(value: bytes, form: Struct, base: int) -> Algorithm:
+def _algorithm(value: bytes, form: Struct, base: int) -> KernelAlgorithm:
     _require(value, form.size, "algorithm", base)
     name, key_bits, *icv_bits = form.unpack_from(value)
     key = value[form.size :]
     if key_bits % 8 or len(key) < key_bits // 8:
         raise WireError("algorithm_key", base, f"a key of {key_bits} bits in {len(key)} bytes")
     text = name.partition(b"\0")[0].decode("ascii", "backslashreplace")
-    return Algorithm(text, Key(key[: key_bits // 8]), *icv_bits)
+    return KernelAlgorithm(text, SecretKey(key[: key_bits // 8]), *icv_bits)
 
 
 def _encapsulation(attrs: dict[int, bytes], base: int) -> Encapsulation | None:
@@ -354,9 +356,9 @@ def _address(union: bytes, family: int, base: int) -> Address:
     return union[:size]
 
 
-def _limits(body: bytes, at: int) -> tuple[Limits, Limits]:
+def _limits(body: bytes, at: int) -> tuple[KernelLimits, KernelLimits]:
     numbers = LIFETIMES.unpack_from(body, at)
-    return Limits(*numbers[0::2]), Limits(*numbers[1::2])
+    return KernelLimits(*numbers[0::2]), KernelLimits(*numbers[1::2])
 
 
 def _mark(attrs: dict[int, bytes], base: int) -> Mark:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.held import HeldPackets
+from sluice.held_packets import HeldPackets
 from sluice.model import PuntedPacket
 from sluice.state.nexthops import Path
 

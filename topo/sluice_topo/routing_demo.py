@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's story, run on any built two-site network: each step checks its statements.
+"""Runs the demo on any built two-site network: each step checks its statements.
 
 A failed step raises, and only measurements of this run are reported. Routing
-first; policy follows in `policy_story`, ESP in `ike_story` or `esp_story`.
+first; policy follows in `policy_demo`, ESP in `ike_demo` or `esp_demo`.
 """
 
 import time
@@ -10,10 +10,10 @@ from functools import partial
 
 from sluice_testkit.process import CommandFailed
 from sluice_testkit.wait import Stopwatch, wait_until
-from sluice_topo import esp_sites, esp_story, ike_story, policy_story, probes
+from sluice_topo import esp_demo, esp_sites, ike_demo, policy_demo, probes
+from sluice_topo.demo_printer import DemoPrinter, expect
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
-from sluice_topo.teller import Teller, expect
 from sluice_topo.traffic import PathWitness, UdpFlows
 
 VERSIONS = (4, 6)
@@ -26,35 +26,35 @@ FLOWS = 64
 LEAST_SHARE = 0.2  # of 64 flows on one of two equal paths: 1 in a million runs of a fair hash
 
 
-def tell(
-    network: Network, teller: Teller, watch: Stopwatch, sites: esp_sites.Sites | None = None
+def run(
+    network: Network, printer: DemoPrinter, watch: Stopwatch, sites: esp_sites.Sites | None = None
 ) -> None:
-    """The whole story; `watch` has been running since before anything was started. `sites` are the
-    routers' ESP engines, None without engines."""
-    teller.part("Routing: FRR decides, the switches of r1 and r2 forward")
-    bgp_comes_up(network, teller, watch)
-    routes_arrive(network, teller, watch)
-    ping_works(network, teller)
-    traceroute_works(network, teller)
-    both_paths_carry_flows(network, teller)
-    large_packets_arrive(network, teller)
-    a_link_fails_and_comes_back(network, teller)
-    policy_story.tell(network, teller)
+    """Runs the whole demo; `watch` has been running since before anything was started. `sites` are
+    the routers' ESP engines, None without engines."""
+    printer.part("Routing: FRR decides, the switches of r1 and r2 forward")
+    bgp_comes_up(network, printer, watch)
+    routes_arrive(network, printer, watch)
+    ping_works(network, printer)
+    traceroute_works(network, printer)
+    both_paths_carry_flows(network, printer)
+    large_packets_arrive(network, printer)
+    a_link_fails_and_comes_back(network, printer)
+    policy_demo.run(network, printer)
     if sites is not None:
-        protection = ike_story if ike_story.can_be_told(sites) else esp_story
-        protection.tell(sites, teller)
-    the_kernel_stood_by(network, teller)
+        protection = ike_demo if ike_demo.can_run(sites) else esp_demo
+        protection.run(sites, printer)
+    the_kernel_stood_by(network, printer)
 
 
-def bgp_comes_up(network: Network, teller: Teller, watch: Stopwatch) -> None:
+def bgp_comes_up(network: Network, printer: DemoPrinter, watch: Stopwatch) -> None:
     """All BGP sessions, IPv4 and IPv6, run through the switches."""
-    with teller.step("BGP comes up through the switches"):
+    with printer.step("BGP comes up through the switches"):
         network.wait_for_bgp()
         for name, router in network.routers.items():
             summary = router.frr.json("show bgp summary json")
             peers = sum(len(family["peers"]) for family in summary.values())
-            teller.say(f"{name}: {peers} sessions established")
-        teller.measure("start to all BGP sessions up", f"{watch.seconds():.1f} s")
+            printer.say(f"{name}: {peers} sessions established")
+        printer.measure("start to all BGP sessions up", f"{watch.seconds():.1f} s")
 
 
 def fib_legs(network: Network, name: str, prefix: str) -> int:
@@ -96,31 +96,31 @@ def wait_for_legs(network: Network, legs: int, deadline: float = 60.0) -> None:
             )
 
 
-def routes_arrive(network: Network, teller: Teller, watch: Stopwatch) -> None:
+def routes_arrive(network: Network, printer: DemoPrinter, watch: Stopwatch) -> None:
     """FRR's routes are in the switches, over both transit routers."""
-    with teller.step("Routes arrive in the switches, each over two transit routers of equal cost"):
+    with printer.step("Routes arrive in the switches, each over two transit routers of equal cost"):
         wait_for_legs(network, 2)
-        teller.measure("start to all routes in the switches", f"{watch.seconds():.1f} s")
+        printer.measure("start to all routes in the switches", f"{watch.seconds():.1f} s")
         for name in SITES:
             for prefix in SITE_PREFIXES[name]:
-                teller.say(f"{name}: {prefix} over {fib_legs(network, name, prefix)} next hops")
+                printer.say(f"{name}: {prefix} over {fib_legs(network, name, prefix)} next hops")
 
 
-def ping_works(network: Network, teller: Teller) -> None:
+def ping_works(network: Network, printer: DemoPrinter) -> None:
     """Hosts reach each other; the first packets wait for their neighbours and are not lost."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
-    with teller.step("h1 pings h2"):
+    with printer.step("h1 pings h2"):
         for version in VERSIONS:
             first = probes.ping(h1.namespace, h2.address(version), count=1)
             expect(first.received == 1, f"the first ping was lost:\n{first.output}")
             seen = probes.ping(h1.namespace, h2.address(version), count=50)
             expect(seen.lost == 0, f"pings were lost:\n{seen.output}")
-            teller.measure(
+            printer.measure(
                 f"ping IPv{version} over 4 hops, average of 50", f"{seen.average:.2f} ms"
             )
 
 
-def traceroute_works(network: Network, teller: Teller) -> None:
+def traceroute_works(network: Network, printer: DemoPrinter) -> None:
     """Every router answers for itself, the P4 ones by their controllers."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     transit = {4: ({"10.0.1.2", "10.0.2.2"}, {"10.0.3.2", "10.0.4.2"})}
@@ -128,11 +128,11 @@ def traceroute_works(network: Network, teller: Teller) -> None:
         {"2001:db8:0:1::2", "2001:db8:0:2::2"},
         {"2001:db8:0:3::2", "2001:db8:0:4::2"},
     )
-    with teller.step("traceroute names every router on the way"):
+    with printer.step("traceroute names every router on the way"):
         for version in VERSIONS:
             gateway = next(g for g in h1.description.gateways if (":" in g) == (version == 6))
             hops = probes.traceroute(h1.namespace, h2.address(version))
-            teller.say(" -> ".join(" or ".join(sorted(hop)) or "*" for hop in hops))
+            printer.say(" -> ".join(" or ".join(sorted(hop)) or "*" for hop in hops))
             expect(len(hops) == 4, f"expected 4 hops, got {hops}")
             expect(hops[0] == {gateway}, f"hop 1 is {hops[0]}, not r1")
             expect(hops[1] and hops[1] <= transit[version][0], f"hop 2 is {hops[1]}, not t1 or t2")
@@ -140,10 +140,10 @@ def traceroute_works(network: Network, teller: Teller) -> None:
             expect(hops[3] == {h2.address(version)}, f"hop 4 is {hops[3]}, not h2")
 
 
-def both_paths_carry_flows(network: Network, teller: Teller) -> None:
+def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
     """Flows divide over the transit routers, and each flow keeps to one."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
-    with teller.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
+    with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
         for version in VERSIONS:
             with (
                 PathWitness(network) as witness,
@@ -157,24 +157,24 @@ def both_paths_carry_flows(network: Network, teller: Teller) -> None:
             shares = {name: len(ports) / FLOWS for name, ports in flows.items()}
             expect(min(shares.values()) >= LEAST_SHARE, f"the paths' shares are {shares}")
             told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-            teller.measure(f"IPv{version} flows by path", told)
+            printer.measure(f"IPv{version} flows by path", told)
 
 
-def large_packets_arrive(network: Network, teller: Teller) -> None:
+def large_packets_arrive(network: Network, printer: DemoPrinter) -> None:
     """Fragments take one path, the one of their flow."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
-    with teller.step("Datagrams larger than a link arrive in fragments"):
+    with printer.step("Datagrams larger than a link arrive in fragments"):
         for version in VERSIONS:
             seen = probes.ping(h1.namespace, h2.address(version), size=4000)
             expect(seen.lost == 0, f"large pings were lost:\n{seen.output}")
-            teller.say(f"IPv{version}: 4000 bytes there and back, {seen.received} of {seen.sent}")
+            printer.say(f"IPv{version}: 4000 bytes there and back, {seen.received} of {seen.sent}")
 
 
-def a_link_fails_and_comes_back(network: Network, teller: Teller) -> None:
+def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
     """The link between r1 and t1 is cut under traffic, then restored."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
-    with teller.step("The link between r1 and t1 is cut: traffic moves to t2"):
+    with printer.step("The link between r1 and t1 is cut: traffic moves to t2"):
         with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
             traffic.wait_for_more(250)
             t1.link_up("eth1", False)
@@ -184,12 +184,12 @@ def a_link_fails_and_comes_back(network: Network, teller: Teller) -> None:
             expect(witness.packets()["t1"] == 0, "t1 still carries packets")
             outcome = traffic.stop()
         expect(outcome.received > 700, f"too few packets came: {outcome}")
-        teller.measure("link failure: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
-        teller.measure("link failure: longest gap", f"{outcome.outage * 1000:.0f} ms")
+        printer.measure("link failure: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
+        printer.measure("link failure: longest gap", f"{outcome.outage * 1000:.0f} ms")
         for version in VERSIONS:
             seen = probes.ping(h1.namespace, h2.address(version), count=20)
             expect(seen.lost == 0, f"pings were lost after the failure:\n{seen.output}")
-    with teller.step("The link is mended: traffic uses both paths again"):
+    with printer.step("The link is mended: traffic uses both paths again"):
         with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
             traffic.wait_for_more(250)
             watch = Stopwatch()
@@ -199,23 +199,23 @@ def a_link_fails_and_comes_back(network: Network, teller: Teller) -> None:
             wait_until(lambda: witness.packets()["t1"] > 0, 20, "packets on t1 again")
             recovered = watch.seconds()
             outcome = traffic.stop()
-        teller.measure("recovery: link up to both paths in use", f"{recovered:.1f} s")
-        teller.measure("recovery: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
+        printer.measure("recovery: link up to both paths in use", f"{recovered:.1f} s")
+        printer.measure("recovery: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
 
 
-def the_kernel_stood_by(network: Network, teller: Teller) -> None:
+def the_kernel_stood_by(network: Network, printer: DemoPrinter) -> None:
     """The sites' routers forwarded everything in their switches, nothing in their kernels."""
-    with teller.step("Who forwarded?"):
+    with printer.step("Who forwarded?"):
         for name in SITES:
             router = network.routers[name]
             by_kernel = probes.kernel_forwarded(router.namespace)
             if not isinstance(router, P4Router):
-                teller.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
+                printer.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
                 continue
             ports = router.target.ports.values()
             sent = sum(probes.interface_packets(router.namespace, port)[1] for port in ports)
-            teller.measure(f"{name}: packets sent by the switch", str(sent))
-            teller.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
+            printer.measure(f"{name}: packets sent by the switch", str(sent))
+            printer.measure(f"{name}: packets forwarded by the kernel", str(by_kernel))
             expect(by_kernel == 0, f"the kernel of {name} forwarded {by_kernel} packets")
 
 

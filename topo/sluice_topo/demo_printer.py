@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of the demo's story: numbered steps, with observations and measurements.
+"""Prints the demo's output: numbered steps, with observations and measurements.
 
 A failed step raises, and only observations of this run are printed. Colours
 only on request.
@@ -14,8 +14,8 @@ BOLD, DIM, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 LONGEST_BAR = 40
 
 
-class Teller:
-    """Prints the story and keeps the measurements for the end."""
+class DemoPrinter:
+    """Prints the demo's steps, and keeps the measurements for the end."""
 
     def __init__(self, write: Callable[[str], None] = print, *, colours: bool = False):
         self._write = write

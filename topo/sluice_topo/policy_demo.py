@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story's second half: an SPD on r1's links to the transit routers, observed at work.
+"""The demo's second half: an SPD on r1's links to the transit routers, observed at work.
 
 Packets are counted where they end, so that each statement is a sum that has to
 match: at the receiver, on the wire by captures, in the switch and in the
-controller by name. Runs on a network whose routing works (`story`).
+controller by name. Runs on a network whose routing works (`routing_demo`).
 """
 
 import statistics
@@ -15,10 +15,10 @@ from sluice_testkit.capture import Capture
 from sluice_testkit.wait import Timeout, wait_until
 from sluice_topo import probes
 from sluice_topo.datagrams import Datagrams
+from sluice_topo.demo_printer import DemoPrinter, expect, significant
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 from sluice_topo.spd_control import SpdControl
-from sluice_topo.teller import Teller, expect, significant
 from sluice_topo.traffic import UdpFlows
 
 VERSIONS = (4, 6)
@@ -32,19 +32,19 @@ ROUNDS = 5
 GAME, SALARY = b"game move: ", b"director's salary: "
 
 
-def tell(network: Network, teller: Teller) -> None:
+def run(network: Network, printer: DemoPrinter) -> None:
     """The second half, where r1 is a P4 router."""
     router = network.routers[GUARDED]
     if not isinstance(router, P4Router):
         return
-    teller.part(f"Policy: r1 guards its links to t1 and t2 by the SPD {SPD!r}")
+    printer.part(f"Policy: r1 guards its links to t1 and t2 by the SPD {SPD!r}")
     control = SpdControl(router.controller, SPD)
-    an_spd_is_put_in_place(network, router, control, teller)
-    the_first_packet_is_searched(network, control, teller)
-    a_discard_is_cached(network, control, teller)
-    a_commit_takes_effect_at_once(network, router, control, teller)
-    the_cache_is_worth_it(network, router, control, teller)
-    nothing_protected_leaves_in_clear(network, router, control, teller)
+    an_spd_is_put_in_place(network, router, control, printer)
+    the_first_packet_is_searched(network, control, printer)
+    a_discard_is_cached(network, control, printer)
+    a_commit_takes_effect_at_once(network, router, control, printer)
+    the_cache_is_worth_it(network, router, control, printer)
+    nothing_protected_leaves_in_clear(network, router, control, printer)
 
 
 def guarded(router: P4Router) -> dict[str, Any]:
@@ -60,10 +60,10 @@ def guarded(router: P4Router) -> dict[str, Any]:
 
 
 def an_spd_is_put_in_place(
-    network: Network, router: P4Router, control: SpdControl, teller: Teller
+    network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
     """The controller restarts with another configuration; the switch forwards meanwhile."""
-    with teller.step("The controller of r1 starts anew, with an SPD; the switch keeps forwarding"):
+    with printer.step("The controller of r1 starts anew, with an SPD; the switch keeps forwarding"):
         with UdpFlows(network.hosts["h1"], network.hosts["h2"]) as traffic:
             traffic.wait_for_more(100)
             router.controller.stop()
@@ -72,27 +72,27 @@ def an_spd_is_put_in_place(
             traffic.wait_for_more(250)
             outcome = traffic.stop()
         expect(outcome.lost == 0, f"the restart lost packets: {outcome}")
-        teller.measure("an SPD is put on: packets lost", f"0 of {outcome.sent} at 500/s")
-        checked = run_sluice(router, teller, "spd", "check", "--frr", "frr.conf", "wan.yaml")
+        printer.measure("an SPD is put on: packets lost", f"0 of {outcome.sent} at 500/s")
+        checked = run_sluice(router, printer, "spd", "check", "--frr", "frr.conf", "wan.yaml")
         expect("fine" in checked, f"the rules are not fine: {checked}")
-        teller.say("outbound, the first match decides:")
+        printer.say("outbound, the first match decides:")
         for rule in outbound_rules(router):
             text = "always there, written by nobody" if rule["generated"] else rule["text"]
             number = "-" if rule["position"] is None else rule["position"]
-            teller.say(f"  {number:>2}  {rule['name']:<19} {text}")
-        teller.say("   -  (final)             discard")
-        teller.say(
+            printer.say(f"  {number:>2}  {rule['name']:<19} {text}")
+        printer.say("   -  (final)             discard")
+        printer.say(
             f"BGP passes by its rules, {bgp_packets(network, router, control)} packets so far"
         )
 
 
-def run_sluice(router: P4Router, teller: Teller, *words: str) -> str:
+def run_sluice(router: P4Router, printer: DemoPrinter, *words: str) -> str:
     """Runs the `sluice` command and prints it; files are the router's."""
     files = (".yaml", ".conf")
     given = [str(router.files / word) if word.endswith(files) else word for word in words]
     output = router.controller.command(*given, "--socket", str(router.controller.socket))
     output = output.replace(f"{router.files}/", "").rstrip()
-    teller.command(f"sluice {' '.join(words)}", output.splitlines())
+    printer.command(f"sluice {' '.join(words)}", output.splitlines())
     return output
 
 
@@ -117,11 +117,13 @@ def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
     return met()
 
 
-def the_first_packet_is_searched(network: Network, control: SpdControl, teller: Teller) -> None:
+def the_first_packet_is_searched(
+    network: Network, control: SpdControl, printer: DemoPrinter
+) -> None:
     """One flow of each family: one packet to the CPU, the others in the switch alone."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
-    with teller.step("A flow's first packet is punted and searched, the rest hit the flow cache"):
+    with printer.step("A flow's first packet is punted and searched, the rest hit the flow cache"):
         for version in VERSIONS:
             rule = "site" if version == 4 else "site-v6"
             with Datagrams(h1, h2, version, source_port=SOURCE_PORT, destination_port=CHAT) as flow:
@@ -132,11 +134,11 @@ def the_first_packet_is_searched(network: Network, control: SpdControl, teller: 
                 met = control.rule(rule) - before
             expect(met.searched == 1, f"{met.searched} packets were searched, not 1")
             expect(met.hits == rest, f"{met.hits} packets hit the cache, not {rest}")
-            teller.measure(
+            printer.measure(
                 f"IPv{version}: {1 + rest} packets of a new flow",
                 f"{met.searched} searched, {met.hits} from the cache",
             )
-            teller.say(
+            printer.say(
                 f"   the first was {first * 1e6:,.0f} µs under way, "
                 f"the others {statistics.median(times) * 1e6:,.0f} µs (median)"
             )
@@ -147,13 +149,13 @@ def wait_for_flow(control: SpdControl, port: int) -> dict[str, Any]:
     return wait_until(lambda: control.flow(SOURCE_PORT, port) or {}, 10, f"a flow to port {port}")
 
 
-def a_discard_is_cached(network: Network, control: SpdControl, teller: Teller) -> None:
+def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrinter) -> None:
     """The rule no-games: one packet costs a search, the others only a lookup."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     wire = WireWitness(network, GAME)
     with (
-        teller.step("A discard rule discards, and its verdict is cached like any other"),
+        printer.step("A discard rule discards, and its verdict is cached like any other"),
         Datagrams(h1, h2, source_port=SOURCE_PORT, destination_port=GAMES, mark=GAME) as flow,
     ):
         met, ended = control.rule("no-games"), control.fates()
@@ -168,11 +170,11 @@ def a_discard_is_cached(network: Network, control: SpdControl, teller: Teller) -
         expect(met.searched == 1 and met.hits == rest, f"the rule met {met}")
         expect(ended.discarded_by_switch == rest, f"they ended as {ended}")
         expect(seen == 0, f"{seen} discarded packets were seen")
-        teller.measure(
+        printer.measure(
             f"{1 + rest} packets to UDP port {GAMES}",
             f"{met.searched} searched, {met.hits} discarded by the switch",
         )
-        teller.measure("   of these seen on the wire to t1, t2 or by h2", str(seen))
+        printer.measure("   of these seen on the wire to t1, t2 or by h2", str(seen))
 
 
 class WireWitness:
@@ -192,14 +194,14 @@ class WireWitness:
 
 
 def a_commit_takes_effect_at_once(
-    network: Network, router: P4Router, control: SpdControl, teller: Teller
+    network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
     """Rules changed back and forth under traffic: no packet meets removed rules."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
-    with teller.step(
+    with printer.step(
         f"An edit of the SPD takes effect at once, on running flows ({COMMITS} times)"
     ):
-        run_sluice(router, teller, "spd", "diff", "wan-no-video.yaml")
+        run_sluice(router, printer, "spd", "diff", "wan-no-video.yaml")
         before = control.fates()
         with UdpFlows(h1, h2, rate=1000, port=VIDEO) as video:
             video.wait_for_more(100)
@@ -215,16 +217,16 @@ def a_commit_takes_effect_at_once(
         stale = outcome.sent - outcome.received - discarded
         # BGP's packets, the only others here, may also get a stale verdict.
         expect(0 <= stale <= ended.stale, f"the sum is not even: {outcome}, {ended}")
-        teller.measure("commit, median and longest", milliseconds(edits.seconds))
-        teller.measure(
+        printer.measure("commit, median and longest", milliseconds(edits.seconds))
+        printer.measure(
             "sent after a commit that discards them, let through",
             f"{edits.passed_late} of {edits.forbidden}",
         )
-        teller.measure(
+        printer.measure(
             "sent after a commit that lets them pass, lost", f"{edits.lost} of {edits.allowed}"
         )
-        teller.say("and every packet is accounted for:")
-        teller.say(
+        printer.say("and every packet is accounted for:")
+        printer.say(
             f"  {outcome.sent} sent = {outcome.received} arrived + "
             f"{ended.discarded_by_switch} discarded by the switch "
             f"+ {ended.discarded_by_controller} discarded by the search "
@@ -270,10 +272,10 @@ class Edits:
 
 
 def the_cache_is_worth_it(
-    network: Network, router: P4Router, control: SpdControl, teller: Teller
+    network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
     """The same traffic with the flow cache and without, in turn."""
-    with teller.step("What the flow cache is worth: off and on in turn, medians of 5 rounds each"):
+    with printer.step("What the flow cache is worth: off and on in turn, medians of 5 rounds each"):
         costs: dict[bool, list[Cost]] = {True: [], False: []}
         for _ in range(ROUNDS):
             for on in (False, True):
@@ -281,18 +283,18 @@ def the_cache_is_worth_it(
                 costs[on].append(cost(network, router, control, on))
         cpu = {on: statistics.median(one.cpu for one in costs[on]) for on in costs}
         ping = {on: statistics.median(one.ping for one in costs[on]) for on in costs}
-        compare(teller, "CPU of r1 for a packet at 1000/s", cpu)
-        compare(teller, "round trip of a ping", ping)
+        compare(printer, "CPU of r1 for a packet at 1000/s", cpu)
+        compare(printer, "round trip of a ping", ping)
 
 
-def compare(teller: Teller, what: str, microseconds: dict[bool, float]) -> None:
+def compare(printer: DemoPrinter, what: str, microseconds: dict[bool, float]) -> None:
     """Prints the cost with and without the cache, as a factor and as bars."""
     on, off = microseconds[True], microseconds[False]
     expect(off > on, f"{what}: {off:.0f} µs without the cache, {on:.0f} µs with it")
     factor = f"factor {significant(off / on)}"
-    teller.say(f"{what}: {factor}")
-    teller.bars([("without the cache", off), ("with it", on)], "µs")
-    teller.note(
+    printer.say(f"{what}: {factor}")
+    printer.bars([("without the cache", off), ("with it", on)], "µs")
+    printer.note(
         f"{what}, without and with the flow cache",
         f"{significant(off)} µs, {significant(on)} µs: {factor}",
     )
@@ -328,13 +330,13 @@ def cost(network: Network, router: P4Router, control: SpdControl, on: bool) -> C
 
 
 def nothing_protected_leaves_in_clear(
-    network: Network, router: P4Router, control: SpdControl, teller: Teller
+    network: Network, router: P4Router, control: SpdControl, printer: DemoPrinter
 ) -> None:
     """A protect rule whose bundle has no SA comes to apply to a running flow: no byte leaves."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     count = 100
     with (
-        teller.step("What has to be protected never leaves in clear, here while there is no SA"),
+        printer.step("What has to be protected never leaves in clear, here while there is no SA"),
         Datagrams(
             h1, h2, source_port=SOURCE_PORT, destination_port=PAYROLL, mark=SALARY
         ) as payroll,
@@ -343,8 +345,8 @@ def nothing_protected_leaves_in_clear(
         payroll.exchange(count)
         in_clear = wire.seen()
         expect(in_clear == count, f"the captures saw {in_clear} of {count}: they prove nothing")
-        teller.say(f"while bypassed, captures on the links to t1 and t2 saw {in_clear} of {count}")
-        run_sluice(router, teller, "spd", "commit", "wan-payroll.yaml")
+        printer.say(f"while bypassed, captures on the links to t1 and t2 saw {in_clear} of {count}")
+        run_sluice(router, printer, "spd", "commit", "wan-payroll.yaml")
         wire, ended = WireWitness(network, SALARY), control.fates()
         payroll.send(count)
         with suppress(Timeout):  # a wrong result is reported below
@@ -355,5 +357,5 @@ def nothing_protected_leaves_in_clear(
         seen = wire.seen() + payroll.arrived()
         expect(seen == 0, f"{seen} packets left in clear")
         expect(ended.without_sa == count, f"they ended as {ended}")
-        teller.measure("protected, dropped by name (NO_SA)", f"{ended.without_sa} of {count}")
-        teller.measure("protected, seen in clear on the wire or by h2", str(seen))
+        printer.measure("protected, dropped by name (NO_SA)", f"{ended.without_sa} of {count}")
+        printer.measure("protected, seen in clear on the wire or by h2", str(seen))

@@ -18,18 +18,18 @@ from sluice.config import load_config
 from sluice.entities import (
     HASH_SEED_KEY,
     UNREACHABLE,
-    Group,
+    EntityKey,
+    EntityKind,
+    EntityValue,
     HashSeed,
-    Key,
-    Kind,
     Nexthop,
+    NexthopGroup,
     PuntLimit,
-    Value,
 )
 from sluice.p4.flows import FlowCodec
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4.settings import SettingsCodec
-from sluice.p4runtime.messages import Operation, update
+from sluice.p4runtime.messages import UpdateType, update
 from sluice.policy.enforcement import Policy
 from sluice.policy.flow_tables import FlowTables
 from sluice.reconciler import Reconciler
@@ -55,7 +55,7 @@ def audit_of(reconciler: Reconciler, directory: Path) -> Auditor:
         codecs,
         reconciler,
         policy,
-        routes=lambda: iter([[*reconciler.desired[Kind.ROUTE]]]),  # type: ignore[list-item]
+        routes=lambda: iter([[*reconciler.desired[EntityKind.ROUTE]]]),  # type: ignore[list-item]
         rate=1_000_000,
         interval=0.05,
         clock=time.monotonic,
@@ -71,29 +71,29 @@ def copies() -> list[bytes]:
     session = p4r.CloneSessionEntry(session_id=5, replicas=[p4r.Replica(egress_port=2, instance=1)])
     return [
         update(
-            Operation.INSERT,
+            UpdateType.INSERT,
             p4r.Entity(packet_replication_engine_entry=one).SerializeToString(),
         )
         for one in (entry(multicast_group_entry=group), entry(clone_session_entry=session))
     ]
 
 
-Wrong = tuple[Operation, Kind, Key, Value | None]
+Tampered = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
 
 
-def meddled(reconciler: Reconciler) -> list[Wrong]:
+def tampered(reconciler: Reconciler) -> list[Tampered]:
     """One of each way of being wrong."""
     held = reconciler.installed.by_kind
-    group, value = next(iter(held[Kind.GROUP].items()))
-    assert isinstance(value, Group)
+    group, value = next(iter(held[EntityKind.GROUP].items()))
+    assert isinstance(value, NexthopGroup)
     return [
-        (Operation.MODIFY, Kind.PUNT_METER, "LOCAL", PuntLimit(1, 1)),
-        (Operation.MODIFY, Kind.HASH_SEED, HASH_SEED_KEY, HashSeed(1)),
-        (Operation.MODIFY, Kind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
-        (Operation.DELETE, Kind.ROUTE, slot("20.0.6.0/24"), None),
-        (Operation.INSERT, Kind.ROUTE, slot("99.0.0.0/8"), UNREACHABLE),
-        (Operation.INSERT, Kind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
-        (Operation.MODIFY, Kind.GROUP, group, Group(value.members[:1])),
+        (UpdateType.MODIFY, EntityKind.PUNT_METER, "LOCAL", PuntLimit(1, 1)),
+        (UpdateType.MODIFY, EntityKind.HASH_SEED, HASH_SEED_KEY, HashSeed(1)),
+        (UpdateType.MODIFY, EntityKind.ROUTE, slot("20.0.5.0/24"), UNREACHABLE),
+        (UpdateType.DELETE, EntityKind.ROUTE, slot("20.0.6.0/24"), None),
+        (UpdateType.INSERT, EntityKind.ROUTE, slot("99.0.0.0/8"), UNREACHABLE),
+        (UpdateType.INSERT, EntityKind.NEXTHOP, 60000, Nexthop(1, b"\x0a\0\1\x63", None, True)),
+        (UpdateType.MODIFY, EntityKind.GROUP, group, NexthopGroup(value.members[:1])),
     ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Another client that writes to the switch: turns every discarded flow of a table into a bypass.
 
-    python meddler.py ADDRESS P4INFO ROLE ELECTION_ID TABLE
+    python foreign_writer.py ADDRESS P4INFO ROLE ELECTION_ID TABLE
 
 With a role of its own it coexists with the controller; without one and with a higher election id it
 displaces the controller until it ends. Prints the number of changed flows.

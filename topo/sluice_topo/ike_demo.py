@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story's last part where the kernel has ESP and strongSwan is installed: IKE negotiates the
+"""The demo's last part where the kernel has ESP and strongSwan is installed: IKE negotiates the
 SAs between the sites, and the routers take policies and SAs from their kernels.
 
-Elsewhere `esp_story` tells the same with configured SAs. Depends on esp_sites and esp_story.
+Elsewhere `esp_demo` tells the same with configured SAs. Depends on esp_sites and esp_demo.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,8 +12,8 @@ from functools import partial
 from sluice_testkit.strongswan import StrongSwan, is_installed, kernel_has_esp
 from sluice_testkit.wait import Timeout, wait_until
 from sluice_topo.datagrams import Datagrams
-from sluice_topo.esp_sites import BUNDLES, ENDS, SPD, Sites
-from sluice_topo.esp_story import (
+from sluice_topo.demo_printer import DemoPrinter, expect
+from sluice_topo.esp_demo import (
     PORT,
     SECRET,
     SOURCE_PORT,
@@ -23,9 +23,9 @@ from sluice_topo.esp_story import (
     traffic_both_ways,
     what_leaves_is_esp,
 )
-from sluice_topo.policy_story import run_sluice
+from sluice_topo.esp_sites import BUNDLES, ENDS, SPD, Sites
+from sluice_topo.policy_demo import run_sluice
 from sluice_topo.spd_control import SpdControl
-from sluice_topo.teller import Teller, expect
 
 SITES = {
     "r1": {4: "10.1.0.0/24", 6: "2001:db8:1::/64"},
@@ -62,18 +62,18 @@ CHILD = """\
       }}"""
 
 
-def can_be_told(sites: Sites) -> bool:
+def can_run(sites: Sites) -> bool:
     """Whether strongSwan is installed and the kernel has ESP."""
     return is_installed() and kernel_has_esp(sites.router("r1").namespace)
 
 
-def tell(sites: Sites, teller: Teller) -> None:
+def run(sites: Sites, printer: DemoPrinter) -> None:
     """All steps."""
-    teller.part("Protection: strongSwan negotiates, r1 and r2 encrypt (sluice-esp)")
-    daemons = both_routers_negotiate(sites, teller)
-    what_leaves_is_esp(sites, teller)
-    a_rekey_loses_nothing(sites, teller, daemons)
-    an_sa_expires_into_drops(sites, teller, daemons)
+    printer.part("Protection: strongSwan negotiates, r1 and r2 encrypt (sluice-esp)")
+    daemons = both_routers_negotiate(sites, printer)
+    what_leaves_is_esp(sites, printer)
+    a_rekey_loses_nothing(sites, printer, daemons)
+    an_sa_expires_into_drops(sites, printer, daemons)
 
 
 def connections(router: str, start: str = "trap", limits: str = "") -> str:
@@ -98,9 +98,9 @@ def connections(router: str, start: str = "trap", limits: str = "") -> str:
     )
 
 
-def both_routers_negotiate(sites: Sites, teller: Teller) -> dict[str, StrongSwan]:
+def both_routers_negotiate(sites: Sites, printer: DemoPrinter) -> dict[str, StrongSwan]:
     """Policies and SAs are the kernels'; the first packets between the sites start IKE."""
-    with teller.step("strongSwan at r1 and r2; each router mirrors its kernel's policies and SAs"):
+    with printer.step("strongSwan at r1 and r2; each router mirrors its kernel's policies and SAs"):
         daemons = {}
         for router in BUNDLES:
             sites.restart(router, sites.mirrored(router))
@@ -111,13 +111,15 @@ def both_routers_negotiate(sites: Sites, teller: Teller) -> dict[str, StrongSwan
             daemons[router].start(connections(router))
         for version in VERSIONS:
             wait_until(lambda v=version: answered(sites, v), 60, f"IPv{version} to pass")  # type: ignore[misc]
-        run_sluice(sites.router("r1"), teller, "sa", "list")
+        run_sluice(sites.router("r1"), printer, "sa", "list")
     return daemons
 
 
-def a_rekey_loses_nothing(sites: Sites, teller: Teller, daemons: Mapping[str, StrongSwan]) -> None:
+def a_rekey_loses_nothing(
+    sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
+) -> None:
     """New SAs in both directions while packets pass, from either end."""
-    with teller.step("A rekey in mid-transfer from either end: made before the break"):
+    with printer.step("A rekey in mid-transfer from either end: made before the break"):
         transit = Transit(sites)
         old = sites.sending("r1")
         with traffic_both_ways(sites) as (there, back):
@@ -125,7 +127,7 @@ def a_rekey_loses_nothing(sites: Sites, teller: Teller, daemons: Mapping[str, St
             for router, daemon in daemons.items():
                 before = {name: sites.sending(name) for name in BUNDLES}
                 daemon.ctl("--rekey", "--child", "net4")
-                teller.command(f"swanctl --rekey --child net4   # at {router}")
+                printer.command(f"swanctl --rekey --child net4   # at {router}")
                 for name, spis in before.items():
                     sends = partial(sends_by_others, sites, name, spis)
                     wait_until(sends, 20, f"{name} to send by a new SA")
@@ -138,9 +140,9 @@ def a_rekey_loses_nothing(sites: Sites, teller: Teller, daemons: Mapping[str, St
         expect(lost == 0, f"the rekey lost packets: {outcomes}")
         by_old, by_new = (sum(seen[spi] for spi in spis) for spis in (old - new, new - old))
         expect(by_old > 0 and by_new > 0, f"not both SAs carried packets: {seen}")
-        teller.say(f"from r1: {by_old} packets by the first SA, {by_new} by the last")
+        printer.say(f"from r1: {by_old} packets by the first SA, {by_new} by the last")
         sent = sum(outcome.sent for outcome in outcomes)
-        teller.measure("two rekeys: packets lost", f"{lost} of {sent} at 1,000/s")
+        printer.measure("two rekeys: packets lost", f"{lost} of {sent} at 1,000/s")
 
 
 def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
@@ -149,14 +151,14 @@ def sends_by_others(sites: Sites, router: str, spis: Collection[int]) -> bool:
 
 
 def an_sa_expires_into_drops(
-    sites: Sites, teller: Teller, daemons: Mapping[str, StrongSwan]
+    sites: Sites, printer: DemoPrinter, daemons: Mapping[str, StrongSwan]
 ) -> None:
     """A hard limit of packets, and a peer whose daemon is gone: later packets are dropped by name,
     and none leaves in clear."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, SPD)
     limits = f"life_packets = {LIFE}\n        rekey_packets = 0"
-    with teller.step(f"SAs that may carry {LIFE} packets, r2's daemon is killed: nothing passes"):
+    with printer.step(f"SAs that may carry {LIFE} packets, r2's daemon is killed: nothing passes"):
         daemons["r1"].ctl("--terminate", "--ike", "site", "--force")
         daemons["r1"].load(connections("r1", limits=limits))
         wait_until(lambda: answered(sites, 4), 30, "an SA with limits")
@@ -174,12 +176,12 @@ def an_sa_expires_into_drops(
             ended = control.fates() - ended
             late = flow.arrived()
         seen, in_clear = transit.stop()
-        run_sluice(sites.router("r1"), teller, "sa", "list")
+        run_sluice(sites.router("r1"), printer, "sa", "list")
         expect(seen[spi] <= LIFE, f"the SA carried {seen[spi]} packets, not {LIFE}")
         expect(late == 0 and in_clear == 0, f"{late} arrived late, {in_clear} left in clear")
         expect(ended.without_sa >= LIFE, f"they ended as {ended}")
-        teller.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
-        teller.measure("after expiry: in clear on the links", str(in_clear))
+        printer.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
+        printer.measure("after expiry: in clear on the links", str(in_clear))
         daemons["r2"].start(connections("r2"))
         wait_until(lambda: answered(sites, 4), 60, "IKE to start again")
-        teller.say("r2's daemon is back, and IKE starts again")
+        printer.say("r2's daemon is back, and IKE starts again")

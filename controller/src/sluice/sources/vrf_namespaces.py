@@ -23,7 +23,7 @@ from typing import Any
 from sluice import privileges
 from sluice.config import Config, Isolation, VrfConfig
 from sluice.durable import boot_id, replace_json
-from sluice.namespaces import HOME, LAST_NAMESPACE
+from sluice.namespaces import LAST_NAMESPACE, OWN_NAMESPACE
 from sluice.sources.namespace import DIRECTORY, NetworkNamespace
 
 FILE_NAME = "namespaces.json"
@@ -31,7 +31,7 @@ FILE_NAME = "namespaces.json"
 log = logging.getLogger(__name__)
 
 
-class VrfPlaces:
+class VrfNamespaces:
     """The network namespaces of VRFs, by number."""
 
     def __init__(self, state_dir: Path, directory: Path = DIRECTORY) -> None:
@@ -45,7 +45,7 @@ class VrfPlaces:
         `prepare_devices` creates the VRF devices of the given VRFs; it returns False where the
         kernel has none. Needs CAP_SYS_ADMIN for namespaces. Raises OSError.
         """
-        vrfs = [vrf for vrf in config.vrfs if vrf.id != HOME]
+        vrfs = [vrf for vrf in config.vrfs if vrf.id != OWN_NAMESPACE]
         wanted = [vrf for vrf in vrfs if vrf.isolation in (None, Isolation.DEVICE)]
         has_devices = prepare_devices(wanted)
         automatic = Isolation.DEVICE if has_devices else self._without_devices(wanted)
@@ -73,8 +73,8 @@ class VrfPlaces:
         if names:
             log.warning(
                 "this kernel has no VRF devices, and network namespaces need CAP_SYS_ADMIN at the"
-                " start: VRFs %s share the host's stack with the default VRF, which gets and sends"
-                " only what answers in place there",
+                " start: VRFs %s share the host's stack with the default VRF, and of UDP the host"
+                " receives and sends only routing protocols and IKE there",
                 names,
             )
         return Isolation.SHARED
@@ -88,7 +88,7 @@ class VrfPlaces:
             name = vrf.namespace or vrf.name
             namespace = NetworkNamespace(name, self._directory)
             self.namespaces[vrf.id] = namespace
-            if namespace.is_home():
+            if namespace.is_own():
                 raise OSError(
                     f"VRF {vrf.name}: network namespace {name} is the one that the"
                     " controller runs in; give the VRF another `namespace`"

@@ -18,7 +18,7 @@ COUNTED = {
 """The keys of a view that are counts or contain only counts."""
 
 
-class Cleared:
+class ClearedCounters:
     """The views' values at the last clearing; empty before the first."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story's last part: ESP protects the traffic between the sites, and none passes in clear.
+"""The demo's last part: ESP protects the traffic between the sites, and none passes in clear.
 
 Captures on the links out of r1 count ESP packets and look for the plaintext; the hosts count
-arrivals. Runs after `policy_story`, on routers that have engines (`esp_sites`).
+arrivals. Runs after `policy_demo`, on routers that have engines (`esp_sites`).
 """
 
 import struct
@@ -16,10 +16,10 @@ from sluice_testkit.packet import Frame
 from sluice_testkit.wait import Timeout, wait_until
 from sluice_topo import probes
 from sluice_topo.datagrams import Datagrams
+from sluice_topo.demo_printer import DemoPrinter, expect
 from sluice_topo.esp_sites import BUNDLES, PROTECTED, SPIS, Sites
-from sluice_topo.policy_story import run_sluice
+from sluice_topo.policy_demo import run_sluice
 from sluice_topo.spd_control import SpdControl
-from sluice_topo.teller import Teller, expect
 from sluice_topo.traffic import UdpFlows
 
 SECRET = b"plans of the new office: "
@@ -31,13 +31,13 @@ SHORT, LAST = 0x1003, 0x1004
 LIFE = 100  # packets
 
 
-def tell(sites: Sites, teller: Teller) -> None:
+def run(sites: Sites, printer: DemoPrinter) -> None:
     """All steps."""
-    teller.part("Protection: r1 and r2 encrypt what passes between their sites (sluice-esp)")
-    both_routers_get_sas(sites, teller)
-    what_leaves_is_esp(sites, teller)
-    a_rekey_loses_nothing(sites, teller)
-    an_sa_expires_into_drops(sites, teller)
+    printer.part("Protection: r1 and r2 encrypt what passes between their sites (sluice-esp)")
+    both_routers_get_sas(sites, printer)
+    what_leaves_is_esp(sites, printer)
+    a_rekey_loses_nothing(sites, printer)
+    an_sa_expires_into_drops(sites, printer)
 
 
 class Transit:
@@ -63,19 +63,19 @@ def spi_of(frame: Frame) -> int:
     return int(spi)
 
 
-def both_routers_get_sas(sites: Sites, teller: Teller) -> None:
+def both_routers_get_sas(sites: Sites, printer: DemoPrinter) -> None:
     """Two SAs, one for each direction; the controllers give them to engine and switch."""
-    with teller.step("Two SAs, keys in files; the controllers tell their engines and switches"):
+    with printer.step("Two SAs, keys in files; the controllers tell their engines and switches"):
         for name in SPIS:
             sites.new_key(name)
         for router in BUNDLES:
             sas = [sites.sa(router, name, spi, name) for name, spi in SPIS.items()]
             sites.restart(router, sites.configured(router, sas))
-        run_sluice(sites.router("r1"), teller, "spd", "commit", PROTECTED)
+        run_sluice(sites.router("r1"), printer, "spd", "commit", PROTECTED)
         for router in BUNDLES:
             wait_for_states(sites, router, dict.fromkeys(SPIS.values(), "in use"))
         sites.network.wait_for_bgp()
-        run_sluice(sites.router("r1"), teller, "sa", "list")
+        run_sluice(sites.router("r1"), printer, "sa", "list")
 
 
 def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
@@ -90,11 +90,11 @@ def wait_for_states(sites: Sites, router: str, states: dict[int, str]) -> None:
     wait_until(found, 20, f"{router}'s SAs to be {states}")
 
 
-def what_leaves_is_esp(sites: Sites, teller: Teller) -> None:
+def what_leaves_is_esp(sites: Sites, printer: DemoPrinter) -> None:
     """Datagrams between the hosts: each is one ESP packet on the way, and arrives unchanged."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     count = 50
-    with teller.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
+    with printer.step("On the links to t1 and t2 there is ESP; at the hosts, what they said"):
         for version in VERSIONS:
             wait_until(lambda v=version: answered(sites, v), 30, f"IPv{version} to pass")  # type: ignore[misc]
             with Datagrams(
@@ -112,7 +112,7 @@ def what_leaves_is_esp(sites: Sites, teller: Teller) -> None:
             expect(esp >= count, f"ESP on the links: {seen}, not {count} by {spis}")
             expect(in_clear == 0, f"{in_clear} packets were in clear on the links")
             expect(at_host == count, f"h2's link saw {at_host} of {count}")
-            teller.measure(
+            printer.measure(
                 f"IPv{version}: {count} datagrams from h1 to h2",
                 f"{esp} ESP packets by SPI {', '.join(map(hex, carried))}, "
                 f"{in_clear} in clear, {at_host} at h2",
@@ -134,9 +134,9 @@ def traffic_both_ways(sites: Sites) -> Iterator[tuple[UdpFlows, UdpFlows]]:
         yield there, back
 
 
-def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
+def a_rekey_loses_nothing(sites: Sites, printer: DemoPrinter) -> None:
     """New keys and SPIs in both directions while packets pass: the receiver first."""
-    with teller.step("A rekey in mid-transfer, in both directions: made before the break"):
+    with printer.step("A rekey in mid-transfer, in both directions: made before the break"):
         transit = Transit(sites)
         with traffic_both_ways(sites) as (there, back):
             there.wait_for_more(100)
@@ -144,7 +144,7 @@ def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
                 sites.new_key(f"{name}.2")
                 sender, _, receiver = name.split("-")
                 for router in (receiver, sender):
-                    rekey(sites, teller, router, name, spi, f"{name}.2")
+                    rekey(sites, printer, router, name, spi, f"{name}.2")
                 wait_for_states(sites, sender, {spi: "in use"})
             there.wait_for_more(250)
             back.wait_for_more(250)
@@ -154,25 +154,25 @@ def a_rekey_loses_nothing(sites: Sites, teller: Teller) -> None:
         expect(lost == 0, f"the rekey lost packets: {outcomes}")
         old, new = seen[SPIS["r1-to-r2"]], seen[NEW["r1-to-r2"]]
         expect(old > 0 and new > 0, f"not both SAs carried packets: {seen}")
-        teller.say(f"from r1: {old} packets by SPI {SPIS['r1-to-r2']:#x}, then {new} by the new")
+        printer.say(f"from r1: {old} packets by SPI {SPIS['r1-to-r2']:#x}, then {new} by the new")
         sent = sum(outcome.sent for outcome in outcomes)
-        teller.measure("rekey of both directions: packets lost", f"{lost} of {sent} at 1,000/s")
+        printer.measure("rekey of both directions: packets lost", f"{lost} of {sent} at 1,000/s")
 
 
-def rekey(sites: Sites, teller: Teller, router: str, name: str, spi: int, key: str) -> None:
+def rekey(sites: Sites, printer: DemoPrinter, router: str, name: str, spi: int, key: str) -> None:
     """Runs `sluice sa rekey` at one router."""
     words = ["sa", "rekey", name, "--spi", f"{spi:#x}", "--key-file"]
     controller = sites.router(router).controller
     path = str(sites.key_file(router, key))
     controller.command(*words, path, "--socket", str(controller.socket))
-    teller.command(f"sluice {' '.join(words)} {key}   # at {router}")
+    printer.command(f"sluice {' '.join(words)} {key}   # at {router}")
 
 
-def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
+def an_sa_expires_into_drops(sites: Sites, printer: DemoPrinter) -> None:
     """A hard limit of packets: later packets are dropped by name, and none leaves in clear."""
     h1, h2 = sites.network.hosts["h1"], sites.network.hosts["h2"]
     control = SpdControl(sites.router("r1").controller, "wan")
-    with teller.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
+    with printer.step(f"An SA that may carry {LIFE} packets, and then nothing passes"):
         sites.new_key("short")
         for router in ("r2", "r1"):
             sas = [
@@ -180,7 +180,7 @@ def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
                 sites.sa(router, "r2-to-r1", NEW["r2-to-r1"], "r2-to-r1.2"),
             ]
             sites.write(router, sas)
-            run_sluice(sites.router(router), teller, "reload")
+            run_sluice(sites.router(router), printer, "reload")
             wait_for_states(sites, router, {SHORT: "in use"})
         wait_until(lambda: NEW["r1-to-r2"] not in sites.sas("r1"), 20, "the old SA to go")
         transit = Transit(sites)
@@ -196,14 +196,14 @@ def an_sa_expires_into_drops(sites: Sites, teller: Teller) -> None:
             ended = control.fates() - ended
             late = flow.arrived()
         seen, in_clear = transit.stop()
-        run_sluice(sites.router("r1"), teller, "sa", "list")
+        run_sluice(sites.router("r1"), printer, "sa", "list")
         expect(seen[SHORT] <= LIFE, f"the SA carried {seen[SHORT]} packets, not {LIFE}")
         expect(late == 0 and in_clear == 0, f"{late} arrived late, {in_clear} left in clear")
         expect(ended.without_sa == LIFE, f"they ended as {ended}")
-        teller.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
-        teller.measure("after expiry: in clear on the links", str(in_clear))
+        printer.measure("after expiry: dropped by name (NO_SA)", f"{ended.without_sa} of {LIFE}")
+        printer.measure("after expiry: in clear on the links", str(in_clear))
         sites.new_key("last")
         for router in ("r2", "r1"):
-            rekey(sites, teller, router, "r1-to-r2", LAST, "last")
+            rekey(sites, printer, router, "r1-to-r2", LAST, "last")
         wait_until(lambda: answered(sites, 4), 20, "a successor to carry on")
-        teller.say("a successor carries on")
+        printer.say("a successor carries on")

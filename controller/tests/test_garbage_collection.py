@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.garbage import OLD, ROUTES, Garbage
+from sluice.garbage_collection import OLD, ROUTES, GarbageCollection
 from sluice.model import Prefix
 
 
 @pytest.fixture
-def garbage() -> Iterator[Garbage]:
-    made = Garbage()
+def garbage() -> Iterator[GarbageCollection]:
+    made = GarbageCollection()
     made.start()
     try:
         yield made
@@ -33,7 +33,7 @@ def prefix(n: int) -> Prefix:
     return Prefix(n.to_bytes(4, "big"), 32)
 
 
-def test_a_growing_table_is_frozen_as_it_comes(garbage: Garbage) -> None:
+def test_a_growing_table_is_frozen_as_it_comes(garbage: GarbageCollection) -> None:
     most, table = 0, []
     for n in range(300_000):
         table.append([prefix(n)])
@@ -43,7 +43,7 @@ def test_a_growing_table_is_frozen_as_it_comes(garbage: Garbage) -> None:
     assert most < 3 * OLD
 
 
-def test_a_table_that_is_replaced_is_as_well(garbage: Garbage) -> None:
+def test_a_table_that_is_replaced_is_as_well(garbage: GarbageCollection) -> None:
     """As many objects are freed as allocated, so the collector's own count stays near zero."""
     most, table = 0, [[prefix(n)] for n in range(200_000)]
     for n in range(200_000):
@@ -55,7 +55,7 @@ def test_a_table_that_is_replaced_is_as_well(garbage: Garbage) -> None:
     assert most < 3 * OLD
 
 
-def test_cycles_are_still_found(garbage: Garbage) -> None:
+def test_cycles_are_still_found(garbage: GarbageCollection) -> None:
     class Cycle:
         def __init__(self) -> None:
             self.itself = self
@@ -67,7 +67,7 @@ def test_cycles_are_still_found(garbage: Garbage) -> None:
 
 def test_afterwards_everything_is_as_before() -> None:
     before = gc.get_threshold(), len(gc.callbacks)
-    garbage = Garbage()
+    garbage = GarbageCollection()
     garbage.start()
     garbage.stop()
     assert (gc.get_threshold(), len(gc.callbacks)) == before

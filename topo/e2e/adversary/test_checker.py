@@ -6,9 +6,9 @@ import struct
 import pytest
 
 from sluice_adversary import marks, plan
-from sluice_adversary.datagrams import DECRYPT, DECRYPTED, Datagram, Entry, Shim
+from sluice_adversary.checker import OutcomeChecker
+from sluice_adversary.datagrams import DECRYPT, DECRYPTED, Datagram, EntryPoint, Shim
 from sluice_adversary.drafts import Draft
-from sluice_adversary.judge import Judge
 from sluice_adversary.policy import BYPASS, Policy, Rule
 from sluice_adversary.reference import Reference
 from sluice_adversary.wire import ICMP, ipv4
@@ -29,39 +29,39 @@ from .made import (
 )
 
 
-def judging(rules: Policy, *datagrams: Datagram) -> Judge:
-    judge = Judge()
-    judge.new_round(Reference(rules))
+def judging(rules: Policy, *datagrams: Datagram) -> OutcomeChecker:
+    checker = OutcomeChecker()
+    checker.new_round(Reference(rules))
     for one in datagrams:
-        judge.sent(one)
-    return judge
+        checker.sent(one)
+    return checker
 
 
-def kinds(judge: Judge) -> list[str]:
-    return [finding.kind for finding in judge.findings]
+def kinds(checker: OutcomeChecker) -> list[str]:
+    return [finding.kind for finding in checker.findings]
 
 
 def test_what_arrives_where_it_belongs_is_no_finding() -> None:
     one, two = udp(7000), udp(53, number=78)
-    judge = judging(
+    checker = judging(
         policy(protected_port(), REST), datagram(*one.cut(8, 32)), datagram(two.whole(), number=78)
     )
     for packet in one.cut(8, 32):
-        judge.saw("engine", to_engine(1, packet))
-    judge.saw("b", left("b", two.whole()))
-    assert not judge.pending
-    assert not judge.give_up()
-    assert not judge.findings
+        checker.saw("engine", to_engine(1, packet))
+    checker.saw("b", left("b", two.whole()))
+    assert not checker.pending
+    assert not checker.give_up()
+    assert not checker.findings
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_any_fragment_in_clear_is_a_leak(at: int) -> None:
     """The first has no mark: it is recognized by its bytes."""
     packets = udp(7000).cut(8, 32)
-    judge = judging(policy(protected_port(), REST), datagram(*packets))
-    judge.saw("b", left("b", packets[at]))
-    assert kinds(judge) == ["leak"]
-    case = judge.findings[0].case
+    checker = judging(policy(protected_port(), REST), datagram(*packets))
+    checker.saw("b", left("b", packets[at]))
+    assert kinds(checker) == ["leak"]
+    case = checker.findings[0].case
     assert case is not None
     assert case.datagram.number == NUMBER
 
@@ -75,58 +75,61 @@ def test_the_wrong_bundle_the_wrong_link_and_the_host_are_leaks() -> None:
         ("b", to_engine(1, packet)),
     )
     for place, frame in places:
-        judge = judging(policy(protected_port()), datagram(packet))
-        judge.saw(place, frame)
-        assert kinds(judge) == ["leak"]
-    for see, seen in ((Judge.delivered, left("b", packet)), (Judge.heard, packet)):
-        judge = judging(policy(protected_port()), datagram(packet))
-        see(judge, seen)
-        assert kinds(judge) == ["leak"]
+        checker = judging(policy(protected_port()), datagram(packet))
+        checker.saw(place, frame)
+        assert kinds(checker) == ["leak"]
+    for see, seen in (
+        (OutcomeChecker.delivered, left("b", packet)),
+        (OutcomeChecker.heard, packet),
+    ):
+        checker = judging(policy(protected_port()), datagram(packet))
+        see(checker, seen)
+        assert kinds(checker) == ["leak"]
 
 
 def test_a_frame_that_nobody_sent_is_a_leak() -> None:
-    judge = judging(policy(REST))
-    judge.saw("b", left("b", udp(53).whole()))
-    assert kinds(judge) == ["leak"]
+    checker = judging(policy(REST))
+    checker.saw("b", left("b", udp(53).whole()))
+    assert kinds(checker) == ["leak"]
 
 
 def test_bytes_that_were_altered_on_the_way_are_a_leak() -> None:
     sent = udp(53)
-    judge = judging(policy(REST), datagram(sent.whole()))
+    checker = judging(policy(REST), datagram(sent.whole()))
     sent.payload = sent.payload[:-8] + bytes(8)
-    judge.saw("b", left("b", sent.whole()))
-    assert kinds(judge) == ["leak"]
+    checker.saw("b", left("b", sent.whole()))
+    assert kinds(checker) == ["leak"]
 
 
 def test_what_does_not_arrive_is_lost_and_what_need_not_is_not() -> None:
     packets = udp(53).cut(8, 32)
-    judge = judging(
+    checker = judging(
         policy(REST), datagram(*packets), datagram(*udp(53, number=78).cut(8)[1:], number=78)
     )
-    judge.saw("b", left("b", packets[1]))
-    (lost,) = judge.give_up()
+    checker.saw("b", left("b", packets[1]))
+    (lost,) = checker.give_up()
     assert lost.kind == "lost"
-    assert lost.case is judge.cases[NUMBER]
+    assert lost.case is checker.cases[NUMBER]
     assert "1 of 3" in lost.what
 
 
 def test_overlapping_fragments_do_not_both_pass() -> None:
     draft = udp(53)
     one, two = draft.piece(0, 24), draft.piece(16, 72)
-    judge = judging(policy(protected_port(), REST), datagram(one, two))
-    judge.saw("b", left("b", one))
-    judge.saw("b", left("b", one))
-    assert not judge.findings
-    judge.saw("b", left("b", two))
-    assert kinds(judge) == ["leak"]
+    checker = judging(policy(protected_port(), REST), datagram(one, two))
+    checker.saw("b", left("b", one))
+    checker.saw("b", left("b", one))
+    assert not checker.findings
+    checker.saw("b", left("b", two))
+    assert kinds(checker) == ["leak"]
 
 
 def test_a_fragment_that_the_router_made_is_known() -> None:
     draft = udp(53, size=200)
-    judge = judging(policy(REST), datagram(draft.whole()))
+    checker = judging(policy(REST), datagram(draft.whole()))
     for packet in draft.cut(64, 128):
-        judge.saw("b", left("b", packet))
-    assert not judge.findings
+        checker.saw("b", left("b", packet))
+    assert not checker.findings
 
 
 # -- the router's own packets
@@ -138,65 +141,65 @@ def _own_error(about: bytes) -> bytes:
 
 def test_an_error_about_a_decrypted_packet_goes_by_its_bundle_or_nowhere() -> None:
     quoted = udp(53, ends=(A, B)).whole()
-    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
+    entry = EntryPoint(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
     for place, frame, found in (
         ("a", left("a", _own_error(quoted)), ["leak"]),
         ("engine", to_engine(1, _own_error(quoted)), ["leak"]),
         ("engine", to_engine(3, _own_error(quoted)), []),
     ):
-        judge = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
-        judge.saw(place, frame)
-        assert kinds(judge) == found
+        checker = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
+        checker.saw(place, frame)
+        assert kinds(checker) == found
 
 
 def test_an_error_is_known_by_its_quote_where_that_holds_no_mark() -> None:
     quoted = udp(53, size=64, ends=(A, B)).piece(0, 8)
-    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
-    judge = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
-    judge.saw("a", left("a", _own_error(quoted)))
-    assert kinds(judge) == ["leak"]
+    entry = EntryPoint(plan.ENGINE, Shim(DECRYPTED, 3, ingress_l3_if=2))
+    checker = judging(policy(Rule("icmp", BYPASS)), datagram(quoted, entry=entry))
+    checker.saw("a", left("a", _own_error(quoted)))
+    assert kinds(checker) == ["leak"]
 
 
 def test_an_error_may_leave_by_a_bundle_that_carried_packets_like_what_it_quotes() -> None:
     carried = udp(53, ends=(B, OWN_B), number=78).whole()
-    entry = Entry(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
+    entry = EntryPoint(plan.ENGINE, Shim(DECRYPTED, 1, ingress_l3_if=2))
     clear = udp(7000, ends=(B, OWN_B)).whole()
     error = ipv4(OWN_B, B, ICMP, struct.pack("!HHI", 3 << 8, 0, 0) + clear)
     rules = policy(inbound=(Rule("all", ONE),))
-    judge = judging(rules, datagram(carried, entry=entry, number=78), datagram(clear))
-    judge.saw("engine", to_engine(1, error))
-    assert not judge.findings
-    judge.saw("engine", to_engine(2, error))
-    assert kinds(judge) == ["leak"]
+    checker = judging(rules, datagram(carried, entry=entry, number=78), datagram(clear))
+    checker.saw("engine", to_engine(1, error))
+    assert not checker.findings
+    checker.saw("engine", to_engine(2, error))
+    assert kinds(checker) == ["leak"]
 
 
 def test_what_was_forgotten_takes_nothing_else_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two datagrams of the same bytes: with the first removed, the later one is still known."""
-    monkeypatch.setattr("sluice_adversary.judge.REMEMBERED", 1)
+    monkeypatch.setattr("sluice_adversary.checker.REMEMBERED", 1)
     packet = udp(53, size=0).whole()
-    judge = judging(policy(REST), datagram(packet, number=1), datagram(packet, number=2))
-    judge.saw("b", left("b", packet))
-    assert not judge.findings
-    assert not judge.pending
+    checker = judging(policy(REST), datagram(packet, number=1), datagram(packet, number=2))
+    checker.saw("b", left("b", packet))
+    assert not checker.findings
+    assert not checker.pending
 
 
 def test_the_routers_own_packets_meet_the_outbound_list() -> None:
     answer = Draft(4, OWN_B, B, ICMP, struct.pack("!HHI", 0, 0, 1) + marks.fill(NUMBER, 16), 5)
     for rule, link_leaks, engine_leaks in ((REST, [], ["leak"]), (Rule("all", ONE), ["leak"], [])):
-        judge = judging(policy(rule))
-        judge.saw("b", left("b", answer.whole()))
-        assert kinds(judge) == link_leaks
-        judge = judging(policy(rule))
-        judge.saw("engine", to_engine(1, answer.whole()))
-        assert kinds(judge) == engine_leaks
+        checker = judging(policy(rule))
+        checker.saw("b", left("b", answer.whole()))
+        assert kinds(checker) == link_leaks
+        checker = judging(policy(rule))
+        checker.saw("engine", to_engine(1, answer.whole()))
+        assert kinds(checker) == engine_leaks
 
 
 def test_what_the_router_said_around_a_commit_may_follow_either_policy() -> None:
     answer = Draft(4, OWN_B, B, ICMP, struct.pack("!HHI", 0, 0, 1) + bytes(16), 5).whole()
-    judge = judging(policy(REST))
-    judge.new_round(Reference(policy()))
-    judge.saw("b", left("b", answer))
-    assert not judge.findings
-    judge.settled()
-    judge.saw("b", left("b", answer))
-    assert kinds(judge) == ["leak"]
+    checker = judging(policy(REST))
+    checker.new_round(Reference(policy()))
+    checker.saw("b", left("b", answer))
+    assert not checker.findings
+    checker.settled()
+    checker.saw("b", left("b", answer))
+    assert kinds(checker) == ["leak"]

@@ -26,7 +26,7 @@ OLD = 20_000
 """Surviving objects that trigger a freeze: about 4 ms of a full collection."""
 
 
-class Garbage:
+class GarbageCollection:
     """Controls the process's collector from `start` to `stop`."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Protocol
 
-from sluice.entities import Key, Kind, RouteSlot
+from sluice.entities import EntityKey, EntityKind, RouteSlot
 from sluice.model import RouteKey
-from sluice.namespaces import HOME
+from sluice.namespaces import OWN_NAMESPACE
 from sluice.state.fib import Fib
 
 
@@ -26,17 +26,19 @@ class SwitchRoutes(Protocol):
         """Number of comparisons of the switch with the desired state; None while the switch's
         state is not known."""
 
-    def is_orphan(self, kind: Kind, key: Key) -> bool:
+    def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
         """Whether the switch holds an entity that is not desired but is kept for now."""
 
-    def sift_orphans(self, kind: Kind, stays: Callable[[Key], bool]) -> Iterator[None]:
-        """Deletes the orphans for which `stays` is false, one block at each step."""
+    def delete_orphans_unless(
+        self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
+    ) -> Iterator[None]:
+        """Deletes the orphans for which `is_kept` is false, one block at each step."""
 
 
-class LeftRoutes:
+class UnreplayedRoutes:
     """The left-over routes of one network namespace's routing daemon."""
 
-    def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = HOME) -> None:
+    def __init__(self, switch: SwitchRoutes, fib: Fib, namespace: int = OWN_NAMESPACE) -> None:
         self._switch = switch
         self._fib = fib
         self._namespace = namespace
@@ -48,10 +50,10 @@ class LeftRoutes:
         """Changes when the left-over routes may have changed; None while they are not known."""
         return self._switch.comparisons
 
-    def is_left(self, key: RouteKey) -> bool:
+    def is_unreplayed(self, key: RouteKey) -> bool:
         """Whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
-        return slot is not None and self._switch.is_orphan(Kind.ROUTE, slot)
+        return slot is not None and self._switch.is_orphan(EntityKind.ROUTE, slot)
 
     def search(self) -> Iterator[None]:
         """Counts the left-over routes, one block at each step."""
@@ -64,7 +66,7 @@ class LeftRoutes:
     def _walk(self, holds: Callable[[RouteKey], bool]) -> Iterator[None]:
         self.found = 0
 
-        def stays(slot: Key) -> bool:
+        def is_kept(slot: EntityKey) -> bool:
             if not isinstance(slot, RouteSlot):
                 return True
             key = self._fib.key_of(slot)
@@ -75,4 +77,4 @@ class LeftRoutes:
             self.found += 1
             return True
 
-        return self._switch.sift_orphans(Kind.ROUTE, stays)
+        return self._switch.delete_orphans_unless(EntityKind.ROUTE, is_kept)

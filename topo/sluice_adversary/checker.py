@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from . import marks, plan
 from .datagrams import DECRYPT, ENCRYPT, SHIM_LENGTH, Datagram, read_shim
 from .errors import is_error, lengthened
-from .lists import TO_DECRYPT, Outcome, Outcomes
+from .lists import TO_DECRYPT, PacketOutcome, PacketOutcomes
 from .reference import Expectation, Reference
 from .wire import (
     ESP,
@@ -32,7 +32,7 @@ HOST_SOCKETS = "sockets"
 
 
 @dataclass
-class Case:
+class SentDatagram:
     """A datagram that was sent, its permitted outcomes, and the packets that arrived."""
 
     datagram: Datagram
@@ -54,7 +54,7 @@ class Finding:
     kind: str
     shape: str
     what: str
-    case: Case | None
+    case: SentDatagram | None
     frame: bytes = b""
     round: int = 0
 
@@ -62,13 +62,13 @@ class Finding:
         return f"{self.kind}: {self.shape}: {self.what}"
 
 
-class Judge:
+class OutcomeChecker:
     """Attributes frames, and collects findings."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.seen: Counter[str] = Counter()
-        self.cases: OrderedDict[int, Case] = OrderedDict()
+        self.cases: OrderedDict[int, SentDatagram] = OrderedDict()
         self.pending: set[int] = set()
         self._carried: dict[tuple[bytes, bytes], set[int]] = {}
         self._by_bytes: dict[object, list[int]] = {}
@@ -92,9 +92,9 @@ class Judge:
         """The reference for the policy in force."""
         return self._references[-1]
 
-    def sent(self, datagram: Datagram) -> Case:
+    def sent(self, datagram: Datagram) -> SentDatagram:
         """Registers a datagram that is about to be sent."""
-        case = Case(datagram, self.reference.expect(datagram), self._round)
+        case = SentDatagram(datagram, self.reference.expect(datagram), self._round)
         self.cases[datagram.number] = case
         for piece in datagram.pieces:
             if piece is not None:
@@ -149,16 +149,16 @@ class Judge:
         elif ether_type not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) or place == plan.ENGINE:
             self._leak("no IP", f"EtherType {ether_type:#06x} at {place}", None, frame)
             return
-        outcome = Outcome("out", place)
+        outcome = PacketOutcome("out", place)
         if shim is not None:
-            kinds = {ENCRYPT: Outcome("protect", shim.bundle), DECRYPT: TO_DECRYPT}
-            outcome = kinds.get(shim.kind, Outcome("shim", shim.kind))
-        self._judge(outcome, packet, frame)
+            kinds = {ENCRYPT: PacketOutcome("protect", shim.bundle), DECRYPT: TO_DECRYPT}
+            outcome = kinds.get(shim.kind, PacketOutcome("shim", shim.kind))
+        self._check_outcome(outcome, packet, frame)
 
     def delivered(self, frame: bytes) -> None:
         """Judges a frame that the router delivered to its own host stack."""
         if int.from_bytes(frame[12:14], "big") in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-            self._judge(Outcome("host"), frame[14:], frame)
+            self._check_outcome(PacketOutcome("host"), frame[14:], frame)
 
     def heard(self, data: bytes) -> None:
         """Judges a packet that a host socket received, whole or reassembled. Ignores packets that
@@ -171,10 +171,10 @@ class Judge:
         if case is None:
             return
         self.seen[HOST_SOCKETS] += 1
-        if not any(Outcome("host") in allowed for allowed in case.expectation.allowed):
+        if not any(PacketOutcome("host") in allowed for allowed in case.expectation.allowed):
             self._leak(case.datagram.shape, "a socket of the host's got it", case, data)
 
-    def _judge(self, outcome: Outcome, packet: bytes, frame: bytes) -> None:
+    def _check_outcome(self, outcome: PacketOutcome, packet: bytes, frame: bytes) -> None:
         self.seen[outcome.kind] += 1
         piece = read_piece(packet)
         if piece is None:
@@ -182,23 +182,25 @@ class Judge:
             return
         for case in self._candidates(piece, frame):
             if self._is_of(case, piece):
-                self._judge_piece(case, piece, outcome, frame)
+                self._check_piece(case, piece, outcome, frame)
                 return
-        self._judge_own(piece, outcome, frame)
+        self._check_own_packet(piece, outcome, frame)
 
-    def _candidates(self, piece: Piece, frame: bytes) -> list[Case]:
+    def _candidates(self, piece: Piece, frame: bytes) -> list[SentDatagram]:
         """The datagrams that a frame may belong to, those that allow it most first."""
         number = marks.find(frame)
         found = [number] if number is not None else self._by_bytes.get(_bytes_key(piece), [])
         return [self.cases[one] for one in reversed(found) if one in self.cases]
 
-    def _is_of(self, case: Case, piece: Piece) -> bool:
+    def _is_of(self, case: SentDatagram, piece: Piece) -> bool:
         ends = piece.source, piece.destination
         return any(
             p is not None and (p.source, p.destination) == ends for p in case.datagram.pieces
         )
 
-    def _judge_piece(self, case: Case, piece: Piece, outcome: Outcome, frame: bytes) -> None:
+    def _check_piece(
+        self, case: SentDatagram, piece: Piece, outcome: PacketOutcome, frame: bytes
+    ) -> None:
         same = [
             at
             for at, sent in enumerate(case.datagram.pieces)
@@ -217,7 +219,7 @@ class Judge:
         if not case.is_pending:
             self.pending.discard(case.datagram.number)
 
-    def _difference(self, case: Case, same: list[int], outcome: Outcome) -> str:
+    def _difference(self, case: SentDatagram, same: list[int], outcome: PacketOutcome) -> str:
         if not same:
             return f"altered bytes at {_name(outcome)}"
         allowed = sorted({_name(o) for at in same for o in case.expectation.allowed[at]})
@@ -229,7 +231,7 @@ class Judge:
 
     # -- packets of the router's own
 
-    def _judge_own(self, piece: Piece, outcome: Outcome, frame: bytes) -> None:
+    def _check_own_packet(self, piece: Piece, outcome: PacketOutcome, frame: bytes) -> None:
         case = self._subject(piece, frame)
         shape = case.datagram.shape if case is not None else "own"
         if outcome.kind == "host":
@@ -249,7 +251,9 @@ class Judge:
             return
         if case is not None and case.datagram.entry.carrier and _is_error(piece):
             self.seen["errors about what a bundle carried"] += 1
-            allowed: Outcomes = frozenset({Outcome("protect", case.datagram.entry.carrier)})
+            allowed: PacketOutcomes = frozenset(
+                {PacketOutcome("protect", case.datagram.entry.carrier)}
+            )
             if outcome not in allowed:
                 text = f"an error about what bundle {case.datagram.entry.carrier} carried"
                 self._leak(shape, f"{text} at {_name(outcome)}", case, frame)
@@ -258,7 +262,7 @@ class Judge:
         if not any(outcome in one.own(piece, egress) for one in self._references):
             self._leak(shape, f"the router's own packet at {_name(outcome)}", case, frame)
 
-    def _may_be_about(self, piece: Piece, outcome: Outcome) -> bool:
+    def _may_be_about(self, piece: Piece, outcome: PacketOutcome) -> bool:
         """Whether an error leaves by a bundle that has carried packets like the one it quotes.
 
         The quote does not distinguish these from clear packets between the same addresses.
@@ -268,7 +272,7 @@ class Judge:
             return False
         return outcome.where in self._carried.get((quoted.source, quoted.destination), ())
 
-    def _subject(self, piece: Piece, frame: bytes) -> Case | None:
+    def _subject(self, piece: Piece, frame: bytes) -> SentDatagram | None:
         """The datagram that a packet of the router itself is about, by a mark or by a quote."""
         number = marks.find(frame)
         if number is None and _is_error(piece):
@@ -277,7 +281,7 @@ class Judge:
             number = numbers[-1] if numbers else None
         return None if number is None else self.cases.get(number)
 
-    def _leak(self, shape: str, what: str, case: Case | None, frame: bytes) -> None:
+    def _leak(self, shape: str, what: str, case: SentDatagram | None, frame: bytes) -> None:
         if case is not None:
             if case.leaked:
                 return
@@ -317,7 +321,7 @@ def _repeats(one: Piece, other: Piece) -> bool:
     return ends[0] == ends[1] and (one.offset > 0 or firsts[0] == firsts[1])
 
 
-def _overlap(case: Case, same: list[int]) -> bool:
+def _overlap(case: SentDatagram, same: list[int]) -> bool:
     """Whether a passed fragment overlaps an earlier one, and is no duplicate of it."""
     pieces = [case.datagram.pieces[at] for at in case.arrived]
     mine = case.datagram.pieces[same[0]]
@@ -337,7 +341,7 @@ def _is_error(piece: Piece) -> bool:
     return not piece.offset and is_error(piece.version, upper)
 
 
-def _name(outcome: Outcome) -> str:
+def _name(outcome: PacketOutcome) -> str:
     named = {
         "out": f"link {outcome.where} in clear",
         "protect": f"the engine for bundle {outcome.where}",

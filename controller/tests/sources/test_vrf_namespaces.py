@@ -21,7 +21,7 @@ import pytest
 from sluice import privileges
 from sluice.config import Config, Isolation, VrfConfig, load_config
 from sluice.sources.namespace import NetworkNamespace
-from sluice.sources.vrf_places import FILE_NAME, VrfPlaces
+from sluice.sources.vrf_namespaces import FILE_NAME, VrfNamespaces
 
 CONFIG = """
 router: r1
@@ -43,9 +43,9 @@ class Host:
         path.write_text(CONFIG)
         self.config = load_config(path)
 
-    def starts(self, *vrfs: str, devices: bool = False, **keys: Isolation | str) -> VrfPlaces:
+    def starts(self, *vrfs: str, devices: bool = False, **keys: Isolation | str) -> VrfNamespaces:
         """Starts with some of the VRFs; `keys` are settings of red."""
-        places = VrfPlaces(self.state, self.names)
+        places = VrfNamespaces(self.state, self.names)
         self.decided = places.decide(self.having(*vrfs, **keys), lambda _: devices)
         return places
 
@@ -107,7 +107,7 @@ def test_what_the_configuration_says_is_done_or_the_start_fails(host: Host) -> N
     with pytest.raises(OSError, match="VRF red: isolation device: this kernel has no VRF devices"):
         host.starts("red", isolation=Isolation.DEVICE)
     host.starts("red", isolation=Isolation.SHARED).close()
-    assert host.vrf("red").place == 0
+    assert host.vrf("red").namespace_number == 0
     assert not host.has("red")
 
 

@@ -13,7 +13,7 @@ ETH_P_ALL = 3
 HEARD_UDP_PORT = 7001
 
 
-class Ear:
+class Listener:
     """One receiving socket, and a count of the frames that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):

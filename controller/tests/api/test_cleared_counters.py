@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.api.cleared import Cleared
+from sluice.api.cleared_counters import ClearedCounters
 
 
 def counters(drops: dict[str, Any] | None, packets: int) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def interface(name: str, packets: int | None) -> dict[str, Any]:
     return {"name": name, "mtu": 1500, "received": count, "sent": None}
 
 
-def cleared_at(now: float, handled: int = 0) -> Cleared:
-    cleared = Cleared()
+def cleared_at(now: float, handled: int = 0) -> ClearedCounters:
+    cleared = ClearedCounters()
     cleared.clear(
         now,
         counters=counters(ttl(10, 1000), 7),
@@ -44,7 +44,7 @@ def cleared_at(now: float, handled: int = 0) -> Cleared:
 
 
 def test_before_the_first_clearing_views_are_as_they_are() -> None:
-    cleared = Cleared()
+    cleared = ClearedCounters()
     assert cleared.at is None
     for view in (counters(ttl(10, 1000), 7), counters(None, 7)):
         assert cleared.counters(view) == view

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 
 from sluice_ptf import raw
-from sluice_ptf.differential.case import RULE_IDS, Entry, State
+from sluice_ptf.differential.case import RULE_IDS, TableEntry, TableState
 from sluice_ptf.differential.policies import (
     BUNDLES,
     FLOW_TABLES,
@@ -34,7 +34,7 @@ from sluice_ptf.shim import ENCRYPTED, ESP, Shim, esp
 TTLS = (0, 1, 2, *(64,) * 8, 255)
 SIZES = (0, 8, 16, 16, 16, 64, 540, 1380, 1500)
 CLAIMED = ("BYPASS", "BYPASS", "DISCARD", "PROTECT", "PROTECT", "NONE", 9)
-MADE_UP = Entry(
+MADE_UP = TableEntry(
     "",
     {
         "src_addr": "10.0.0.7",
@@ -49,10 +49,10 @@ MADE_UP = Entry(
 )
 
 
-class Asked:
+class PolicyPackets:
     """Packets for one state that has policy."""
 
-    def __init__(self, draw: Random, state: State):
+    def __init__(self, draw: Random, state: TableState):
         self._draw = draw
         self._flows = [one for table in FLOW_TABLES for one in state.of(table)] or [MADE_UP]
         self._generations = lists_of(state)
@@ -87,7 +87,7 @@ class Asked:
 
     def _of_a_flow(self) -> Send:
         port, vlan, mac, _ = self._draw.choice(self._doors)
-        return FromPort(port, tagged(self._frame(self._talk(self._a_flow()), mac), vlan))
+        return FromPort(port, tagged(self._frame(self._packet_of_flow(self._a_flow()), mac), vlan))
 
     def _esp(self) -> Send:
         port, vlan, mac, _ = self._draw.choice(self._doors)
@@ -125,7 +125,7 @@ class Asked:
             ingress_l3_if=self._an_interface(),
             vrf=self._draw.choice((0, 0, 0, 1, 300)),
         )
-        packet = self._talk(flow)
+        packet = self._packet_of_flow(flow)
         if shim.kind == ENCRYPTED and self._draw.random() < 0.8:
             dst = str(flow.match["dst_addr"])
             packet = self._esp_packet(dst, *self._draw.choice(((0, False),) * 9 + ((0, True),)))
@@ -165,11 +165,11 @@ class Asked:
             "inbound_list_id": inbound_list_id,
             "inbound_generation": self._generation(inbound_list_id),
         }
-        return FromCpu(tagged(self._frame(self._talk(flow), mac), vlan), metadata)
+        return FromCpu(tagged(self._frame(self._packet_of_flow(flow), mac), vlan), metadata)
 
     # --- parts ----------------------------------------------------------------
 
-    def _a_flow(self) -> Entry:
+    def _a_flow(self) -> TableEntry:
         return self._draw.choice(self._flows)
 
     def _an_interface(self) -> int:
@@ -183,7 +183,7 @@ class Asked:
     def _host(dst: str) -> str:
         return "2001:db8::7" if ":" in dst else "10.0.0.7"
 
-    def _talk(self, flow: Entry) -> bytes:
+    def _packet_of_flow(self, flow: TableEntry) -> bytes:
         """A packet of the flow, or one that differs slightly."""
         key = flow.match
         protocol = int(str(key["protocol"]))
