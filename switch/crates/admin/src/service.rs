@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sluice_device::trace::Filter;
 use sluice_device::{
-    Device, DeviceError, InterfaceOptions, PortId, PortInfo, QueueChange, QueueInfo, Row,
+    Device, DeviceError, InterfaceOptions, PortId, PortInfo, ProfiledPoint, QueueChange, QueueInfo,
     named_port,
 };
 use sluice_program::{ProfileId, TableId};
@@ -263,7 +263,7 @@ impl Admin for Service {
         let every = NonZeroU32::new(every).unwrap_or(NonZeroU32::MIN);
         let profile = move |device: &Device| device.profile(every, time).map_err(status);
         let report = self.blocking(profile).await?;
-        let row = |row: Row| ProfileRow {
+        let row = |row: ProfiledPoint| ProfileRow {
             kind: row.kind.to_owned(),
             name: row.name,
             visits: row.visits,

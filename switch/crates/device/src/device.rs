@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluice_engine::{EngineKind, Profile, Row};
+use sluice_engine::{EngineKind, Profile, ProfiledPoint};
 use sluice_ports::link_monitor::{Link, LinkMonitor};
 use sluice_ports::memory::{self, MemoryHandle};
 use sluice_ports::privilege;
@@ -126,7 +126,7 @@ pub struct ProfileReport {
     /// Packets that were measured.
     pub packets: u64,
     /// The places in the program with the time spent there, the longest first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ProfiledPoint>,
 }
 
 /// A running switch. Dropping it stops the workers and releases the interfaces.

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   ports ──► Receiver ─┐                                   ┌─► Transmitter ──► ports
-//!                       ├─► worker: Switch::process(packet) ┼─► Handler::packet_in   (the CPU port)
+//!                       ├─► worker: TrafficManager::process(packet) ┼─► Handler::packet_in   (the CPU port)
 //!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
 //! ```
 //!
-//! Workers are threads that own their ports' halves and a [`sluice_engine::Switch`]; idle workers wait in epoll.
+//! Workers are threads that own their ports' halves and a [`sluice_engine::TrafficManager`]; idle workers wait in epoll.
 //! Programs are swapped, and ports are added and removed, between two batches; the caller waits until all workers have
 //! done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
@@ -40,7 +40,7 @@ pub use attach::{InterfaceOptions, Port, file_ports, memory_port, named_port, re
 pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
 pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport, QueueChange, QueueInfo};
-pub use sluice_engine::{EngineKind, Row};
+pub use sluice_engine::{EngineKind, ProfiledPoint};
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use sluice_engine::native::Code;
 use sluice_engine::{Congestion, Profile};
+use sluice_native::Code;
 use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use sluice_engine::{Config, Interpreter, PacketIn, Sink, Switch};
+use sluice_engine::{Config, PacketIn, Sink, TrafficManager};
+use sluice_interpreter::Interpreter;
 use sluice_program::{DigestId, Program};
 use sluice_tables::{Side, Store};
 
@@ -15,7 +16,7 @@ use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
 /// A packet, its engine, and the resulting trace.
 pub(crate) struct Rehearsal {
-    switch: Switch<Interpreter<Recorder>>,
+    switch: TrafficManager<Interpreter<Recorder>>,
     port: u32,
     packet: Vec<u8>,
     now_us: u64,
@@ -34,7 +35,7 @@ impl Rehearsal {
         let recorder = Recorder::new(Arc::clone(program));
         let interpreter = Interpreter::traced(Arc::clone(program), config, recorder);
         Self {
-            switch: Switch::new(interpreter),
+            switch: TrafficManager::new(interpreter),
             port,
             packet,
             now_us,

@@ -6,11 +6,11 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use sluice_engine::native::{Code, Lanes, Native, NativeProfiled};
 use sluice_engine::{
-    Clocked, Config, Congestion, Engine, EngineKind, Interpreter, PacketIn, Profile, Profiled,
-    Switch,
+    Config, Congestion, Engine, EngineKind, PacketIn, Profile, Profiled, TrafficManager,
 };
+use sluice_interpreter::{Clocked, Interpreter};
+use sluice_native::{Code, Lanes, Native, NativeProfiled};
 use sluice_ports::{Deliver, Frame, PortId, Receiver};
 use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Side, Store};
@@ -25,9 +25,9 @@ pub(crate) const BATCH: usize = 256;
 
 /// The engine for packets that are neither traced nor measured.
 pub(crate) enum Plain {
-    Interpreter(Switch<Interpreter>),
+    Interpreter(TrafficManager<Interpreter>),
     /// With lanes for tables that are larger than the caches.
-    Native(Switch<Native>, Option<Box<Lanes>>),
+    Native(TrafficManager<Native>, Option<Box<Lanes>>),
 }
 
 /// The program of one worker; see the module.
@@ -37,15 +37,15 @@ pub(crate) struct Running {
     plain: Plain,
     config: Config,
     /// The engine for traced packets; created for the first one.
-    watched: Option<Box<Switch<Interpreter<Recorder>>>>,
+    watched: Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     /// The engine for measured packets.
     measured: Option<Box<Measured>>,
 }
 
 /// An engine that measures, of the same kind as the one for other packets.
 enum Clock {
-    Interpreter(Switch<Interpreter<Clocked>>),
-    Native(Switch<NativeProfiled>),
+    Interpreter(TrafficManager<Interpreter<Clocked>>),
+    Native(TrafficManager<NativeProfiled>),
 }
 
 /// An engine that measures, and the choice of its packets. It is kept after profiling for its counters.
@@ -173,11 +173,11 @@ impl Engines {
                     tracing::error!(%error, "no lanes: packets run one after the other");
                     None
                 });
-                Plain::Native(Switch::new(native), lanes.map(Box::new))
+                Plain::Native(TrafficManager::new(native), lanes.map(Box::new))
             }
             None => {
                 let interpreter = Interpreter::new(program, config.clone());
-                Plain::Interpreter(Switch::new(interpreter))
+                Plain::Interpreter(TrafficManager::new(interpreter))
             }
         };
         Running {
@@ -240,11 +240,11 @@ impl Running {
         let config = self.config.clone();
         let measured = self.measured.get_or_insert_with(|| {
             let clock = match code {
-                Some(code) => Clock::Native(Switch::new(NativeProfiled::new(code, config))),
+                Some(code) => Clock::Native(TrafficManager::new(NativeProfiled::new(code, config))),
                 None => {
                     let clocked = Clocked::new(program);
                     let engine = Interpreter::traced(Arc::clone(program), config, clocked);
-                    Clock::Interpreter(Switch::new(engine))
+                    Clock::Interpreter(TrafficManager::new(engine))
                 }
             };
             let sampling = None;
@@ -347,7 +347,7 @@ struct Batch<'a> {
     store: &'a Store,
     side: &'a Side,
     config: &'a Config,
-    watched: &'a mut Option<Box<Switch<Interpreter<Recorder>>>>,
+    watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
     /// Dropped with the batch, so that a watcher that has left is not kept alive.
     watchers: Watchers,
@@ -383,7 +383,7 @@ impl Batch<'_> {
 
     fn serve<'a, E: Engine>(
         &mut self,
-        switch: &mut Switch<E>,
+        switch: &mut TrafficManager<E>,
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
         outputs: &mut Outputs,
     ) -> usize {
@@ -415,7 +415,7 @@ impl Batch<'_> {
     /// Processes a packet while profiling runs, and measures it if it is selected.
     fn measure<E: Engine>(
         &mut self,
-        plain: &mut Switch<E>,
+        plain: &mut TrafficManager<E>,
         packet: PacketIn<'_>,
         outputs: &mut Outputs,
     ) {
@@ -432,7 +432,7 @@ impl Batch<'_> {
     /// Processes a packet while watchers exist; records its steps if a watcher wants them.
     fn watch<E: Engine>(
         &mut self,
-        plain: &mut Switch<E>,
+        plain: &mut TrafficManager<E>,
         packet: PacketIn<'_>,
         outputs: &mut Outputs,
     ) {
@@ -447,7 +447,7 @@ impl Batch<'_> {
             let recorder = Recorder::new(Arc::clone(program));
             let config = self.config.clone();
             let interpreter = Interpreter::traced(Arc::clone(program), config, recorder);
-            Box::new(Switch::new(interpreter))
+            Box::new(TrafficManager::new(interpreter))
         });
         let ports = outputs.known_ports();
         let recorder = switch.engine().trace();

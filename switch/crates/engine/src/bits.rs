@@ -8,13 +8,13 @@ use sluice_program::Slot;
 
 /// Whether a slot can be read as one 64-bit word.
 #[inline]
-pub(crate) fn fits_u64(slot: Slot) -> bool {
+pub fn fits_u64(slot: Slot) -> bool {
     slot.lead as u16 + slot.width <= 64
 }
 
 /// Whether a slot can be read as one 128-bit word.
 #[inline]
-pub(crate) fn fits_u128(slot: Slot) -> bool {
+pub fn fits_u128(slot: Slot) -> bool {
     slot.lead as u16 + slot.width <= 128
 }
 
@@ -45,19 +45,19 @@ fn short_word(bytes: &[u8], size: u32) -> u128 {
 
 /// Returns the slot's bits as an unsigned number; requires [`fits_u64`].
 #[inline]
-pub(crate) fn load_u64(buffer: &[u8], slot: Slot) -> u64 {
+pub fn load_u64(buffer: &[u8], slot: Slot) -> u64 {
     word64(buffer, slot.byte as usize) << slot.lead >> (64 - slot.width)
 }
 
 /// Returns the slot's bits as an unsigned number; requires [`fits_u128`].
 #[inline]
-pub(crate) fn load_u128(buffer: &[u8], slot: Slot) -> u128 {
+pub fn load_u128(buffer: &[u8], slot: Slot) -> u128 {
     word128(buffer, slot.byte as usize) << slot.lead >> (128 - slot.width)
 }
 
 /// Writes the low bits of a number to the slot; requires [`fits_u64`].
 #[inline]
-pub(crate) fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
+pub fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
     let shift = 64 - u32::from(slot.lead) - u32::from(slot.width);
     let mask = (u64::MAX >> (64 - slot.width)) << shift;
     let byte = slot.byte as usize;
@@ -67,7 +67,7 @@ pub(crate) fn store_u64(buffer: &mut [u8], slot: Slot, value: u64) {
 
 /// Writes the low bits of a number to the slot; requires [`fits_u128`].
 #[inline]
-pub(crate) fn store_u128(buffer: &mut [u8], slot: Slot, value: u128) {
+pub fn store_u128(buffer: &mut [u8], slot: Slot, value: u128) {
     let shift = 128 - u32::from(slot.lead) - u32::from(slot.width);
     let mask = (u128::MAX >> (128 - slot.width)) << shift;
     let byte = slot.byte as usize;
@@ -93,7 +93,7 @@ fn put_short(rest: &mut [u8], word: &[u8]) {
 
 /// Copies the slot's bits, right-aligned in `out`, which has `slot.bytes()` bytes.
 #[inline]
-pub(crate) fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
+pub fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
     let bytes = out.len();
     if slot.is_bytes() {
         let start = slot.byte as usize;
@@ -108,7 +108,7 @@ pub(crate) fn load_padded(buffer: &[u8], slot: Slot, out: &mut [u8]) {
 }
 
 /// Writes right-aligned bytes to the slot; drops the high bits that do not fit.
-pub(crate) fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
+pub fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
     let width = usize::from(slot.width);
     let have = bytes.len() * 8;
     if have >= width {
@@ -123,7 +123,7 @@ pub(crate) fn store_padded(buffer: &mut [u8], slot: Slot, bytes: &[u8]) {
 }
 
 /// Copies `count` bits from bit `from` of one buffer to bit `to` of another.
-pub(crate) fn copy_bits(source: &[u8], from: usize, target: &mut [u8], to: usize, count: usize) {
+pub fn copy_bits(source: &[u8], from: usize, target: &mut [u8], to: usize, count: usize) {
     if from.is_multiple_of(8) && to.is_multiple_of(8) && count.is_multiple_of(8) {
         let (from, to, bytes) = (from / 8, to / 8, count / 8);
         target[to..to + bytes].copy_from_slice(&source[from..from + bytes]);

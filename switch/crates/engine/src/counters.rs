@@ -48,7 +48,7 @@ pub struct Counters {
 
 impl Counters {
     /// Adds the counters of another worker.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.transmitted += other.transmitted;
         self.dropped_ingress += other.dropped_ingress;
         self.dropped_egress += other.dropped_egress;

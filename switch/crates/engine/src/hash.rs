@@ -6,11 +6,11 @@ mod crc;
 use sluice_program::HashAlgorithm;
 use xxhash_rust::xxh64::xxh64;
 
-pub(crate) use self::crc::{Folding, Remainder, RemainderOfBlock};
+pub use self::crc::{Folding, Remainder, RemainderOfBlock};
 use crate::random::Random;
 
 /// Computes the hash of `data`. Only the algorithm "random" uses `random`.
-pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
+pub fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     match algorithm {
         HashAlgorithm::Random => random.between(0, u64::MAX),
         HashAlgorithm::Crc8Custom => crc::CRC8.compute(data),
@@ -30,7 +30,7 @@ pub(crate) fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -
 }
 
 /// Returns the constants to compute `algorithm` by folding, without tables, if it is a CRC that supports this.
-pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
+pub fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     match algorithm {
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Some(&crc::FOLDING_ARC),
         HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => Some(&crc::FOLDING_32),
@@ -39,7 +39,7 @@ pub(crate) fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
 }
 
 /// Multiplier of [`spread`] and [`blend`], from SplitMix64.
-pub(crate) const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
+pub const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
 /// Computes a hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads), so that any even choice
 /// of members is correct.
@@ -47,7 +47,7 @@ pub(crate) const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 /// It takes a few instructions per word. Input words, the last one zero-padded, are combined by exclusive or; after
 /// each word but the last, the hash is multiplied and the halves of the product are combined. The choice of the bucket
 /// does this multiplication for the result, so an input of one word is returned as it is.
-pub(crate) fn spread(data: &[u8]) -> u64 {
+pub fn spread(data: &[u8]) -> u64 {
     let mut words = words(data);
     let first = words.next().unwrap_or(0);
     words.fold(first, |hash, word| fold(hash) ^ word)
@@ -69,7 +69,7 @@ fn fold(word: u64) -> u64 {
 }
 
 /// Returns the factor by which [`blend`] multiplies an input word: an odd number without a pattern (SplitMix64).
-pub(crate) const fn weight(index: usize) -> u64 {
+pub const fn weight(index: usize) -> u64 {
     let word = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -80,14 +80,14 @@ pub(crate) const fn weight(index: usize) -> u64 {
 ///
 /// It is the sum of the input words, each times its own factor; these multiplications are independent of each other.
 /// The sum is mixed at the end, since the program may use only a few of its bits.
-pub(crate) fn blend(data: &[u8]) -> u64 {
+pub fn blend(data: &[u8]) -> u64 {
     let weighted = words(data).enumerate();
     let weighted = weighted.map(|(index, word)| word.wrapping_mul(weight(index)));
     fold(weighted.fold(0, u64::wrapping_add))
 }
 
 /// Computes the hash by which a selector chooses a member.
-pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
+pub fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     if algorithm.only_spreads() {
         spread(data)
     } else {
@@ -97,7 +97,7 @@ pub(crate) fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Rando
 
 /// Computes the Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words, zero-padded
 /// at the end.
-pub(crate) fn internet_checksum(data: &[u8]) -> u16 {
+pub fn internet_checksum(data: &[u8]) -> u16 {
     // The one's complement sum does not depend on the word size, so sum 32 bits at a time.
     let mut chunks = data.chunks_exact(4);
     let mut sum: u64 = chunks

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs loaded programs on packets.
+//! What all engines share: packets, the traffic manager around an engine, traces and profiles.
 //!
-//! * [`Switch`]: the v1model architecture. [`Switch::process`] takes one packet and passes all output to a [`Sink`].
-//! * [`Engine`]: runs the parts of a program, in the order that a `Switch` decides.
-//! * [`Interpreter`]: the reference engine, which defines correct behaviour.
-//! * [`native`]: the fast engine, which compiles the program to machine code when it is loaded.
+//! * [`Engine`]: runs the parts of a program. Two crates have one: `sluice-native`, which is the default and compiles a
+//!   program to machine code, and `sluice-interpreter`, which defines correct behaviour.
+//! * [`TrafficManager`]: the v1model architecture. [`TrafficManager::process`] takes one packet, runs the parts of the
+//!   program in order, and passes all output to a [`Sink`].
 //! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures where the time goes.
+//!
+//! The public modules are for engines: the packet header vector, and what P4 does to headers, hashes and entries.
 //!
 //! Depends on `program` and `tables`. Promises:
 //!
@@ -13,34 +15,33 @@
 //! * After the first packets it does not allocate, except for logging, for values wider than 255 bits, and for new
 //!   peaks of packet size or number of copies.
 
-mod action;
-mod bits;
-mod checksum;
+pub mod bits;
+pub mod calculation;
 mod config;
-mod control;
 mod counters;
-mod eval;
-mod hash;
-mod interpreter;
-mod machine;
-pub mod native;
-mod number;
+mod engine;
+pub mod hash;
+mod headers;
+pub mod hit;
+pub mod number;
 mod packet;
-mod parser;
-mod phv;
+pub mod phv;
 mod profile;
+mod program_point;
 mod queue;
-mod random;
+pub mod random;
+mod sink;
 mod standard;
-mod switch;
 mod trace;
+mod traffic_manager;
 
 pub use config::{Config, EngineKind};
 pub use counters::Counters;
-pub use interpreter::{Engine, Interpreter, Parsed, Way};
-pub use machine::Context;
-pub use packet::{InstanceType, Packet, PacketIn, Sink};
-pub use profile::{Clocked, Place, Profile, Profiled, Row};
+pub use engine::{Context, Engine, Parsed, Progress};
+pub use packet::{CloneRequest, InstanceType, Packet, PacketIn, Requests};
+pub use profile::{Profile, Profiled, ProfiledPoint};
+pub use program_point::ProgramPoint;
 pub use queue::{Admission, Arrival, Congestion, Queued};
-pub use switch::Switch;
+pub use sink::Sink;
 pub use trace::{Extern, Fate, NoTrace, Stage, Step, Trace};
+pub use traffic_manager::TrafficManager;

@@ -14,7 +14,7 @@ use sluice_program::expr::{Constant, MAX_SHIFT};
 use crate::bits;
 
 /// Arithmetic in one integer class. It cannot overflow: see [`sluice_program::expr::NumberClass`].
-pub(crate) trait Number:
+pub trait Number:
     Clone
     + Ord
     + Add<Output = Self>
@@ -25,7 +25,9 @@ pub(crate) trait Number:
     + BitXor<Output = Self>
     + Not<Output = Self>
 {
+    /// Converts a word.
     fn from_i64(value: i64) -> Self;
+    /// Converts a constant of the program, which fits.
     fn from_constant(value: &Constant) -> Self;
     /// Reads a slot's value, with its sign.
     fn load(buffer: &[u8], slot: Slot) -> Self;
@@ -39,11 +41,14 @@ pub(crate) trait Number:
     fn to_u64(&self) -> Option<u64>;
     /// Returns 2^bits.
     fn power(bits: u32) -> Self;
+    /// Shifts to the left, by fewer bits than the class has.
     fn shift_left(self, count: u32) -> Self;
+    /// Shifts to the right and keeps the sign.
     fn shift_right(self, count: u32) -> Self;
     /// Returns the quotient, truncated toward 0, and the remainder. The divisor must not be 0.
     fn divide(self, by: Self) -> (Self, Self);
 
+    /// Whether the number is 0.
     fn is_zero(&self) -> bool {
         *self == Self::from_i64(0)
     }

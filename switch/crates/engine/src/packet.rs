@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The input and output of an engine, and the packet in between.
+//! Packets: as received, and between parser and deparser.
 
 use sluice_program::{DigestId, FieldListId, Program};
 
 use crate::phv::Phv;
-use crate::queue::{Admission, Arrival};
 
 /// A received packet.
 #[derive(Clone, Copy, Debug)]
@@ -15,36 +14,6 @@ pub struct PacketIn<'a> {
     pub port: u32,
     /// The current time in microseconds since the switch started (the epoch of the store).
     pub now_us: u64,
-}
-
-/// Receives the output of packet processing. Called from inside the packet path: implementations must be fast.
-pub trait Sink {
-    /// Sends a packet by a port, which may be the CPU port.
-    fn transmit(&mut self, port: u32, data: &[u8]);
-
-    /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can gather
-    /// both straight into its own buffer implements this to save a copy.
-    #[inline]
-    fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
-        headers.extend_from_slice(payload);
-        self.transmit(port, headers);
-    }
-
-    /// Decides whether a packet enters egress now, waits in a queue, or is dropped. Called only while packets may have
-    /// to wait ([`crate::Congestion`]).
-    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
-        let _ = arrival;
-        Admission::Pass
-    }
-
-    /// Sends a digest to the control plane. Fields are concatenated in the order of
-    /// [`sluice_program::Digest::fields`], each as (width + 7) / 8 big-endian bytes.
-    fn digest(&mut self, digest: DigestId, fields: &[u8]);
-
-    /// Receives a line that the program logs with `log_msg`. Building the line allocates.
-    fn log(&mut self, message: &str) {
-        let _ = message;
-    }
 }
 
 /// `standard_metadata.instance_type`: the origin of a packet.
@@ -61,47 +30,56 @@ pub enum InstanceType {
 
 /// A clone that the program requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CloneRequest {
-    pub(crate) session: u32,
-    pub(crate) preserve: Option<FieldListId>,
+pub struct CloneRequest {
+    /// The clone session.
+    pub session: u32,
+    /// Metadata that the clone keeps.
+    pub preserve: Option<FieldListId>,
 }
 
 /// The program's requests to the traffic manager. The last request of each kind counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Requests {
-    pub(crate) clone: Option<CloneRequest>,
-    pub(crate) digest: Option<DigestId>,
-    pub(crate) resubmit: Option<Option<FieldListId>>,
-    pub(crate) recirculate: Option<Option<FieldListId>>,
+pub struct Requests {
+    /// A clone.
+    pub clone: Option<CloneRequest>,
+    /// A digest message.
+    pub digest: Option<DigestId>,
+    /// Resubmission, with the metadata to keep.
+    pub resubmit: Option<Option<FieldListId>>,
+    /// Recirculation, with the metadata to keep.
+    pub recirculate: Option<Option<FieldListId>>,
 }
 
 /// A packet between parser and deparser.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    pub(crate) phv: Phv,
+    /// The packet header vector.
+    pub phv: Phv,
     /// The bytes of a recirculated packet.
     recirculated: Option<Vec<u8>>,
     /// An unused buffer for `recirculated`.
     spare: Vec<u8>,
     /// Bytes that the parser has consumed.
-    pub(crate) parsed: usize,
+    pub parsed: usize,
     /// Length limit in bytes, set by `truncate`.
-    pub(crate) truncate: usize,
+    pub truncate: usize,
     /// Length for `packet_length`: as received, then adjusted for headers added and removed.
-    pub(crate) length: u64,
+    pub length: u64,
     /// Length for counters and meters: as received or recirculated.
-    pub(crate) ingress_length: u64,
-    pub(crate) ingress_port: u32,
+    pub ingress_length: u64,
+    /// The port on which the packet arrived.
+    pub ingress_port: u32,
     /// The header vector still holds the values of an earlier packet.
-    pub(crate) fresh: bool,
+    pub fresh: bool,
     /// Whether `requests` holds a request; see [`request`](Self::request).
-    pub(crate) requested: bool,
+    pub requested: bool,
     /// All `None` unless `requested`.
     requests: Requests,
 }
 
 impl Packet {
-    pub(crate) fn new(program: &Program) -> Self {
+    /// Creates a packet of a program, with nothing parsed.
+    pub fn new(program: &Program) -> Self {
         Self {
             phv: Phv::new(program),
             recirculated: None,
@@ -118,14 +96,14 @@ impl Packet {
     }
 
     /// Returns the requests for modification, and marks them as present.
-    pub(crate) fn request(&mut self) -> &mut Requests {
+    pub fn request(&mut self) -> &mut Requests {
         self.requested = true;
         &mut self.requests
     }
 
     /// Takes the program's requests and leaves none.
     #[inline]
-    pub(crate) fn take_requests(&mut self) -> Requests {
+    pub fn take_requests(&mut self) -> Requests {
         if std::mem::take(&mut self.requested) {
             std::mem::take(&mut self.requests)
         } else {
@@ -135,20 +113,20 @@ impl Packet {
 
     /// Returns the packet as it last entered the parser; `input` is the packet as received.
     #[inline]
-    pub(crate) fn data<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
+    pub fn data<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         self.recirculated.as_deref().unwrap_or(input)
     }
 
     /// Returns the header vector for modification, and [`data`](Self::data).
     #[inline]
-    pub(crate) fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
+    pub fn parts<'p>(&'p mut self, input: &'p [u8]) -> (&'p mut Phv, &'p [u8]) {
         let data = self.recirculated.as_deref().unwrap_or(input);
         (&mut self.phv, data)
     }
 
     /// Starts a received packet of this number of bytes: nothing parsed, metadata 0.
     #[inline]
-    pub(crate) fn start(&mut self, bytes: usize, port: u32) {
+    pub fn start(&mut self, bytes: usize, port: u32) {
         self.start_bare(bytes, port);
         self.phv.reset();
         self.fresh = false;
@@ -157,7 +135,7 @@ impl Packet {
     /// Starts a received packet, but leaves most of the header vector as it is. For engines that [start
     /// packets](crate::Engine::starts_packets): these initialise the vector themselves.
     #[inline]
-    pub(crate) fn start_bare(&mut self, bytes: usize, port: u32) {
+    pub fn start_bare(&mut self, bytes: usize, port: u32) {
         if let Some(buffer) = self.recirculated.take() {
             self.spare = buffer;
         }
@@ -174,13 +152,13 @@ impl Packet {
     }
 
     /// Starts a recirculated packet with these bytes.
-    pub(crate) fn start_recirculated(&mut self, data: &[u8]) {
+    pub fn start_recirculated(&mut self, data: &[u8]) {
         self.start(data.len(), 0);
         self.set_recirculated(data);
     }
 
     /// Starts a packet with the bytes with which another last entered the parser.
-    pub(crate) fn start_again(&mut self, other: &Self, input: &[u8]) {
+    pub fn start_again(&mut self, other: &Self, input: &[u8]) {
         self.start(other.data(input).len(), other.ingress_port);
         self.ingress_length = other.ingress_length;
         if let Some(data) = &other.recirculated {
@@ -189,7 +167,7 @@ impl Packet {
     }
 
     /// Whether the packet holds its own bytes and no longer depends on the input.
-    pub(crate) fn is_recirculated(&self) -> bool {
+    pub fn is_recirculated(&self) -> bool {
         self.recirculated.is_some()
     }
 
@@ -201,7 +179,7 @@ impl Packet {
     }
 
     /// Copies another packet's current state, without its requests and length limit.
-    pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
+    pub fn copy_from(&mut self, program: &Program, other: &Self) {
         self.phv.copy_from(program, &other.phv);
         self.fresh = false;
         if let Some(buffer) = self.recirculated.take() {
@@ -220,7 +198,7 @@ impl Packet {
 
     /// Returns the bytes after the parsed headers, cut to the length limit; `input` is the packet as received.
     #[inline]
-    pub(crate) fn payload<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
+    pub fn payload<'p>(&'p self, input: &'p [u8]) -> &'p [u8] {
         let rest = &self.data(input)[self.parsed..];
         &rest[..rest.len().min(self.truncate)]
     }

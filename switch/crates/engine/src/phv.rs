@@ -13,10 +13,10 @@ use crate::bits;
 /// An invalid header keeps its bytes, as in BMv2. At the start of a packet all bytes are 0, so that no packet sees the
 /// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
 #[derive(Clone, Debug)]
-pub(crate) struct Phv {
+pub struct Phv {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if it is valid, else 0. Both
     /// are in one buffer so that native code reaches them at fixed offsets from one address.
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The bytes outside the space of `varbit` fields, as few ranges: first those outside headers that have such a
     /// field.
     fixed: Vec<Range<usize>>,
@@ -41,21 +41,21 @@ pub(crate) struct Phv {
 }
 
 /// Addresses of a PHV's parts, for native code.
-pub(crate) struct Parts {
+pub struct Parts {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one validity byte per header.
-    pub(crate) bytes: *mut u8,
+    pub bytes: *mut u8,
     /// One per header.
-    pub(crate) varbit_bits: *mut u32,
+    pub varbit_bits: *mut u32,
     /// One per header stack, then one per union stack.
-    pub(crate) filled: *mut u32,
+    pub filled: *mut u32,
     /// Set to 1 before writes for which [`Phv::touch`] must be called.
-    pub(crate) touched: *mut u8,
+    pub touched: *mut u8,
 }
 
 impl Phv {
     /// Returns the addresses of the parts. They stay valid as long as the value lives.
     #[inline]
-    pub(crate) fn parts(&mut self) -> Parts {
+    pub fn parts(&mut self) -> Parts {
         Parts {
             bytes: self.bytes.as_mut_ptr(),
             varbit_bits: self.varbit_bits.as_mut_ptr(),
@@ -64,7 +64,8 @@ impl Phv {
         }
     }
 
-    pub(crate) fn new(program: &Program) -> Self {
+    /// Creates the header vector of a program: no header is valid.
+    pub fn new(program: &Program) -> Self {
         let stacks = program.stacks.len();
         let mut fixed = plain_ranges(program);
         let plain = fixed.len();
@@ -91,7 +92,7 @@ impl Phv {
     }
 
     /// Restores the initial state.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.bytes[..self.front].fill(0);
         let further = usize::from(self.front != 0);
         if self.plain > further {
@@ -106,7 +107,7 @@ impl Phv {
     /// Fills all bytes that an engine that starts packets must write before it reads them, so that a missing write does
     /// not go unnoticed because of leftover zeros.
     #[cfg(debug_assertions)]
-    pub(crate) fn poison(&mut self) {
+    pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;
         for run in &self.fixed[..self.plain] {
             self.bytes[run.clone()].fill(POISON);
@@ -116,7 +117,7 @@ impl Phv {
 
     /// Restores only the state that [`touch`](Self::touch) covers.
     #[inline]
-    pub(crate) fn reset_touched(&mut self) {
+    pub fn reset_touched(&mut self) {
         if std::mem::take(&mut self.touched) {
             self.clear_touched();
         }
@@ -132,16 +133,17 @@ impl Phv {
     }
 
     /// Must be called before writes that may change a header with a `varbit` field or a stack's fill level.
-    pub(crate) fn touch(&mut self) {
+    pub fn touch(&mut self) {
         self.touched = true;
     }
 
     /// Sets all metadata to 0 and leaves headers as they are.
-    pub(crate) fn reset_metadata(&mut self) {
+    pub fn reset_metadata(&mut self) {
         self.bytes[..self.metadata_bytes].fill(0);
     }
 
-    pub(crate) fn copy_from(&mut self, program: &Program, other: &Self) {
+    /// Copies another header vector of the same program.
+    pub fn copy_from(&mut self, program: &Program, other: &Self) {
         self.touch();
         for range in &self.fixed {
             self.bytes[range.clone()].copy_from_slice(&other.bytes[range.clone()]);
@@ -161,12 +163,13 @@ impl Phv {
     }
 
     #[inline]
-    pub(crate) fn is_valid(&self, header: HeaderId) -> bool {
+    /// Whether a header is valid.
+    pub fn is_valid(&self, header: HeaderId) -> bool {
         self.bytes[self.validity + header.index()] != 0
     }
 
     /// Makes a header valid, and the other members of its union invalid.
-    pub(crate) fn set_valid(&mut self, program: &Program, id: HeaderId) {
+    pub fn set_valid(&mut self, program: &Program, id: HeaderId) {
         if let Some(union) = program.header(id).union {
             for member in &program.union(union).headers {
                 self.set_invalid(*member);
@@ -175,33 +178,40 @@ impl Phv {
         self.bytes[self.validity + id.index()] = 1;
     }
 
-    pub(crate) fn set_invalid(&mut self, header: HeaderId) {
+    /// Makes a header invalid.
+    pub fn set_invalid(&mut self, header: HeaderId) {
         self.bytes[self.validity + header.index()] = 0;
     }
 
-    pub(crate) fn varbit_bits(&self, header: HeaderId) -> u32 {
+    /// Returns the number of bits in the `varbit` field of a header.
+    pub fn varbit_bits(&self, header: HeaderId) -> u32 {
         self.varbit_bits[header.index()]
     }
 
-    pub(crate) fn set_varbit_bits(&mut self, header: HeaderId, bits: u32) {
+    /// Sets the number of bits in the `varbit` field of a header.
+    pub fn set_varbit_bits(&mut self, header: HeaderId, bits: u32) {
         self.touch();
         self.varbit_bits[header.index()] = bits;
     }
 
-    pub(crate) fn filled(&self, stack: StackId) -> usize {
+    /// Returns the number of elements in a stack.
+    pub fn filled(&self, stack: StackId) -> usize {
         self.filled[stack.index()] as usize
     }
 
-    pub(crate) fn set_filled(&mut self, stack: StackId, elements: usize) {
+    /// Sets the number of elements in a stack.
+    pub fn set_filled(&mut self, stack: StackId, elements: usize) {
         self.touch();
         self.filled[stack.index()] = elements as u32;
     }
 
-    pub(crate) fn union_filled(&self, stack: UnionStackId) -> usize {
+    /// Returns the number of elements in a stack of unions.
+    pub fn union_filled(&self, stack: UnionStackId) -> usize {
         self.filled[self.stacks + stack.index()] as usize
     }
 
-    pub(crate) fn set_union_filled(&mut self, stack: UnionStackId, elements: usize) {
+    /// Sets the number of elements in a stack of unions.
+    pub fn set_union_filled(&mut self, stack: UnionStackId, elements: usize) {
         self.touch();
         self.filled[self.stacks + stack.index()] = elements as u32;
     }
@@ -214,13 +224,13 @@ impl Phv {
     }
 
     /// Sets all fields of a header to 0. A `varbit` field keeps its length, as in BMv2.
-    pub(crate) fn clear(&mut self, program: &Program, header: HeaderId) {
+    pub fn clear(&mut self, program: &Program, header: HeaderId) {
         self.touch();
         self.bytes[Self::range(program, header)].fill(0);
     }
 
     /// Copies fields and validity from a header of the same type.
-    pub(crate) fn copy_header(&mut self, program: &Program, to: HeaderId, from: HeaderId) {
+    pub fn copy_header(&mut self, program: &Program, to: HeaderId, from: HeaderId) {
         self.touch();
         if !self.is_valid(from) {
             self.set_invalid(to);
@@ -233,7 +243,7 @@ impl Phv {
     }
 
     /// Whether both headers are valid with equal fields, or both invalid.
-    pub(crate) fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
+    pub fn headers_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         if self.is_valid(left) != self.is_valid(right) {
             return false;
         }
@@ -257,7 +267,7 @@ impl Phv {
     }
 
     /// Whether the `varbit` fields of two headers have equal length and content.
-    pub(crate) fn varbits_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
+    pub fn varbits_equal(&self, program: &Program, left: HeaderId, right: HeaderId) -> bool {
         let count = self.varbit_bits(left) as usize;
         let content = |header| {
             let mut out = vec![0; count.div_ceil(8)];
@@ -270,13 +280,13 @@ impl Phv {
     }
 
     /// Returns the length of a valid header on the wire, in bytes.
-    pub(crate) fn wire_bytes(&self, program: &Program, header: HeaderId) -> usize {
+    pub fn wire_bytes(&self, program: &Program, header: HeaderId) -> usize {
         let ty = program.header_type(program.header(header).ty);
         (ty.fixed_bits + self.varbit_bits(header) as usize) / 8
     }
 
     /// Appends a header in wire format.
-    pub(crate) fn emit(&self, program: &Program, id: HeaderId, out: &mut Vec<u8>) {
+    pub fn emit(&self, program: &Program, id: HeaderId, out: &mut Vec<u8>) {
         let header = program.header(id);
         let ty = program.header_type(header.ty);
         let start = header.offset as usize;
@@ -297,13 +307,7 @@ impl Phv {
     }
 
     /// Fills a header from `data`, which has exactly the header's length with a `varbit` field of `varbit_bits`.
-    pub(crate) fn extract(
-        &mut self,
-        program: &Program,
-        id: HeaderId,
-        varbit_bits: u32,
-        data: &[u8],
-    ) {
+    pub fn extract(&mut self, program: &Program, id: HeaderId, varbit_bits: u32, data: &[u8]) {
         let header = program.header(id);
         let ty = program.header_type(header.ty);
         let start = header.offset as usize;
@@ -326,7 +330,7 @@ impl Phv {
 }
 
 /// Returns the space reserved for a header's `varbit` field.
-pub(crate) fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
+pub fn varbit_slot(program: &Program, id: HeaderId) -> Option<Slot> {
     let ty = program.header_type(program.header(id).ty);
     ty.varbit.map(|field| program.slot(id, field))
 }

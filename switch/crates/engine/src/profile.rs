@@ -1,53 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures where a packet's time goes, by parser state, table and condition.
 //!
-//! Whenever a packet reaches another [`Place`], the [`Profile`] adds the time since the last change to the place that
+//! Whenever a packet reaches another [`ProgramPoint`], the [`Profile`] adds the time since the last change to the place that
 //! the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one place.
 //! Reading the clock takes time too: this is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
-//! The interpreter reports places through [`Trace`]; native code reports them if it was compiled for profiling.
+//! The interpreter reports places through [`Trace`](crate::Trace); native code reports them if it was compiled for profiling.
 //! Engines that are not profiled pay nothing.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_program::Program;
 use sluice_program::control::Conditional;
-use sluice_program::{Node, Program, StateId};
 
-use crate::interpreter::{Engine, Interpreter};
-use crate::trace::{Step, Trace};
-
-/// A place in the program, or around it, where a packet spends time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The traffic manager: packets are received, copied, queued and sent.
-    Manager,
-    /// Verification and update of checksums.
-    Checksums,
-    /// The deparser.
-    Deparser,
-    /// A parser state.
-    State(StateId),
-    /// A table (lookup and action together) or a condition.
-    Node(Node),
-}
-
-impl Place {
-    /// Returns the place's number in this program, for [`Profile::enter`].
-    pub fn index(self, program: &Program) -> usize {
-        let states = COMMON;
-        let tables = states + program.states.len();
-        let conditionals = tables + program.tables.len();
-        match self {
-            Self::Manager => 0,
-            Self::Checksums => 1,
-            Self::Deparser => 2,
-            Self::State(id) => states + id.index(),
-            Self::Node(Node::Table(id)) => tables + id.index(),
-            Self::Node(Node::Conditional(id)) => conditionals + id.index(),
-        }
-    }
-}
+use crate::engine::Engine;
+use crate::program_point::COMMON;
 
 /// An engine that records a profile.
 pub trait Profiled: Engine {
@@ -55,8 +22,6 @@ pub trait Profiled: Engine {
     fn profile(&mut self) -> &mut Profile;
 }
 
-/// Number of places that every program has.
-const COMMON: usize = 3;
 /// Clock readings in the calibration.
 const TRIALS: u32 = 4096;
 
@@ -69,7 +34,7 @@ struct Tally {
 
 /// One place in the output of a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ProfiledPoint {
     /// `state`, `table`, `condition`, or `other`.
     pub kind: &'static str,
     /// The place's name in the program.
@@ -129,7 +94,7 @@ impl Profile {
         self.tallies[self.at].time += self.since.elapsed();
     }
 
-    /// Records that the packet, or a copy of it, reaches the place with this [`Place::index`].
+    /// Records that the packet, or a copy of it, reaches the place with this [`ProgramPoint::index`].
     #[inline]
     pub fn enter(&mut self, place: usize) {
         let now = Instant::now();
@@ -168,7 +133,7 @@ impl Profile {
     }
 
     /// Returns the places that packets reached, longest time first. The time of clock readings is subtracted.
-    pub fn rows(&self, program: &Program) -> Vec<Row> {
+    pub fn rows(&self, program: &Program) -> Vec<ProfiledPoint> {
         let common = ["traffic manager", "checksums", "deparser"];
         let others = common.map(|name| ("other", name.to_owned()));
         let states = program.states.iter().map(|s| ("state", s.name.clone()));
@@ -180,7 +145,7 @@ impl Profile {
             .chain(states)
             .chain(tables)
             .chain(conditions);
-        let row = |((kind, name), tally): ((&'static str, String), &Tally)| Row {
+        let row = |((kind, name), tally): ((&'static str, String), &Tally)| ProfiledPoint {
             kind,
             name,
             visits: tally.visits,
@@ -202,61 +167,29 @@ fn condition(conditional: &Conditional) -> String {
     }
 }
 
-/// A trace for the interpreter that records a profile.
-pub struct Clocked {
-    program: Arc<Program>,
-    profile: Profile,
-}
-
-impl Clocked {
-    /// Creates a trace with an empty profile.
-    pub fn new(program: &Arc<Program>) -> Self {
-        Self {
-            profile: Profile::new(program),
-            program: Arc::clone(program),
-        }
-    }
-}
-
-impl Trace for Clocked {
-    #[inline]
-    fn step(&mut self, step: Step<'_>) {
-        let place = match step {
-            Step::State(id) => Place::State(id),
-            Step::At(place) => place,
-            _ => return,
-        };
-        self.profile.enter(place.index(&self.program));
-    }
-}
-
-impl Profiled for Interpreter<Clocked> {
-    fn profile(&mut self) -> &mut Profile {
-        &mut self.trace().profile
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program_point::ProgramPoint;
+    use sluice_program::StateId;
 
-    fn program() -> Arc<Program> {
+    fn program() -> Program {
         let json = include_bytes!("../../../programs/build/control_flow.json");
-        Arc::new(Program::from_json(json).expect("it loads"))
+        Program::from_json(json).expect("it loads")
     }
 
     #[test]
     fn every_moment_belongs_to_one_place() {
         let program = program();
-        let mut clocked = Clocked::new(&program);
+        let mut profile = Profile::new(&program);
         let begin = Instant::now();
-        clocked.profile.begin();
-        clocked.step(Step::State(StateId(0)));
+        profile.begin();
+        profile.enter(ProgramPoint::State(StateId(0)).index(&program));
         while begin.elapsed() < Duration::from_millis(5) {}
-        clocked.step(Step::At(Place::Manager));
-        clocked.profile.end();
+        profile.enter(ProgramPoint::Manager.index(&program));
+        profile.end();
         let all = begin.elapsed();
-        let rows = clocked.profile.rows(&program);
+        let rows = profile.rows(&program);
         assert_eq!(rows[0].kind, "state");
         assert_eq!(rows[0].visits, 1);
         let time: Duration = rows.iter().map(|row| row.time).sum();
@@ -273,7 +206,7 @@ mod tests {
         for _ in 0..2 {
             let mut one = Profile::new(&program);
             one.begin();
-            one.enter(Place::Deparser.index(&program));
+            one.enter(ProgramPoint::Deparser.index(&program));
             one.end();
             all.add(&one);
         }

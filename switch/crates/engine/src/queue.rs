@@ -3,10 +3,10 @@
 //!
 //! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While it
 //! is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it is returned by
-//! [`Switch::leave_queue`].
+//! [`TrafficManager::leave_queue`].
 //!
 //! [`Sink::queue`]: crate::Sink::queue
-//! [`Switch::leave_queue`]: crate::Switch::leave_queue
+//! [`TrafficManager::leave_queue`]: crate::TrafficManager::leave_queue
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ impl Arrival<'_> {
     }
 }
 
-/// A packet that waits for egress, with its received bytes. Only switches of the same program can process it.
+/// A packet that waits for egress, with its received bytes. Only traffic managers of the same program can process it.
 #[derive(Debug)]
 pub struct Queued {
     pub(crate) packet: Packet,

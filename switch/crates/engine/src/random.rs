@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The generator behind v1model's `random`: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
+/// The generator of one worker; see the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Creates a generator whose sequence depends on the seed alone.
+    pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
@@ -20,7 +22,7 @@ impl Random {
     }
 
     /// Returns a number between both bounds, inclusive, with uniform distribution. `low` must not exceed `high`.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         let Some(count) = (high - low).checked_add(1) else {
             return self.next();
         };

@@ -10,7 +10,7 @@ use sluice_program::{
 };
 use sluice_tables::{ActionRef, Color, Match};
 
-use crate::profile::Place;
+use crate::program_point::ProgramPoint;
 
 /// A step in the processing of a packet. Numbers have the widths that the program declares; byte strings are
 /// big-endian.
@@ -19,8 +19,8 @@ pub enum Step<'a> {
     /// The packet, or a copy of it, enters the parser or egress with this `instance_type` (see
     /// [`crate::InstanceType`]).
     Enter(Stage, u32),
-    /// The packet reaches a place. Parser states are reported as [`Step::State`] instead.
-    At(Place),
+    /// The packet reaches a point of the program. Parser states are reported as [`Step::State`] instead.
+    At(ProgramPoint),
     /// The parser enters a state.
     State(StateId),
     /// The parser extracts a header.

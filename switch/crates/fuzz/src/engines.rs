@@ -14,8 +14,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_engine::native::{Code, Lanes};
-use sluice_engine::{Engine, PacketIn, Sink, Switch};
+use sluice_engine::{Engine, PacketIn, Sink, TrafficManager};
+use sluice_native::{Code, Lanes};
 use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
@@ -143,7 +143,7 @@ impl Target for EnginesTarget {
 pub fn against_interpreter<E: Engine>(
     program: &Arc<Program>,
     seed: u64,
-    rival: Switch<E>,
+    rival: TrafficManager<E>,
     choices: &mut Choices<'_>,
 ) -> Sent {
     let mut oracle = Lane::new(filled(program, seed), programs::switch(program));
@@ -174,13 +174,13 @@ pub struct Sent {
 /// An engine with its tables and output.
 pub struct Lane<E> {
     store: Store,
-    switch: Switch<E>,
+    switch: TrafficManager<E>,
     outputs: Outputs,
 }
 
 impl<E: Engine> Lane<E> {
     /// Creates a lane with its own tables.
-    pub fn new(store: Store, switch: Switch<E>) -> Self {
+    pub fn new(store: Store, switch: TrafficManager<E>) -> Self {
         Self {
             store,
             switch,
@@ -348,7 +348,7 @@ impl Sink for Outputs {
 mod tests {
     use super::*;
 
-    fn router(seed: u64) -> Lane<sluice_engine::Interpreter> {
+    fn router(seed: u64) -> Lane<sluice_interpreter::Interpreter> {
         let program = Arc::new(Program::from_json(&programs::router().json).expect("it loads"));
         let store = Store::new(Arc::clone(&program));
         let mut random = Random::new(seed);

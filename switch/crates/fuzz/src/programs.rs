@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use sluice_engine::native::{Code, Lanes, Native};
-use sluice_engine::{Config, Interpreter, Step, Switch, Trace};
+use sluice_engine::{Config, Step, Trace, TrafficManager};
+use sluice_interpreter::Interpreter;
+use sluice_native::{Code, Lanes, Native};
 use sluice_program::{Op, Program};
 
 use crate::choices::Choices;
@@ -138,8 +139,8 @@ fn limits() -> Config {
 }
 
 /// Creates a switch that runs the program.
-pub fn switch(program: &Arc<Program>) -> Switch<Interpreter> {
-    Switch::new(Interpreter::new(Arc::clone(program), limits()))
+pub fn switch(program: &Arc<Program>) -> TrafficManager<Interpreter> {
+    TrafficManager::new(Interpreter::new(Arc::clone(program), limits()))
 }
 
 /// Compiles a program to machine code.
@@ -155,8 +156,8 @@ pub fn compile(program: &Arc<Program>) -> Arc<Code> {
 }
 
 /// Creates a switch that runs machine code.
-pub fn native(code: &Arc<Code>) -> Switch<Native> {
-    Switch::new(Native::new(Arc::clone(code), limits()))
+pub fn native(code: &Arc<Code>) -> TrafficManager<Native> {
+    TrafficManager::new(Native::new(Arc::clone(code), limits()))
 }
 
 /// Creates lanes in which packets yield at every lookup; `None` for programs that draw random numbers.
@@ -178,9 +179,9 @@ impl Trace for Steps {
 }
 
 /// Creates a switch that runs the program while every packet is traced.
-pub fn watched(program: &Arc<Program>) -> Switch<Interpreter<Steps>> {
+pub fn watched(program: &Arc<Program>) -> TrafficManager<Interpreter<Steps>> {
     let steps = Steps::default();
-    Switch::new(Interpreter::traced(Arc::clone(program), limits(), steps))
+    TrafficManager::new(Interpreter::traced(Arc::clone(program), limits(), steps))
 }
 
 /// Whether a packet may influence later ones: through registers, or through the random numbers that it uses up.

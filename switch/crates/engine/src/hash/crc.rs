@@ -130,7 +130,7 @@ pub(super) static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 /// additional factor x. Hence the exponents of the constants are smaller by one.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-pub(crate) struct Folding {
+pub struct Folding {
     /// x^191 and x^127: move the two words of a block onto the next block.
     over_block: [u64; 2],
     /// x^95 and x^63: reduce 128 bits to 96, and 96 to 64.
@@ -141,10 +141,10 @@ pub(crate) struct Folding {
 }
 
 /// Function that computes the remainder of this number of blocks, at least one, of two words each in memory order.
-pub(crate) type Remainder = unsafe extern "C" fn(&Folding, *const u64, u64) -> u64;
+pub type Remainder = unsafe extern "C" fn(&Folding, *const u64, u64) -> u64;
 
 /// Function that computes the remainder of one block.
-pub(crate) type RemainderOfBlock = unsafe extern "C" fn(&Folding, u64, u64) -> u64;
+pub type RemainderOfBlock = unsafe extern "C" fn(&Folding, u64, u64) -> u64;
 
 impl Folding {
     /// Computes the constants. `polynomial` excludes its highest power, which is `width`, at most 32.
@@ -190,12 +190,12 @@ impl Folding {
     }
 
     /// Returns the CRC of this number of zero bytes.
-    pub(crate) fn of_zeros(&self, bytes: usize) -> u64 {
+    pub fn of_zeros(&self, bytes: usize) -> u64 {
         super::hash(self.algorithm, &vec![0; bytes], &mut Random::new(0))
     }
 
     /// Returns the function for any number of blocks, if the CPU supports PCLMULQDQ.
-    pub(crate) fn remainder(&self) -> Option<Remainder> {
+    pub fn remainder(&self) -> Option<Remainder> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("pclmulqdq") {
             return Some(x86::remainder);
@@ -204,7 +204,7 @@ impl Folding {
     }
 
     /// Returns the function for one block, if the CPU supports PCLMULQDQ.
-    pub(crate) fn remainder_of_block(&self) -> Option<RemainderOfBlock> {
+    pub fn remainder_of_block(&self) -> Option<RemainderOfBlock> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("pclmulqdq") {
             return Some(x86::remainder_of_block);

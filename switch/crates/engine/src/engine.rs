@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an engine does: runs the parts of a program on single packets.
+
+use std::sync::Arc;
+
+use sluice_program::{Program, Slot};
+use sluice_tables::{Externs, Side};
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::packet::Packet;
+use crate::sink::Sink;
+use crate::trace::Step;
+
+/// The inputs of a packet's processing, apart from the program: tables, time and the received bytes.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The version of the tables that this packet sees.
+    pub side: &'a Side,
+    /// Counters, meters and registers.
+    pub externs: &'a Externs,
+    /// The current time in microseconds since the switch started.
+    pub now_us: u64,
+    /// The packet as received.
+    pub input: &'a [u8],
+}
+
+/// The outcome of parsing a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// Parsing ended, with or without a parser error.
+    Done,
+    /// The parser did not end.
+    Limit,
+}
+
+/// How far the engine took a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The parser did not end.
+    ParserLimit,
+    /// To the end of ingress. The traffic manager decides what happens next.
+    Ingress,
+    /// To the end of ingress; the packet is to be dropped.
+    DroppedIngress,
+    /// To the end of egress for this port. The traffic manager decides what happens next.
+    Egress(u32),
+    /// To the end of egress; the packet is to be dropped.
+    DroppedEgress,
+    /// To the end of the deparser, for this port: the headers are written.
+    Deparsed(u32),
+}
+
+/// Runs the parts of a v1model program on single packets. The traffic manager ([`crate::Switch`]) decides which part
+/// runs next.
+pub trait Engine: Send {
+    /// Returns the program.
+    fn program(&self) -> &Arc<Program>;
+
+    /// Returns the engine's configuration.
+    fn config(&self) -> &Config;
+
+    /// Returns the counters, in which both the engine and the traffic manager count.
+    fn counters(&mut self) -> &mut Counters;
+
+    /// Whether this standard metadata field may be read from the header vector. Fields that are never read are not
+    /// written.
+    fn looks_at(&self, slot: Slot) -> bool {
+        let _ = slot;
+        true
+    }
+
+    /// Whether [`forward`](Self::forward) and [`receive`](Self::receive) initialise the header vector of a packet that
+    /// was started with [`Packet::start_bare`].
+    #[inline(always)]
+    fn starts_packets(&self) -> bool {
+        false
+    }
+
+    /// Runs the parser and verifies checksums.
+    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed;
+
+    /// Runs [`parse`](Self::parse) and then, if the parser ended, the ingress pipeline.
+    fn receive(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink)
+    -> Parsed;
+
+    /// Runs [`receive`](Self::receive) and then as many of the later parts as the engine can run by itself: egress, and
+    /// the deparser, which writes to `out`. Stops early where the traffic manager must act on a request.
+    #[inline]
+    fn forward(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) -> Progress {
+        let _ = out;
+        match self.receive(context, packet, sink) {
+            Parsed::Done => Progress::Ingress,
+            Parsed::Limit => Progress::ParserLimit,
+        }
+    }
+
+    /// Runs the egress pipeline.
+    fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink);
+
+    /// Updates checksums and writes the packet's headers to `out`, which is cleared first.
+    fn deparse(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    );
+
+    /// Whether the engine has a trace. Without one, no steps are reported.
+    #[inline(always)]
+    fn watched(&self) -> bool {
+        false
+    }
+
+    /// Reports a step of the traffic manager to the trace, if there is one.
+    #[inline]
+    fn note(&mut self, step: Step<'_>) {
+        let _ = step;
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a hit changes in its entry: counter, idle time and meter.
+
+use sluice_program::{MeterId, MeterUnit, Program, Table};
+use sluice_tables::{Color, EntryState, Meter};
+
+use crate::number::Number;
+use crate::packet::Packet;
+
+/// Updates the entry's counter, idle time and meter, as far as the table has them, for a packet and the current time in
+/// microseconds. Stores the meter's color in the packet and returns it. In a `rehearsal` no state changes, and each
+/// meter is green.
+#[inline]
+pub fn record(
+    program: &Program,
+    table: &Table,
+    (packet, now_us): (&mut Packet, u64),
+    rehearsal: bool,
+    state: &EntryState,
+    meter: Option<&Meter>,
+) -> Option<(MeterId, Color)> {
+    let bytes = packet.ingress_length;
+    if (table.with_counters || table.support_timeout) && !rehearsal {
+        state.hit(bytes, now_us);
+    }
+    let ((id, target), meter) = table.meter.zip(meter)?;
+    let amount = match program.meter(id).unit {
+        MeterUnit::Packets => 1,
+        MeterUnit::Bytes => bytes,
+    };
+    let color = if rehearsal {
+        Color::Green
+    } else {
+        meter.execute(amount, bytes, now_us)
+    };
+    (color as i64).store(&mut packet.phv.bytes, target);
+    Some((id, color))
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The output of packet processing.
+
+use sluice_program::DigestId;
+
+use crate::queue::{Admission, Arrival};
+
+/// Receives the output of packet processing. Called from inside the packet path: implementations must be fast.
+pub trait Sink {
+    /// Sends a packet by a port, which may be the CPU port.
+    fn transmit(&mut self, port: u32, data: &[u8]);
+
+    /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can gather
+    /// both straight into its own buffer implements this to save a copy.
+    #[inline]
+    fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
+        headers.extend_from_slice(payload);
+        self.transmit(port, headers);
+    }
+
+    /// Decides whether a packet enters egress now, waits in a queue, or is dropped. Called only while packets may have
+    /// to wait ([`crate::Congestion`]).
+    fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
+        let _ = arrival;
+        Admission::Pass
+    }
+
+    /// Sends a digest to the control plane. Fields are concatenated in the order of
+    /// [`sluice_program::Digest::fields`], each as (width + 7) / 8 big-endian bytes.
+    fn digest(&mut self, digest: DigestId, fields: &[u8]);
+
+    /// Receives a line that the program logs with `log_msg`. Building the line allocates.
+    fn log(&mut self, message: &str) {
+        let _ = message;
+    }
+}

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The v1model architecture around an engine: processes a packet and all its copies from end to end.
+//!
+//! ```text
+//! parser -> ingress -> clone, digest -> resubmit | multicast | drop | unicast
+//!                                            [queue ->] egress -> clone -> drop | deparser -> recirculate | port
+//! ```
+//!
+//! The order of decisions after ingress and egress is BMv2's (docs/simple_switch.md). Copies wait in a queue and are
+//! processed one after the other, all with the same version of the tables. [`crate::Config::max_passes`] limits their
+//! number.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sluice_program::{FieldListId, Program};
+use sluice_tables::{CloneSession, Externs, Replica, Side};
+
+use crate::bits;
+use crate::counters::Counters;
+use crate::engine::{Context, Engine, Parsed, Progress};
+use crate::packet::{InstanceType, Packet, PacketIn};
+use crate::program_point::ProgramPoint;
+use crate::queue::{Admission, Arrival, Congestion, Queued, Stamps};
+use crate::sink::Sink;
+use crate::standard::Standard;
+use crate::trace::{self, Fate, Step};
+
+/// The part of the program that a waiting packet enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Parser and ingress.
+    Ingress,
+    /// Egress and deparser, for this port.
+    Egress(u32),
+}
+
+/// An engine and the traffic manager around it. Each worker has its own.
+pub struct TrafficManager<E> {
+    engine: E,
+    standard: Standard,
+    congestion: Congestion,
+    /// The received packet.
+    packet: Packet,
+    out: Vec<u8>,
+    program: Arc<Program>,
+    waiting: VecDeque<(Stage, Box<Packet>)>,
+    /// Unused packets. Boxed, so that moving one to or from `waiting` moves only a pointer.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Packet>>,
+    digest: Vec<u8>,
+    passes: u32,
+}
+
+impl<E: Engine> TrafficManager<E> {
+    /// Creates a traffic manager that runs packets through `engine`.
+    pub fn new(engine: E) -> Self {
+        let program = Arc::clone(engine.program());
+        Self {
+            standard: Standard::new(&program, |slot| engine.looks_at(slot)),
+            congestion: engine.config().congestion.clone(),
+            packet: Packet::new(&program),
+            program,
+            engine,
+            waiting: VecDeque::new(),
+            spare: Vec::new(),
+            out: Vec::with_capacity(2048),
+            digest: Vec::new(),
+            passes: 0,
+        }
+    }
+
+    /// Returns the packet counters.
+    pub fn counters(&mut self) -> &Counters {
+        self.engine.counters()
+    }
+
+    /// Returns the engine.
+    pub fn engine(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// Processes one packet and all its copies to the end.
+    #[inline]
+    pub fn process(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        input: PacketIn<'_>,
+        sink: &mut dyn Sink,
+    ) {
+        let context = Context {
+            side,
+            externs,
+            now_us: input.now_us,
+            input: input.data,
+        };
+        self.engine.counters().received += 1;
+        if self.engine.starts_packets() {
+            self.packet.start_bare(input.data.len(), input.port);
+        } else {
+            self.packet.start(input.data.len(), input.port);
+            self.standard.enter_ingress(&mut self.packet, input.now_us);
+        }
+        if self.congestion.is_on() {
+            // Makes native code stop at the end of ingress.
+            self.packet.requested = true;
+        }
+        if self.engine.config().max_passes == 0 {
+            return self.pass_limit();
+        }
+        let Self {
+            engine,
+            standard,
+            packet,
+            out,
+            ..
+        } = self;
+        enter(engine, standard, trace::Stage::Ingress(input.port), packet);
+        // Fast path: most packets are finished here.
+        match engine.forward(context, packet, out, sink) {
+            Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
+            Progress::DroppedIngress => self.dropped_ingress(),
+            way => self.go_on(context, way, sink),
+        }
+    }
+
+    /// Finishes the received packet, then processes its copies.
+    #[inline(never)]
+    fn go_on(&mut self, context: Context<'_>, way: Progress, sink: &mut dyn Sink) {
+        let mut packet = self.take_spare();
+        std::mem::swap(&mut *packet, &mut self.packet);
+        self.passes = 1;
+        self.after_forward(context, way, &mut packet, sink);
+        self.spare.push(packet);
+        self.run_copies(context, sink);
+    }
+
+    fn run_copies(&mut self, context: Context<'_>, sink: &mut dyn Sink) {
+        while let Some((stage, packet)) = self.waiting.pop_front() {
+            self.run(context, stage, packet, sink);
+        }
+    }
+
+    /// Processes a packet that leaves a queue, and all its copies, to the end. `depth` is the number of packets left in
+    /// the queue behind it. Afterwards `queued` may hold another packet of the same program; its buffers can be reused.
+    ///
+    /// Invariant: native code accepts any packet; an interpreter accepts only packets that
+    /// an interpreter queued.
+    pub fn leave_queue(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        now_us: u64,
+        queued: &mut Queued,
+        depth: u32,
+        sink: &mut dyn Sink,
+    ) {
+        let context = Context {
+            side,
+            externs,
+            now_us,
+            input: &queued.data,
+        };
+        self.passes = queued.passes;
+        let stamps = Stamps {
+            enqueued_us: queued.enqueued_us,
+            enqueued_depth: queued.enqueued_depth,
+            delay_us: now_us.saturating_sub(queued.enqueued_us),
+            dequeued_depth: depth,
+            priority: queued.priority,
+        };
+        self.enter_egress(context, queued.port, &mut queued.packet, stamps, sink);
+        self.run_copies(context, sink);
+    }
+
+    fn take_spare(&mut self) -> Box<Packet> {
+        self.spare
+            .pop()
+            .unwrap_or_else(|| Box::new(Packet::new(&self.program)))
+    }
+
+    fn run(
+        &mut self,
+        context: Context<'_>,
+        stage: Stage,
+        mut packet: Box<Packet>,
+        sink: &mut dyn Sink,
+    ) {
+        self.passes += 1;
+        if self.passes > self.engine.config().max_passes {
+            self.pass_limit();
+        } else {
+            match stage {
+                Stage::Ingress => self.ingress(context, &mut packet, sink),
+                Stage::Egress(port) => self.egress(context, port, &mut packet, sink),
+            }
+        }
+        self.spare.push(packet);
+    }
+
+    #[cold]
+    fn pass_limit(&mut self) {
+        self.engine.counters().dropped_pass_limit += 1;
+        self.fate(Fate::PassLimit);
+    }
+
+    /// Processes a resubmitted or recirculated packet, from the parser on.
+    fn ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        let stage = trace::Stage::Ingress(packet.ingress_port);
+        enter(&mut self.engine, &self.standard, stage, packet);
+        let way = if self.waiting.is_empty() && !self.congestion.is_on() {
+            self.engine.forward(context, packet, &mut self.out, sink)
+        } else {
+            // Stops after ingress: packets in `waiting` go first, or this one may have to wait in a port's queue.
+            match self.engine.receive(context, packet, sink) {
+                Parsed::Done => Progress::Ingress,
+                Parsed::Limit => Progress::ParserLimit,
+            }
+        };
+        self.after_forward(context, way, packet, sink);
+    }
+
+    /// Continues a packet from where the engine stopped.
+    fn after_forward(
+        &mut self,
+        context: Context<'_>,
+        way: Progress,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
+        match way {
+            Progress::Deparsed(port) => {
+                send(&mut self.engine, context, packet, &mut self.out, port, sink);
+            }
+            Progress::DroppedIngress => self.dropped_ingress(),
+            Progress::Ingress => self.after_ingress(context, packet, sink),
+            Progress::Egress(port) => self.after_egress(context, port, packet, sink),
+            Progress::DroppedEgress => self.dropped_egress(),
+            Progress::ParserLimit => {
+                self.engine.counters().dropped_parser_limit += 1;
+                self.fate(Fate::ParserLimit);
+            }
+        }
+    }
+
+    fn dropped_ingress(&mut self) {
+        self.engine.counters().dropped_ingress += 1;
+        self.fate(Fate::DroppedIngress);
+    }
+
+    fn dropped_egress(&mut self) {
+        self.engine.counters().dropped_egress += 1;
+        self.fate(Fate::DroppedEgress);
+    }
+
+    /// Decides what happens to a packet after ingress.
+    fn after_ingress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        self.back();
+        if packet.requested && self.is_resubmitted(context, packet, sink) {
+            return self.replaced(Fate::Resubmitted);
+        }
+        let group = self.standard.multicast_group(packet);
+        if group != 0 {
+            self.standard
+                .set_instance_type(packet, InstanceType::Replicated);
+            return self.multicast(context, packet, group);
+        }
+        let port = self.standard.egress_spec(packet);
+        if port == self.engine.config().drop_port {
+            return self.dropped_ingress();
+        }
+        self.standard
+            .set_instance_type(packet, InstanceType::Normal);
+        if self.waiting.is_empty() {
+            self.egress(context, port, packet, sink);
+        } else {
+            // The packet's clones go first.
+            let mut moved = self.take_spare();
+            std::mem::swap(&mut *moved, packet);
+            self.waiting.push_back((Stage::Egress(port), moved));
+        }
+    }
+
+    /// Executes the requests of ingress, except recirculation, which is kept until after egress. Returns whether the
+    /// packet is resubmitted.
+    #[cold]
+    fn is_resubmitted(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        let requests = packet.take_requests();
+        if let Some(clone) = requests.clone {
+            self.clone_ingress(context, packet, clone.session, clone.preserve, sink);
+        }
+        if let Some(digest) = requests.digest {
+            self.send_digest(packet, digest, sink);
+        }
+        if let Some(list) = requests.recirculate {
+            packet.request().recirculate = Some(list);
+        }
+        let Some(list) = requests.resubmit else {
+            return false;
+        };
+        self.resubmit(context, packet, list);
+        true
+    }
+
+    /// Sends a packet to this port's egress, through a queue if it has to wait.
+    fn egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
+        let priority = self.standard.priority(packet);
+        if priority >= self.engine.config().queues {
+            self.engine.counters().dropped_priority += 1;
+            return self.fate(Fate::Priority(priority));
+        }
+        if self.congestion.is_on() {
+            let mut arrival = Arrival {
+                program: &self.program,
+                packet,
+                input: context.input,
+                passes: self.passes,
+                port,
+                priority,
+                now_us: context.now_us,
+            };
+            match sink.queue(&mut arrival) {
+                Admission::Pass => {}
+                Admission::Waits => return self.fate(Fate::Queued { port, priority }),
+                Admission::Full => {
+                    self.engine.counters().dropped_queue_full += 1;
+                    return self.fate(Fate::QueueFull { port, priority });
+                }
+            }
+        }
+        let stamps = Stamps::passing(context.now_us, priority);
+        self.enter_egress(context, port, packet, stamps, sink);
+    }
+
+    fn enter_egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        stamps: Stamps,
+        sink: &mut dyn Sink,
+    ) {
+        let drop_port = self.engine.config().drop_port;
+        self.standard
+            .enter_egress(packet, port, context.now_us, drop_port, stamps);
+        let stage = trace::Stage::Egress(port);
+        enter(&mut self.engine, &self.standard, stage, packet);
+        self.engine.egress(context, packet, sink);
+        self.after_egress(context, port, packet, sink);
+    }
+
+    /// Decides what happens to a packet after egress.
+    fn after_egress(
+        &mut self,
+        context: Context<'_>,
+        port: u32,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) {
+        self.back();
+        let requests = packet.take_requests();
+        if let Some(clone) = requests.clone {
+            self.clone_egress(context, packet, clone.session, clone.preserve);
+        }
+        if self.standard.egress_spec(packet) == self.engine.config().drop_port {
+            return self.dropped_egress();
+        }
+        self.engine.deparse(context, packet, &mut self.out, sink);
+        self.back();
+        if let Some(list) = requests.recirculate {
+            let mut out = std::mem::take(&mut self.out);
+            out.truncate(packet.truncate);
+            let payload = payload(packet, context, out.len());
+            out.extend_from_slice(payload);
+            self.recirculate(packet, list, &out);
+            self.out = out;
+            return self.replaced(Fate::Recirculated);
+        }
+        send(&mut self.engine, context, packet, &mut self.out, port, sink);
+    }
+
+    fn replaced(&mut self, fate: Fate) {
+        self.engine.counters().replaced += 1;
+        self.fate(fate);
+    }
+
+    #[inline]
+    fn fate(&mut self, fate: Fate) {
+        self.engine.note(Step::Fate(fate));
+    }
+
+    /// Reports that the traffic manager has the packet again.
+    #[inline]
+    fn back(&mut self) {
+        self.engine.note(Step::At(ProgramPoint::Manager));
+    }
+
+    /// Appends a copy to the waiting packets.
+    fn enqueue(&mut self, stage: Stage, copy: Box<Packet>) {
+        self.engine.counters().copies += 1;
+        self.waiting.push_back((stage, copy));
+    }
+
+    /// Makes a copy of `packet`, truncated to `limit` bytes, for each replica. Drops copies beyond the limit of passes.
+    fn replicate(&mut self, side: &Side, packet: &Packet, replicas: &[Replica], limit: usize) {
+        for replica in replicas {
+            if self.waiting.len() as u32 >= self.engine.config().max_passes {
+                self.engine.counters().copies += 1;
+                self.engine.counters().dropped_pass_limit += 1;
+                self.fate(Fate::PassLimit);
+                continue;
+            }
+            let mut copy = self.take_spare();
+            copy.copy_from(&self.program, packet);
+            copy.truncate = limit;
+            let (port, instance) = side.place(replica);
+            self.standard.set_replica_instance(&mut copy, instance);
+            self.enqueue(Stage::Egress(port), copy);
+        }
+    }
+
+    fn multicast(&mut self, context: Context<'_>, packet: &Packet, group: u32) {
+        let replicas = context.side.multicast(group);
+        if replicas.is_empty() {
+            self.engine.counters().dropped_no_replica += 1;
+            return self.fate(Fate::NoReplica(group));
+        }
+        self.replicate(context.side, packet, replicas, usize::MAX);
+        let copies = replicas.len();
+        self.replaced(Fate::Multicast { group, copies });
+    }
+
+    /// Clones the packet as it entered the parser: parses it again, and keeps only the preserved metadata.
+    fn clone_ingress(
+        &mut self,
+        context: Context<'_>,
+        packet: &Packet,
+        id: u32,
+        preserve: Option<FieldListId>,
+        sink: &mut dyn Sink,
+    ) {
+        let Some(session) = context.side.clone_session(id) else {
+            self.engine.counters().clone_no_session += 1;
+            return self.fate(Fate::NoSession(id));
+        };
+        let copies = session.replicas.len();
+        self.fate(Fate::Cloned {
+            session: id,
+            copies,
+        });
+        let mut copy = self.take_spare();
+        copy.start_again(packet, context.input);
+        self.standard.enter_ingress(&mut copy, context.now_us);
+        if self.engine.parse(context, &mut copy, sink) == Parsed::Done {
+            copy.preserve(&self.program, preserve, packet);
+            self.standard
+                .set_instance_type(&mut copy, InstanceType::IngressClone);
+            self.replicate(context.side, &copy, &session.replicas, limit(session));
+        }
+        self.spare.push(copy);
+    }
+
+    /// Clones the packet as it is at the end of egress, with only the preserved metadata.
+    fn clone_egress(
+        &mut self,
+        context: Context<'_>,
+        packet: &Packet,
+        id: u32,
+        preserve: Option<FieldListId>,
+    ) {
+        let Some(session) = context.side.clone_session(id) else {
+            self.engine.counters().clone_no_session += 1;
+            return self.fate(Fate::NoSession(id));
+        };
+        let copies = session.replicas.len();
+        self.fate(Fate::Cloned {
+            session: id,
+            copies,
+        });
+        let mut copy = self.take_spare();
+        copy.copy_from(&self.program, packet);
+        copy.preserve(&self.program, preserve, packet);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::EgressClone);
+        self.replicate(context.side, &copy, &session.replicas, limit(session));
+        self.spare.push(copy);
+    }
+
+    /// Makes the packet enter the parser again, with the bytes of the last time.
+    fn resubmit(&mut self, context: Context<'_>, packet: &Packet, list: Option<FieldListId>) {
+        let mut copy = self.take_spare();
+        copy.start_again(packet, context.input);
+        copy.preserve(&self.program, list, packet);
+        self.standard.enter_ingress(&mut copy, context.now_us);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::Resubmitted);
+        self.enqueue(Stage::Ingress, copy);
+    }
+
+    /// Makes the packet enter the parser with the bytes it would have been sent with, without an ingress port.
+    fn recirculate(&mut self, packet: &Packet, list: Option<FieldListId>, data: &[u8]) {
+        let mut copy = self.take_spare();
+        copy.start_recirculated(data);
+        copy.preserve(&self.program, list, packet);
+        self.standard.set_length(&mut copy);
+        self.standard
+            .set_instance_type(&mut copy, InstanceType::Recirculated);
+        self.enqueue(Stage::Ingress, copy);
+    }
+
+    fn send_digest(&mut self, packet: &Packet, id: sluice_program::DigestId, sink: &mut dyn Sink) {
+        self.digest.clear();
+        for (_, slot) in &self.program.digest(id).fields {
+            let start = self.digest.len();
+            self.digest.resize(start + slot.bytes(), 0);
+            bits::load_padded(&packet.phv.bytes, *slot, &mut self.digest[start..]);
+        }
+        sink.digest(id, &self.digest);
+        self.engine.counters().digests += 1;
+    }
+}
+
+/// Reports to the trace, if there is one, which stage a packet enters.
+#[inline]
+fn enter(engine: &mut impl Engine, standard: &Standard, stage: trace::Stage, packet: &Packet) {
+    if engine.watched() {
+        let kind = standard.instance_type(packet);
+        engine.note(Step::Enter(stage, kind));
+    }
+}
+
+/// Sends a packet whose headers are written.
+#[inline]
+fn send(
+    engine: &mut impl Engine,
+    context: Context<'_>,
+    packet: &Packet,
+    out: &mut Vec<u8>,
+    port: u32,
+    sink: &mut dyn Sink,
+) {
+    out.truncate(packet.truncate);
+    let payload = payload(packet, context, out.len());
+    let bytes = out.len() + payload.len();
+    sink.transmit_parts(port, out, payload);
+    engine.counters().transmitted += 1;
+    engine.note(Step::Fate(Fate::Transmitted { port, bytes }));
+}
+
+/// Returns the payload after `headers` bytes of written headers, cut to the packet's length limit.
+#[inline]
+fn payload<'p>(packet: &'p Packet, context: Context<'p>, headers: usize) -> &'p [u8] {
+    let payload = &packet.data(context.input)[packet.parsed..];
+    &payload[..payload.len().min(packet.truncate - headers)]
+}
+
+/// Returns the number of bytes that copies of a clone session keep.
+fn limit(session: &CloneSession) -> usize {
+    if session.packet_length == 0 {
+        usize::MAX
+    } else {
+        session.packet_length as usize
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The interpreter's state while it processes one packet.
+
+use sluice_program::Program;
+
+use sluice_engine::Counters;
+use sluice_engine::random::Random;
+use sluice_engine::{Config, Context};
+use sluice_engine::{Packet, Sink};
+use sluice_engine::{Step, Trace};
+
+/// Buffers and state that are kept between packets, to avoid allocation per packet.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) key: Vec<u8>,
+    pub(crate) hash_input: Vec<u8>,
+    pub(crate) random: Random,
+    pub(crate) counters: Counters,
+}
+
+/// All that the steps of the interpreter read and write; see the module.
+pub(crate) struct Machine<'a, T> {
+    pub(crate) program: &'a Program,
+    pub(crate) config: &'a Config,
+    pub(crate) context: Context<'a>,
+    pub(crate) packet: &'a mut Packet,
+    pub(crate) work: &'a mut Work,
+    pub(crate) sink: &'a mut dyn Sink,
+    pub(crate) trace: &'a mut T,
+}
+
+/// Whether an action or pipeline continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    Exit,
+}
+
+impl<T: Trace> Machine<'_, T> {
+    /// Reports a step to the trace; compiles to nothing without one.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, step: Step<'_>) {
+        if T::ENABLED {
+            self.trace.step(step);
+        }
+    }
+
+    /// Counts and reports an access beyond the end of an array or stack.
+    #[cold]
+    pub(crate) fn out_of_range(&mut self) {
+        self.work.counters.index_out_of_range += 1;
+        self.note(Step::OutOfRange);
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Usage of metadata fields and headers over a whole program: which fields machine code may keep in registers, and
+//! which other code reads from the header vector.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use sluice_program::{CalculationInput, HeaderId, Program, Slot};
+
+use crate::analysis::calculation_input::{chooses_by_kept_fields, takes_kept_fields};
+use crate::analysis::unwritten;
+
+/// Fields of more 64-bit words than this are not kept.
+const MOST_WORDS: u16 = 4;
+
+/// A metadata field.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) slot: Slot,
+    /// May be kept: it is 0 when a packet is parsed, and only machine code writes it.
+    pub(crate) keepable: bool,
+    /// Code that does not keep it reads it from the header vector.
+    pub(crate) observed: Cell<bool>,
+    /// The function that keeps it loads it from memory.
+    pub(crate) reread: Cell<bool>,
+}
+
+/// FieldUsage about a whole program, shared by the functions that are built from it.
+#[derive(Debug)]
+pub(crate) struct FieldUsage {
+    /// Metadata fields by offset. No two fields share a byte, and the unused bits of their bytes are always 0.
+    pub(crate) fields: Vec<Field>,
+    /// Some code uses a metadata instance as a whole, as if it were a header.
+    pub(crate) whole: Cell<bool>,
+    /// Byte ranges of the headers with a `varbit` field.
+    pub(crate) varbit: Vec<Range<u32>>,
+    /// Headers outside of stacks and unions, by offset: byte range, id, and whether the header is read where it may be
+    /// invalid.
+    pub(crate) headers: Vec<(Range<u32>, HeaderId, Cell<bool>)>,
+    /// Cleared if the program's metadata must all stay in memory.
+    pub(crate) keep: Cell<bool>,
+    /// Set after the first build, when `reread` is known for all fields.
+    pub(crate) pruned: Cell<bool>,
+}
+
+impl FieldUsage {
+    pub(crate) fn new(program: &Program) -> Self {
+        let headers = program.headers.iter().filter(|header| header.metadata);
+        let mut fields: Vec<_> = headers
+            .flat_map(|header| {
+                let slots = header.metadata_slots.iter();
+                slots.map(|slot| Field {
+                    slot: slot.moved(header.offset),
+                    keepable: slot.width <= MOST_WORDS * 64,
+                    observed: Cell::new(false),
+                    reread: Cell::new(false),
+                })
+            })
+            .collect();
+        fields.sort_by_key(|field| field.slot.bit());
+        let packet_headers = program.headers.iter().filter(|header| !header.metadata);
+        let varbit = packet_headers
+            .filter(|header| program.header_type(header.ty).varbit.is_some())
+            .map(|header| header.offset..header.offset + header.bytes);
+        let mut facts = Self {
+            headers: unwritten::named_headers(program),
+            fields,
+            whole: Cell::new(false),
+            varbit: varbit.collect(),
+            keep: Cell::new(true),
+            pruned: Cell::new(false),
+        };
+        let standard = &program.standard_metadata;
+        let given = [
+            Some(standard.ingress_port),
+            Some(standard.packet_length),
+            Some(standard.instance_type),
+            standard.ingress_global_timestamp,
+        ];
+        let preserved = program.field_lists.iter().flat_map(|list| &list.fields);
+        let metered = program.tables.iter().filter_map(|table| table.meter);
+        let metered: Vec<Slot> = metered.map(|(_, slot)| slot).collect();
+        for slot in given.iter().flatten().chain(preserved).chain(&metered) {
+            if let Some((index, _)) = facts.field(*slot) {
+                facts.fields[index].keepable = false;
+            }
+        }
+        facts.observe_inputs(program);
+        facts
+    }
+
+    /// Marks the fields that runtime functions and the traffic manager read.
+    fn observe_inputs(&self, program: &Program) {
+        let standard = &program.standard_metadata;
+        self.observe(standard.egress_spec);
+        for slot in [standard.mcast_grp, standard.priority]
+            .into_iter()
+            .flatten()
+        {
+            self.observe(slot);
+        }
+        let lists = program.field_lists.iter();
+        lists
+            .flat_map(|list| &list.fields)
+            .for_each(|slot| self.observe(*slot));
+        for (_, slot) in program.digests.iter().flat_map(|digest| &digest.fields) {
+            self.observe(*slot);
+        }
+        let calculations = program
+            .calculations
+            .iter()
+            .filter(|calculation| !takes_kept_fields(program, calculation));
+        let selectors = program
+            .profiles
+            .iter()
+            .filter_map(|profile| profile.selector.as_ref())
+            .filter(|selector| !chooses_by_kept_fields(program, selector));
+        let inputs = calculations
+            .flat_map(|calculation| &calculation.input)
+            .chain(selectors.flat_map(|selector| &selector.input));
+        for input in inputs {
+            match input {
+                CalculationInput::Field(_, slot) => self.observe(*slot),
+                CalculationInput::Header(id) if program.header(*id).metadata => {
+                    self.whole.set(true);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the number of the metadata field that contains a slot, and the number of its bits below the slot.
+    pub(crate) fn field(&self, slot: Slot) -> Option<(usize, u32)> {
+        let after = self
+            .fields
+            .partition_point(|field| field.slot.bit() <= slot.bit());
+        let index = after.checked_sub(1)?;
+        let own = self.fields[index].slot;
+        let (end, last) = (
+            own.bit() + usize::from(own.width),
+            slot.bit() + usize::from(slot.width),
+        );
+        (last <= end).then(|| (index, (end - last) as u32))
+    }
+
+    /// Returns whether a slot lies in a header with a `varbit` field.
+    pub(crate) fn is_beside_varbit(&self, slot: Slot) -> bool {
+        self.varbit.iter().any(|header| header.contains(&slot.byte))
+    }
+
+    /// Returns whether a slot is a whole metadata field.
+    pub(crate) fn is_field(&self, slot: Slot) -> bool {
+        self.field(slot)
+            .is_some_and(|(index, _)| self.fields[index].slot.width == slot.width)
+    }
+
+    /// Returns the metadata fields that are read from the header vector by code that does not keep them: all fields
+    /// if some code uses a metadata instance as a whole.
+    pub(crate) fn observed(&self) -> Vec<Slot> {
+        let fields = self.fields.iter();
+        let observed = fields.filter(|field| self.whole.get() || field.observed.get());
+        observed.map(|field| field.slot).collect()
+    }
+
+    /// Returns whether code that does not keep a metadata field reads it from the header vector.
+    pub(crate) fn is_observed(&self, slot: Slot) -> bool {
+        let field = self.index(slot).map(|index| &self.fields[index]);
+        self.whole.get() || field.is_some_and(|field| field.observed.get())
+    }
+
+    /// Returns the number of the metadata field that contains a slot.
+    pub(crate) fn index(&self, slot: Slot) -> Option<usize> {
+        self.field(slot).map(|(index, _)| index)
+    }
+
+    /// Marks the field or header that contains a slot as read from the header vector.
+    pub(crate) fn observe(&self, slot: Slot) {
+        if let Some((_, _, read)) = self.named_header(slot) {
+            read.set(true);
+        }
+        if let Some((index, _)) = self.field(slot) {
+            self.fields[index].observed.set(true);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole packet path in one function: parser, ingress, egress and deparser. Between them it does the traffic
+//! manager's work for packets without requests.
+//!
+//! ```text
+//! parser -> ingress -> requests? -> egress_spec -> egress -> requests? -> egress_spec -> deparser
+//!    |                     |             |                       |             |            |
+//!  limit           traffic manager    dropped            traffic manager    dropped   headers written
+//! ```
+//!
+//! Facts that are certain at the end of ingress, above all which headers are valid, stay certain in egress and in the
+//! deparser. The function ends between two parts if:
+//!
+//! - the program requested something: a clone, a digest, another pass, a multicast group;
+//! - no queue has the packet's priority;
+//! - packets may have to wait for egress ([`crate::Congestion`]).
+//!
+//! The packet is then in the state that the traffic manager ([`crate::Switch`]) expects between two parts.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I64};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_frontend::Variable;
+use sluice_program::{Program, Slot};
+
+use crate::codegen::lower::Lower;
+use crate::codegen::pipeline::Graph;
+use crate::codegen::variants::Interest;
+use crate::runtime::frame::Frame;
+use sluice_engine::InstanceType;
+use sluice_engine::Progress;
+
+/// An egress of more steps than this is compiled only as a function of its own.
+const MOST_STEPS: usize = 128;
+
+/// Layout of the function's result: the outcome in the low bits, the number of header bytes written from bit `BYTES`
+/// on, and the port from bit `PORT` on.
+const BYTES: u32 = 8;
+const PORT: u32 = 32;
+
+const INGRESS: u64 = 0;
+/// Returned by the parser ([`Lower::parser`]).
+const PARSER_LIMIT: u64 = 1;
+const DROPPED_INGRESS: u64 = 2;
+const EGRESS: u64 = 3;
+const DROPPED_EGRESS: u64 = 4;
+const DEPARSED: u64 = 5;
+
+/// Decodes the function's result: the outcome for the packet, and the number of header bytes written.
+#[inline(always)]
+pub(crate) fn result(word: u64) -> (Progress, usize) {
+    let port = (word >> PORT) as u32;
+    let way = match word & ((1 << BYTES) - 1) {
+        DEPARSED => Progress::Deparsed(port),
+        INGRESS => Progress::Ingress,
+        PARSER_LIMIT => Progress::ParserLimit,
+        DROPPED_INGRESS => Progress::DroppedIngress,
+        EGRESS => Progress::Egress(port),
+        _ => Progress::DroppedEgress,
+    };
+    (way, (word & ((1 << PORT) - 1)) as usize >> BYTES)
+}
+
+/// Returns whether a program's whole packet path becomes one function: egress is short enough, and the number of header
+/// bytes fits in the result.
+fn is_whole(program: &Program) -> bool {
+    let headers = program.deparser.order.iter();
+    let bytes: u64 = headers.map(|id| u64::from(program.header(*id).bytes)).sum();
+    let steps = crate::codegen::pipeline::order(program, &program.egress).len();
+    bytes < 1 << (PORT - BYTES) && steps <= MOST_STEPS
+}
+
+/// Blocks and state that the function's parts share.
+struct Ends {
+    /// Ends the function after ingress; the traffic manager continues.
+    manager: Block,
+    dropped: Block,
+    /// Egress port, set at the end of ingress.
+    port: Variable,
+}
+
+impl Lower<'_> {
+    /// Generates the function.
+    pub(crate) fn forward(&mut self) {
+        let program = self.program;
+        // With a profile, the function ends after ingress: the caller reports each part to the profile.
+        let whole = is_whole(program) && !self.config.profile;
+        let (mut behind_egress, mut behind_ingress) = (Interest::default(), Interest::default());
+        if whole {
+            behind_egress.end_of_egress(program);
+        }
+        let mut egress = self.graph(&program.egress, behind_egress);
+        if whole {
+            behind_ingress.end_of_ingress(program, self.facts);
+            behind_ingress.extend(&egress.interest());
+        }
+        let mut ingress = self.graph(&program.ingress, behind_ingress);
+        let interest = ingress.interest();
+        self.parser(&interest, &mut |lower| lower.enter_pipeline(&mut ingress));
+        let ends = Ends {
+            manager: self.b.create_block(),
+            dropped: self.b.create_block(),
+            port: self.b.declare_var(I64),
+        };
+        for block in self.pipeline(ingress) {
+            self.enter(block);
+            if whole {
+                self.after_ingress(&ends, &mut egress);
+            } else {
+                self.finish(INGRESS);
+            }
+        }
+        for block in self.pipeline(egress) {
+            self.enter(block);
+            self.after_egress(&ends);
+        }
+        for (block, result) in [(ends.manager, INGRESS), (ends.dropped, DROPPED_INGRESS)] {
+            if self.is_reached(block) {
+                self.enter(block);
+                self.finish(result);
+            }
+        }
+    }
+
+    /// Returns whether the program requested something from the traffic manager.
+    fn asked(&mut self) -> Value {
+        let place = self.frame_field(offset_of!(Frame<'static>, asked));
+        self.load(I8, place, 0)
+    }
+
+    /// Loads the low 32 bits of a metadata field, as the traffic manager does.
+    fn standard(&mut self, slot: Slot) -> Value {
+        let word = self.load_slot(self.phv, slot)[0];
+        self.and(word, u32::MAX.into())
+    }
+
+    /// Returns whether the packet is to be dropped.
+    fn is_dropped(&mut self, port: Value) -> Value {
+        let drop_port = self.int(self.config.drop_port.into());
+        self.compare(IntCC::Equal, port, drop_port)
+    }
+
+    /// Generates the code from the end of ingress to the start of egress. Ends the block.
+    fn after_ingress(&mut self, ends: &Ends, egress: &mut Graph) {
+        let standard = &self.program.standard_metadata;
+        self.b.set_cold_block(ends.manager);
+        let asked = self.asked();
+        self.unless(asked, ends.manager);
+        if let Some(slot) = standard.mcast_grp {
+            let group = self.standard(slot);
+            let none = self.int(0);
+            let some = self.compare(IntCC::NotEqual, group, none);
+            self.unless(some, ends.manager);
+        }
+        let port = self.standard(standard.egress_spec);
+        let dropped = self.is_dropped(port);
+        if self.constant(dropped) == Some(1) {
+            return self.jump(ends.dropped);
+        }
+        self.unless(dropped, ends.dropped);
+        let priority = match standard.priority {
+            Some(slot) => self.standard(slot),
+            None => self.int(0),
+        };
+        let beyond = self.is_beyond_queues(priority);
+        if self.constant(beyond) == Some(1) {
+            return self.jump(ends.manager);
+        }
+        self.unless(beyond, ends.manager);
+        self.b.def_var(ends.port, port);
+        self.enter_egress(port, priority);
+        self.enter_pipeline(egress);
+    }
+
+    /// Returns whether no queue has this priority.
+    fn is_beyond_queues(&mut self, priority: Value) -> Value {
+        match self.constant(priority) {
+            Some(priority) => self.byte(priority >= self.config.queues.into()),
+            None => {
+                let queues = self.int(self.config.queues.into());
+                let how = IntCC::UnsignedGreaterThanOrEqual;
+                self.compare(how, priority, queues)
+            }
+        }
+    }
+
+    /// Jumps to `otherwise` if the condition holds; continues if it does not.
+    fn unless(&mut self, condition: Value, otherwise: Block) {
+        if self.constant(condition) == Some(0) {
+            return;
+        }
+        let on = self.b.create_block();
+        self.branch(condition, otherwise, on);
+        self.enter(on);
+    }
+
+    /// Sets the standard metadata with which a packet enters egress, as [`crate::standard::Standard`] does.
+    fn enter_egress(&mut self, port: Value, priority: Value) {
+        let standard = &self.program.standard_metadata;
+        self.set_observed(Some(standard.instance_type), |lower| {
+            lower.int(InstanceType::Normal as u64)
+        });
+        self.set_observed(Some(standard.egress_port), |_| port);
+        // Any port but the drop port, which egress sets to drop the packet.
+        let none = u64::from(self.config.drop_port) + 1;
+        self.store_constant(standard.egress_spec, none);
+        self.set_observed(Some(standard.packet_length), |lower| {
+            let place = lower.frame_field(offset_of!(Frame<'static>, length));
+            lower.load(I64, place, 0)
+        });
+        for slot in [standard.egress_global_timestamp, standard.enq_timestamp] {
+            self.set_observed(slot, |lower| {
+                lower.frame_field(offset_of!(Frame<'static>, now_us))
+            });
+        }
+        for slot in [
+            standard.enq_qdepth,
+            standard.deq_qdepth,
+            standard.deq_timedelta,
+        ] {
+            self.set_observed(slot, |lower| lower.int(0));
+        }
+        self.set_observed(standard.qid, |_| priority);
+    }
+
+    /// Writes a metadata field if it is read from the header vector.
+    pub(crate) fn set_observed(
+        &mut self,
+        slot: Option<Slot>,
+        value: impl FnOnce(&mut Self) -> Value,
+    ) {
+        if let Some(slot) = slot
+            && self.facts.is_observed(slot)
+        {
+            let value = value(self);
+            let value = self.resize(vec![value], usize::from(slot.width).div_ceil(64));
+            self.store_slot(self.phv, slot, &value);
+        }
+    }
+
+    /// Generates the code from the end of egress to the end of the function. Ends the block.
+    fn after_egress(&mut self, ends: &Ends) {
+        let program = self.program;
+        if program.egress.first.is_some() {
+            let [asked, dropped] = [(); 2].map(|()| self.b.create_block());
+            self.b.set_cold_block(asked);
+            let condition = self.asked();
+            self.unless(condition, asked);
+            let port = self.standard(program.standard_metadata.egress_spec);
+            let condition = self.is_dropped(port);
+            self.unless(condition, dropped);
+            self.send(ends);
+            if self.is_reached(asked) {
+                self.enter(asked);
+                let port = self.b.use_var(ends.port);
+                let none = self.int(0);
+                self.leave(EGRESS, none, port);
+            }
+            if self.is_reached(dropped) {
+                self.enter(dropped);
+                self.finish(DROPPED_EGRESS);
+            }
+        } else {
+            self.send(ends);
+        }
+    }
+
+    /// Writes the headers and ends the function.
+    fn send(&mut self, ends: &Ends) {
+        self.deparser(&|lower, bytes| {
+            let port = lower.b.use_var(ends.port);
+            lower.leave(DEPARSED, bytes, port);
+        });
+    }
+
+    /// Ends the function with this outcome, number of header bytes, and port.
+    fn leave(&mut self, kind: u64, bytes: Value, port: Value) {
+        let bytes = self.shl(bytes, BYTES);
+        let low = match self.constant(bytes) {
+            Some(bytes) => self.int(bytes | kind),
+            None => self.b.ins().bor_imm_u(bytes, kind as i64),
+        };
+        let port = self.shl(port, PORT);
+        let word = self.b.ins().bor(port, low);
+        self.b.ins().return_(&[word]);
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metadata fields that only one function reads and writes ([`crate::analysis::facts`]). They are little-endian in their bytes of
+//! the header vector.
+
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use sluice_program::Slot;
+
+use crate::codegen::lower::{Lower, chunks};
+
+impl Lower<'_> {
+    /// Loads the words of such a field, least significant first.
+    pub(crate) fn load_own(&mut self, slot: Slot) -> Vec<Value> {
+        let own = own_words(slot).map(|(place, bytes, bits)| {
+            let mut word: Option<Value> = None;
+            for (ty, offset) in chunks(bytes) {
+                let part = self.load_wide(ty, self.phv, place + offset);
+                word = Some(match word {
+                    None => part,
+                    Some(word) => {
+                        let part = self.shl(part, offset * 8);
+                        self.b.ins().bor(word, part)
+                    }
+                });
+            }
+            let word = word.expect("a field has bits");
+            self.note_bits(word, bits);
+            word
+        });
+        own.collect()
+    }
+
+    /// Stores such a field.
+    pub(crate) fn store_own(&mut self, slot: Slot, words: &[Value]) {
+        for ((place, bytes, _), word) in own_words(slot).zip(words) {
+            for (ty, offset) in chunks(bytes) {
+                let part = self.shr(*word, offset * 8);
+                let part = if ty == I64 {
+                    part
+                } else {
+                    self.b.ins().ireduce(ty, part)
+                };
+                self.store(part, self.phv, place + offset);
+            }
+        }
+    }
+}
+
+/// Returns offset, bytes and bits of each word of a field, least significant first.
+fn own_words(slot: Slot) -> impl Iterator<Item = (u32, u32, u32)> {
+    let width = u32::from(slot.width);
+    (0..width.div_ceil(64)).map(move |word| {
+        let bits = (width - word * 64).min(64);
+        (slot.byte + word * 8, bits.div_ceil(8), bits)
+    })
+}

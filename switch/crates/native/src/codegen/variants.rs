@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Variants of steps: a step is compiled once for each likely set of facts with which it is reached. Only facts count
+//! that the step or the code after it uses.
+//!
+//! Where paths through a program merge, facts that are certain on only some of them would be lost and tested again. So
+//! a step is compiled once for each of the likeliest paths that differ in a fact that matters, and once for all other
+//! paths together. The likelihood of a path is an estimate. All targets of a branch are equally likely, except blocks
+//! that are marked cold and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_codegen::ir::Block;
+use cranelift_frontend::FunctionBuilder;
+use sluice_program::control::KeySource;
+use sluice_program::expr::{Bool, Data, HeaderRef};
+use sluice_program::{ActionId, HeaderId, Node, Op, Program, Slot, Table};
+
+use crate::analysis::field_usage::FieldUsage;
+use crate::analysis::known::Known;
+use crate::codegen::lower::Lower;
+
+/// A fact splits paths only if at least this many steps use it.
+const MANY: usize = 3;
+/// A group of paths is split further only while it has at least this share of all packets that reach the step.
+const OPEN_SHARE: f64 = 1.0 / 5.0;
+/// Once a step has this many groups of paths, no further facts split them.
+const MAIN: usize = 8;
+/// Least share of a step's packets that a group of its own must have.
+const LEAST_SHARE: f64 = 1.0 / 32.0;
+
+/// A deparser of more headers than this is compiled once.
+const MOST_EMITTED: usize = 64;
+
+/// A property that may be certain: the value of a metadata field, by its number in [`FieldUsage`], or the validity of a
+/// header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fact {
+    Field(usize),
+    Valid(HeaderId),
+}
+
+/// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
+type Asker = (u8, u32);
+
+/// Facts that some steps use, each with the steps that use it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interest(BTreeMap<Fact, BTreeSet<Asker>>);
+
+impl Interest {
+    /// Adds the facts of another interest.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        for (fact, askers) in &other.0 {
+            self.0.entry(*fact).or_default().extend(askers);
+        }
+    }
+
+    fn add(&mut self, fact: Fact, asker: Asker) {
+        self.0.entry(fact).or_default().insert(asker);
+    }
+
+    /// Adds the facts that a step itself uses.
+    pub(crate) fn step(&mut self, program: &Program, facts: &FieldUsage, node: Node) {
+        match node {
+            Node::Conditional(id) => {
+                let condition = &program.conditional(id).condition;
+                self.condition(facts, condition, (0, id.0));
+            }
+            Node::Table(id) => self.table(program, facts, program.table(id), (1, id.0)),
+        }
+    }
+
+    /// Adds the facts used between the parser and the first step.
+    pub(crate) fn checksums(&mut self, program: &Program, facts: &FieldUsage) {
+        for (index, checksum) in program.checksums.iter().enumerate() {
+            let asker = (2, index as u32);
+            if checksum.verify {
+                self.add(Fact::Valid(checksum.header), asker);
+                if let Some(condition) = &checksum.condition {
+                    self.condition(facts, condition, asker);
+                }
+            }
+        }
+    }
+
+    /// Adds the facts used after ingress: whether the packet is forwarded, and with which headers.
+    pub(crate) fn end_of_ingress(&mut self, program: &Program, facts: &FieldUsage) {
+        let standard = &program.standard_metadata;
+        // Paths split first by whether the packet is dropped: one outcome is so much likelier that nothing else would
+        // count.
+        for step in 0..2 * MANY {
+            self.field(facts, standard.egress_spec, (3, step as u32));
+        }
+        for slot in [standard.mcast_grp, standard.priority]
+            .into_iter()
+            .flatten()
+        {
+            self.field(facts, slot, (3, 0));
+        }
+        self.end_of_egress(program);
+    }
+
+    /// Adds the facts used after egress. Each header counts as much as [`MANY`] steps, because the code that is
+    /// compiled again is little more than the code it saves.
+    pub(crate) fn end_of_egress(&mut self, program: &Program) {
+        let order = &program.deparser.order;
+        if order.len() <= MOST_EMITTED {
+            for (header, step) in order
+                .iter()
+                .flat_map(|id| (0..MANY).map(move |step| (id, step)))
+            {
+                self.add(Fact::Valid(*header), (4, step as u32));
+            }
+        }
+    }
+
+    fn table(&mut self, program: &Program, facts: &FieldUsage, table: &Table, asker: Asker) {
+        for key in &table.key {
+            match key.source {
+                KeySource::Field(header, _) | KeySource::Valid(header) => {
+                    self.add(Fact::Valid(header), asker);
+                }
+                KeySource::Metadata(slot) if table.const_entries => {
+                    self.field(facts, slot, asker);
+                }
+                KeySource::Metadata(_) => {}
+            }
+        }
+        let default = table.default.as_ref().map(|default| default.action);
+        for id in table.actions.iter().copied().chain(default) {
+            self.action(program, facts, id, asker);
+        }
+    }
+
+    fn action(&mut self, program: &Program, facts: &FieldUsage, id: ActionId, asker: Asker) {
+        for op in &program.action(id).ops {
+            match op {
+                Op::JumpUnless(condition, _) => self.condition(facts, condition, asker),
+                Op::AddHeader(HeaderRef::Fixed(id))
+                | Op::RemoveHeader(HeaderRef::Fixed(id))
+                | Op::AssignHeader(_, HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+                _ => {}
+            }
+        }
+    }
+
+    fn condition(&mut self, facts: &FieldUsage, condition: &Bool, asker: Asker) {
+        match condition {
+            Bool::Valid(HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+            Bool::Cmp(_, _, operands) => {
+                self.data(facts, &operands.0, asker);
+                self.data(facts, &operands.1, asker);
+            }
+            Bool::NonZero(arith) => self.data(facts, &arith.data, asker),
+            Bool::And(operands) | Bool::Or(operands) | Bool::BoolEq(operands) => {
+                self.condition(facts, &operands.0, asker);
+                self.condition(facts, &operands.1, asker);
+            }
+            Bool::Not(inner) => self.condition(facts, inner, asker),
+            _ => {}
+        }
+    }
+
+    fn data(&mut self, facts: &FieldUsage, data: &Data, asker: Asker) {
+        if let Data::Field(slot) = data {
+            self.field(facts, *slot, asker);
+        }
+    }
+
+    fn field(&mut self, facts: &FieldUsage, slot: Slot, asker: Asker) {
+        if let Some(index) = facts.index(slot) {
+            self.add(Fact::Field(index), asker);
+        }
+    }
+}
+
+/// The facts of an interest that are certain at one place of the code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    /// Each fact with the number of steps that use it, and its value.
+    certain: Vec<(usize, Fact, u64)>,
+    /// Bytes that the parser has consumed, if that is certain and matters.
+    pub(crate) parsed: Option<u64>,
+}
+
+impl About {
+    fn answer(&self, question: Fact) -> Option<u64> {
+        let mut certain = self.certain.iter();
+        certain.find_map(|(_, fact, value)| (*fact == question).then_some(*value))
+    }
+}
+
+impl Known {
+    /// Returns the facts of an interest that are certain here.
+    pub(crate) fn about(&self, interest: &Interest) -> About {
+        let mut about = About::default();
+        for (fact, askers) in &interest.0 {
+            let certain = match fact {
+                Fact::Field(index) => self.field(*index),
+                Fact::Valid(id) => self.valid(*id).map(u64::from),
+            };
+            if let Some(value) = certain {
+                about.certain.push((askers.len(), *fact, value));
+            }
+        }
+        about
+    }
+}
+
+/// The blocks at which one step begins, by the facts that are certain there.
+#[derive(Debug, Default)]
+pub(crate) struct Variants(Vec<(About, Block)>);
+
+impl Variants {
+    /// Returns the block for these facts; creates it if they are new.
+    pub(crate) fn block(&mut self, b: &mut FunctionBuilder<'_>, about: About) -> Block {
+        if let Some((_, block)) = self.0.iter().find(|(known, _)| *known == about) {
+            return *block;
+        }
+        let block = b.create_block();
+        self.0.push((about, block));
+        block
+    }
+}
+
+/// A path to a step: the facts that are certain on it, the block that it leads to, and its likelihood.
+struct Progress {
+    about: About,
+    block: Block,
+    weight: f64,
+}
+
+fn weight(ways: &[Progress]) -> f64 {
+    ways.iter().map(|way| way.weight).sum()
+}
+
+/// Groups paths by their answer to a question. Groups whose weight is below `least` go to `rare`.
+fn split(
+    ways: Vec<Progress>,
+    least: f64,
+    rare: &mut Vec<Progress>,
+    answer: impl Fn(&About) -> Option<u64>,
+) -> Vec<Vec<Progress>> {
+    let mut answers: BTreeMap<Option<u64>, Vec<Progress>> = BTreeMap::new();
+    for way in ways {
+        let answers = answers.entry(answer(&way.about)).or_default();
+        answers.push(way);
+    }
+    let mut parts = Vec::new();
+    for ways in answers.into_values() {
+        match weight(&ways) < least {
+            true => rare.extend(ways),
+            false => parts.push(ways),
+        }
+    }
+    parts
+}
+
+impl Lower<'_> {
+    /// Returns the blocks at which to compile a step, one for each group of paths that agree in the most used facts.
+    /// All edges to the step must exist.
+    pub(crate) fn settle(&mut self, variants: Variants) -> Vec<Block> {
+        let reached = variants.0.into_iter();
+        let ways: Vec<Progress> = reached
+            .filter(|(_, block)| self.is_reached(*block))
+            .map(|(about, block)| Progress {
+                about,
+                block,
+                weight: self.weight_of(block),
+            })
+            .collect();
+        let certain = ways.iter().flat_map(|way| &way.about.certain);
+        let questions: BTreeSet<(usize, Fact)> = certain
+            .filter(|(askers, ..)| *askers >= MANY)
+            .map(|(askers, fact, _)| (*askers, *fact))
+            .collect();
+        let total = weight(&ways);
+        let least = total * LEAST_SHARE;
+        let mut groups = vec![ways];
+        let mut rare = Vec::new();
+        // The facts that most steps use come first.
+        for (_, question) in questions.into_iter().rev() {
+            for group in std::mem::take(&mut groups) {
+                if weight(&group) < total * OPEN_SHARE {
+                    groups.push(group);
+                    continue;
+                }
+                let answer = |about: &About| about.answer(question);
+                groups.extend(split(group, least, &mut rare, answer));
+            }
+            if groups.len() >= MAIN {
+                break;
+            }
+        }
+        // Then by the bytes that the parser has consumed, which makes offsets in the packet constants.
+        let mut parts = Vec::new();
+        for group in groups {
+            parts.extend(split(group, least, &mut rare, |about| about.parsed));
+        }
+        parts.push(rare);
+        let parts = parts.into_iter();
+        parts.filter_map(|ways| self.together(ways)).collect()
+    }
+
+    /// Merges paths into one block; `None` if there are no paths.
+    fn together(&mut self, ways: Vec<Progress>) -> Option<Block> {
+        match &ways[..] {
+            [] => None,
+            [way] => Some(way.block),
+            _ => {
+                let together = self.b.create_block();
+                for way in ways {
+                    self.enter(way.block);
+                    self.jump(together);
+                }
+                Some(together)
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine of one worker: calls the machine code of a program's parts.
+
+use std::sync::Arc;
+
+use sluice_engine::random::Random;
+use sluice_engine::{Config, Context, Counters, Engine, Packet, Parsed, Progress, Sink};
+use sluice_program::{Program, Slot};
+
+use crate::codegen::compile::{Code, Part};
+use crate::codegen::forward;
+use crate::lanes::scheduler::Yielder;
+use crate::runtime::frame::{Frame, Work};
+
+/// Engine that runs a compiled program; one for each worker.
+pub struct Native {
+    code: Arc<Code>,
+    config: Config,
+    pub(crate) work: Work,
+}
+
+impl Native {
+    /// Creates an engine that runs this code. Uses only those parts of the configuration that are not compiled in: the
+    /// seed, the limit of passes and the congestion.
+    pub fn new(code: Arc<Code>, config: Config) -> Self {
+        let config = Config {
+            seed: config.seed,
+            max_passes: config.max_passes,
+            congestion: config.congestion,
+            ..code.config().clone()
+        };
+        let work = Work {
+            random: Random::new(config.seed),
+            ..Work::default()
+        };
+        Self { code, config, work }
+    }
+
+    /// Returns the code that the engine runs.
+    pub fn code(&self) -> &Arc<Code> {
+        &self.code
+    }
+
+    /// Sets how packets yield from now on; `None` if they do not run in a lane.
+    pub(crate) fn set_yielder(&mut self, yielder: Option<Yielder>) {
+        self.work.yielder = yielder;
+    }
+
+    fn call<'a>(
+        &'a mut self,
+        part: Part,
+        context: Context<'a>,
+        packet: &'a mut Packet,
+        sink: &'a mut (dyn Sink + 'a),
+    ) -> u64 {
+        let program = self.code.program();
+        let mut frame = Frame::new(program, &self.config, &mut self.work, context, packet, sink);
+        if part == Part::Forward {
+            frame.asked = &STOP;
+        }
+        self.code.run(part, &mut frame)
+    }
+}
+
+/// Value for [`Frame::asked`] that makes the code stop after ingress.
+static STOP: u8 = 1;
+
+/// Converts the result of the parser's machine code.
+fn parsed(code: u64) -> Parsed {
+    match code {
+        0 => Parsed::Done,
+        _ => Parsed::Limit,
+    }
+}
+
+impl Engine for Native {
+    fn program(&self) -> &Arc<Program> {
+        self.code.program()
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        &mut self.work.counters
+    }
+
+    fn looks_at(&self, slot: Slot) -> bool {
+        self.code.looks_at(slot)
+    }
+
+    #[inline(always)]
+    fn starts_packets(&self) -> bool {
+        true
+    }
+
+    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
+        parsed(self.call(Part::Parser, context, packet, sink))
+    }
+
+    fn receive(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> Parsed {
+        parsed(self.call(Part::Forward, context, packet, sink))
+    }
+
+    #[inline]
+    fn forward(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) -> Progress {
+        let Self { code, config, work } = self;
+        out.clear();
+        out.reserve(code.most_header_bytes());
+        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
+        frame.out = out.as_mut_ptr();
+        let (way, headers) = forward::result(code.run(Part::Forward, &mut frame));
+        // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
+        // it wrote; room for all of them was reserved.
+        unsafe { out.set_len(headers) };
+        way
+    }
+
+    fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        if self.code.has(Part::Egress) {
+            self.call(Part::Egress, context, packet, sink);
+        }
+    }
+
+    fn deparse(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) {
+        let Self { code, config, work } = self;
+        out.clear();
+        out.reserve(code.most_header_bytes());
+        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
+        frame.out = out.as_mut_ptr();
+        let headers = code.run(Part::Deparser, &mut frame) as usize;
+        // SAFETY: the deparser writes each header of its order at most once, and reports how many bytes
+        // it wrote; room for all of them was reserved.
+        unsafe { out.set_len(headers) };
+    }
+}

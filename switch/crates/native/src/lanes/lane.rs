@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A lane is a coroutine that processes packets: an engine with its own stack. It can yield in the middle of a packet
+//! and resume later. It takes one packet of the batch after the other until none is left.
+//!
+//! Machine code cannot be unwound, so a lane always runs its packet to the end. Rust code that machine code calls, such
+//! as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet; nothing is sent any more, and the panic is
+//! kept for the caller that runs the batch.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use sluice_engine::{Counters, TrafficManager};
+
+use crate::engine::Native;
+use crate::lanes::fiber::Fiber;
+use crate::lanes::scheduler::{OrderedSink, Scheduler, YieldPoint, Yielder, leave};
+
+/// Size of a lane's stack, in bytes. A guard page lies below it.
+const STACK: usize = 256 << 10;
+
+/// Stagger between the starts of lane stacks, in bytes, so that their hot lines fall into different cache sets.
+const SHIFT: usize = 13 * 64;
+
+/// A lane's engine, and the handle by which its packets yield.
+struct State {
+    yield_point: YieldPoint,
+    /// While a batch is under way only the lane uses it.
+    manager: NonNull<TrafficManager<Native>>,
+    /// A panic left the engine in an inconsistent state.
+    broken: Cell<bool>,
+}
+
+/// An engine with its own stack; see the module.
+pub(crate) struct Lane {
+    state: NonNull<State>,
+    /// Owns the stack that the lane runs on.
+    _fiber: Fiber,
+}
+
+/// Wraps an engine whose packets yield by this lane.
+fn manager(mut engine: Native, state: NonNull<State>) -> TrafficManager<Native> {
+    // SAFETY: the lane owns its state, which outlives the engine.
+    let yield_point = unsafe { &raw const (*state.as_ptr()).yield_point };
+    engine.set_yielder(NonNull::new(yield_point.cast_mut()).map(Yielder::new));
+    TrafficManager::new(engine)
+}
+
+impl Lane {
+    /// Creates the lane with this index. `scheduler` must outlive it.
+    ///
+    /// # Errors
+    /// Fails if there is no memory for the stack.
+    pub(crate) fn new(
+        engine: Native,
+        scheduler: NonNull<Scheduler>,
+        index: usize,
+    ) -> io::Result<Self> {
+        let fiber = Fiber::new(STACK)?;
+        let state = Box::new(State {
+            yield_point: YieldPoint::new(scheduler, index),
+            manager: NonNull::dangling(),
+            broken: Cell::new(false),
+        });
+        let mut state = NonNull::from(Box::leak(state));
+        let manager = NonNull::from(Box::leak(Box::new(manager(engine, state))));
+        // SAFETY: no other reference to the state is in use yet.
+        unsafe { state.as_mut().manager = manager };
+        // SAFETY: the stack is empty and much larger than all shifts, which are multiples of 64. The scheduler is
+        // alive.
+        unsafe {
+            let saved = fiber.begin(index * SHIFT, run, state.as_ptr());
+            scheduler.as_ref().suspend(index, saved);
+        }
+        Ok(Self {
+            state,
+            _fiber: fiber,
+        })
+    }
+
+    /// Replaces the engine if a panic left it in an inconsistent state, and returns the counters of the old one. To be
+    /// called between batches.
+    pub(crate) fn replace_if_broken(
+        &mut self,
+        engine: impl FnOnce() -> Native,
+    ) -> Option<Counters> {
+        // SAFETY: the lane owns its state.
+        if !unsafe { self.state.as_ref() }.broken.replace(false) {
+            return None;
+        }
+        let new = manager(engine(), self.state);
+        Some(*std::mem::replace(self.manager(), new).counters())
+    }
+
+    /// Returns the lane's engine. To be called while no batch is under way.
+    pub(crate) fn manager(&mut self) -> &mut TrafficManager<Native> {
+        // SAFETY: the lane owns it. Otherwise only the lane's packets use it, and there are none while the caller has
+        // exclusive access to the lane and does not run it.
+        unsafe { self.state.as_ref().manager.as_ptr().as_mut_unchecked() }
+    }
+}
+
+/// Entry point of a lane's stack; never returns. It resumes when packets are to be processed, and yields when none is
+/// left. Invariant: nothing that needs to be dropped is on the stack then.
+extern "C" fn run(state: *const State) -> ! {
+    // SAFETY: a lane's state lives as long as the lane, whose stack is not resumed later.
+    let state = unsafe { &*state };
+    let yield_point = &state.yield_point;
+    loop {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| process(state))) {
+            state.broken.set(true);
+            let scheduler = yield_point.scheduler();
+            scheduler.fail(panic);
+            scheduler.packets.over(yield_point.number.get());
+        }
+        yield_point.become_idle();
+        // SAFETY: this is the lane's stack, which runs only while a batch is under way.
+        unsafe { leave(yield_point) };
+    }
+}
+
+/// Processes packets until none is left.
+fn process(state: &State) {
+    let yield_point = &state.yield_point;
+    let scheduler = yield_point.scheduler();
+    let batch = scheduler.batch.get().expect("a batch is under way");
+    // SAFETY: the tables and externs outlive the batch.
+    let (side, externs) = unsafe { (&*batch.side, &*batch.externs) };
+    let mut sink = OrderedSink::new(batch.sink, Yielder::new(NonNull::from(yield_point)));
+    // SAFETY: only this lane uses the engine while a batch is under way.
+    let manager = unsafe { &mut *state.manager.as_ptr() };
+    // SAFETY: the bytes of packets stay valid until the batch has ended.
+    while let Some((number, packet)) = unsafe { scheduler.packets.take() } {
+        yield_point.number.set(number);
+        manager.process(side, externs, packet, &mut sink);
+        scheduler.packets.over(number);
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // No packet is in the lane, and its stack is not resumed.
+        // SAFETY: both came from boxes, and no other reference to them is left.
+        unsafe {
+            drop(Box::from_raw(self.state.as_ref().manager.as_ptr()));
+            drop(Box::from_raw(self.state.as_ptr()));
+        }
+    }
+}

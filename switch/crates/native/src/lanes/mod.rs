@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs several packets at a time: while one waits for memory, another proceeds.
+//!
+//! A lookup among millions of entries misses the caches two or three times, which takes longer than the rest of the
+//! packet. So packets of a batch are queued ([`packets`](crate::lanes::packet_queue)) and run in *lanes* ([`lane`](crate::lanes::lane)). A lane
+//! is a coroutine with its own engine and stack; it takes one packet after the other.
+//!
+//! A lookup in a table that is larger than the caches notes the cache lines that it will read, and yields to the lane
+//! that has waited longest. The lines that several lanes noted are prefetched together ([`prefetches`](crate::lanes::prefetches)). The
+//! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
+//! leaves.
+//!
+//! The results are those of processing the packets one after the other. All packets of a batch see the same tables.
+//! Their effects on each other are ordered: a packet that is about to send, or to use a register or a meter, waits
+//! until it is the oldest under way. Counters may be incremented in any order. Programs that draw random numbers do not
+//! run in lanes.
+//!
+//! If a packet causes a panic (in a [`Sink`], say), the packets under way run to their ends, but nothing is sent any
+//! more. No further packets are taken, and the panic resumes in the caller that runs the batch. The same holds if that
+//! caller panics. The next batch is not affected.
+
+mod fiber;
+mod lane;
+mod packet_queue;
+mod prefetches;
+pub(crate) mod scheduler;
+
+use std::io;
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use sluice_program::{HashAlgorithm, Op, Program};
+use sluice_tables::{Externs, Side};
+
+use crate::codegen::compile::Code;
+use crate::engine::Native;
+use crate::lanes::lane::Lane;
+use crate::lanes::scheduler::{BatchContext, LANES, Scheduler};
+use sluice_engine::Config;
+use sluice_engine::Counters;
+use sluice_engine::{PacketIn, Sink};
+
+/// Engines that process batches of packets; see the module.
+pub struct Lanes {
+    /// Always `LANES` of them.
+    lanes: Vec<Lane>,
+    /// Came from a box.
+    scheduler: NonNull<Scheduler>,
+    /// Copies of packets whose buffers do not outlive the batch.
+    copies: Vec<Vec<u8>>,
+    /// Counters of engines that were replaced after a panic.
+    ended: Counters,
+    code: Arc<Code>,
+    config: Config,
+}
+
+// SAFETY: the lanes own everything on their stacks. Between batches that is one engine each, which may be sent, and no
+// packet.
+unsafe impl Send for Lanes {}
+
+impl Lanes {
+    /// Default for `far`: the number of entries from which a table, with all that belongs to it, exceeds the private
+    /// caches of a core.
+    pub const FAR: u64 = 10_000;
+
+    /// Creates lanes whose packets yield in lookups of tables with at least `far` entries. Returns `None` for a program
+    /// that draws random numbers.
+    ///
+    /// # Errors
+    /// Fails if there is no memory for the stacks.
+    pub fn new(code: &Arc<Code>, config: &Config, far: u64) -> io::Result<Option<Self>> {
+        if draws(code.program()) {
+            return Ok(None);
+        }
+        let mut lanes = Self {
+            lanes: Vec::with_capacity(LANES),
+            scheduler: NonNull::from(Box::leak(Box::new(Scheduler::new(far)))),
+            copies: vec![Vec::new(); packet_queue::CAPACITY],
+            ended: Counters::default(),
+            code: Arc::clone(code),
+            config: config.clone(),
+        };
+        for index in 0..LANES {
+            let engine = Native::new(Arc::clone(code), config.clone());
+            lanes.lanes.push(Lane::new(engine, lanes.scheduler, index)?);
+        }
+        Ok(Some(lanes))
+    }
+
+    #[inline(always)]
+    fn scheduler(&self) -> &Scheduler {
+        // SAFETY: it came from a box and lives as long as the lanes.
+        unsafe { self.scheduler.as_ref() }
+    }
+
+    /// Returns whether any of these tables is large enough for packets to yield in its lookups.
+    pub fn are_worthwhile(&self, side: &Side) -> bool {
+        side.most_entries() >= self.scheduler().far
+    }
+
+    /// Processes a batch of packets that `receive` feeds, all to their ends. Packet bytes stay where they are for `'p`.
+    ///
+    /// # Panics
+    /// Panics if a packet causes a panic; see the module.
+    pub fn batch<'p, R>(
+        &mut self,
+        side: &Side,
+        externs: &Externs,
+        sink: &mut dyn Sink,
+        receive: impl FnOnce(&mut Batch<'_, 'p>) -> R,
+    ) -> R {
+        // SAFETY: only the lifetime changes. The batch below borrows the sink, and clears `batch` when it ends.
+        let sink =
+            unsafe { std::mem::transmute::<*mut (dyn Sink + '_), *mut (dyn Sink + 'static)>(sink) };
+        let batch = BatchContext {
+            side,
+            externs,
+            sink,
+        };
+        self.scheduler().batch.set(Some(batch));
+        let mut batch = Batch {
+            lanes: Ending(self),
+            batch: PhantomData,
+        };
+        let received = receive(&mut batch);
+        batch.lanes.0.finish();
+        received
+    }
+
+    /// Returns the sum of the engines' counters.
+    pub fn counters(&mut self) -> Counters {
+        let mut sum = self.ended;
+        for lane in &mut self.lanes {
+            sum.add(lane.manager().counters());
+        }
+        sum
+    }
+
+    /// Runs packets until there is room for more and few wait. Packets that are under way then stay suspended.
+    ///
+    /// # Panics
+    /// Panics if a packet causes a panic.
+    fn make_room(&mut self) {
+        // SAFETY: packets are taken only while a batch is under way.
+        unsafe { self.scheduler().run(false) };
+        if self.scheduler().has_failed() {
+            self.finish();
+        }
+    }
+
+    /// Runs all packets to their ends.
+    ///
+    /// # Panics
+    /// Panics if a packet causes a panic.
+    fn finish(&mut self) {
+        // SAFETY: the batch that ends is still under way.
+        unsafe { self.scheduler().run(true) };
+        self.scheduler().packets.clear();
+        if let Some(panic) = self.scheduler().take_panic() {
+            self.replace_if_broken();
+            resume_unwind(panic);
+        }
+    }
+
+    /// Drops packets that no lane has taken, and runs the others to their ends without sending anything.
+    #[cold]
+    fn abandon(&mut self) {
+        self.scheduler().fail(Box::new("the batch was given up"));
+        // SAFETY: the batch that ends is still under way.
+        unsafe { self.scheduler().run(true) };
+        self.scheduler().packets.clear();
+        // The panic of the caller that feeds the batch continues instead.
+        drop(self.scheduler().take_panic());
+        self.replace_if_broken();
+    }
+
+    /// Replaces engines that a panic left in an inconsistent state.
+    #[cold]
+    fn replace_if_broken(&mut self) {
+        for lane in &mut self.lanes {
+            let engine = || Native::new(Arc::clone(&self.code), self.config.clone());
+            if let Some(counted) = lane.replace_if_broken(engine) {
+                self.ended.add(&counted);
+            }
+        }
+        self.scheduler().recover();
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.lanes.clear();
+        // SAFETY: it came from a box, and the lanes that referred to it are dropped.
+        drop(unsafe { Box::from_raw(self.scheduler.as_ptr()) });
+    }
+}
+
+/// Returns whether packets draw from a random sequence, which would differ from lane to lane.
+fn draws(program: &Program) -> bool {
+    let mut ops = program.actions.iter().flat_map(|action| &action.ops);
+    let selectors = program
+        .profiles
+        .iter()
+        .filter_map(|profile| profile.selector.as_ref());
+    let calculations = program
+        .calculations
+        .iter()
+        .map(|calculation| calculation.algorithm);
+    let mut algorithms = selectors
+        .map(|selector| selector.algorithm)
+        .chain(calculations);
+    ops.any(|op| matches!(op, Op::Random(..)))
+        || algorithms.any(|algorithm| algorithm == HashAlgorithm::Random)
+}
+
+/// A batch of packets that are processed together. Their bytes stay where they are for `'p`.
+pub struct Batch<'a, 'p> {
+    lanes: Ending<'a>,
+    /// Borrows of the tables, the sink and the packets, to which the lanes refer meanwhile.
+    batch: PhantomData<(&'a Side, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
+}
+
+impl<'p> Batch<'_, 'p> {
+    /// Queues a packet whose bytes stay where they are.
+    #[inline]
+    pub fn process(&mut self, packet: PacketIn<'p>) {
+        self.make_room();
+        self.lanes.0.scheduler().packets.push(packet);
+    }
+
+    /// Queues a copy of a packet whose bytes do not stay.
+    pub fn process_copy(&mut self, packet: PacketIn<'_>) {
+        self.make_room();
+        let lanes = &mut *self.lanes.0;
+        let saved = lanes.scheduler().packets.saved();
+        let copy = &mut lanes.copies[saved];
+        copy.clear();
+        copy.extend_from_slice(packet.data);
+        let data: *const [u8] = copy.as_slice();
+        // SAFETY: the copy is not changed until the packet is done.
+        let data = unsafe { &*data };
+        lanes.scheduler().packets.push(PacketIn { data, ..packet });
+    }
+
+    #[inline]
+    fn make_room(&mut self) {
+        let lanes = &mut *self.lanes.0;
+        if !lanes.scheduler().packets.has_room() {
+            lanes.make_room();
+        }
+    }
+}
+
+/// Guard of the lanes that ends the batch when it is dropped.
+struct Ending<'a>(&'a mut Lanes);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let lanes = &mut *self.0;
+        if lanes.scheduler().is_busy() || lanes.scheduler().packets.waiting() != 0 {
+            // The caller that feeds the batch has panicked.
+            lanes.abandon();
+        }
+        lanes.scheduler().batch.set(None);
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Cache lines that packets in lanes have noted, gathered so that they are prefetched together.
+//!
+//! A prefetch that misses the TLB does not retire before its page walk ends, and later instructions run ahead of it
+//! only as far as the reorder buffer reaches. So a page walk costs more than the rest of the lookup. The page walks of
+//! several prefetches in a row overlap. Therefore each lane notes the lines that it needs and yields; when a group of
+//! lanes has yielded, all noted lines are prefetched.
+
+use std::cell::Cell;
+
+/// Maximum number of noted lines. Further lines are prefetched at once.
+const ROOM: usize = 64;
+
+/// List of noted cache lines; see the module.
+pub(crate) struct Prefetches {
+    lines: [Cell<*const u8>; ROOM],
+    count: Cell<usize>,
+}
+
+impl Prefetches {
+    /// Creates an empty list of lines.
+    pub(crate) fn new() -> Self {
+        Self {
+            lines: [const { Cell::new(std::ptr::null()) }; ROOM],
+            count: Cell::new(0),
+        }
+    }
+
+    /// Notes the cache line of an address.
+    #[inline(always)]
+    pub(crate) fn note(&self, line: *const u8) {
+        let count = self.count.get();
+        if let Some(saved) = self.lines.get(count) {
+            saved.set(line);
+            self.count.set(count + 1);
+        } else {
+            fetch(line);
+        }
+    }
+
+    /// Prefetches all noted lines, and forgets them.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        let noted = &self.lines[..self.count.replace(0)];
+        noted.iter().for_each(|line| fetch(line.get()));
+    }
+}
+
+/// Prefetches a cache line to all cache levels.
+#[inline(always)]
+pub(crate) fn fetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86_64, and a prefetch has no architectural effect, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Prefetches a cache line that is needed later, and only once: to the second-level cache, not to the first.
+#[inline(always)]
+pub(crate) fn fetch_later(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as for `fetch`.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The native engine with a profile: its code reports to the [`Profile`] where packets are.
+
+use std::sync::Arc;
+
+use sluice_program::{Program, Slot};
+
+use super::{Code, Native};
+use sluice_engine::Config;
+use sluice_engine::Context;
+use sluice_engine::Counters;
+use sluice_engine::Step;
+use sluice_engine::{Engine, Parsed};
+use sluice_engine::{Packet, Sink};
+use sluice_engine::{Profile, Profiled};
+
+/// See the module. [`Code::compile`] generates such code if [`Config::profile`] is set. The code does the same as
+/// without a profile, but tests every condition on the way, so that all are reported.
+pub struct NativeProfiled(Native);
+
+impl NativeProfiled {
+    /// Creates an engine that runs this code.
+    ///
+    /// # Panics
+    /// Panics if the code was compiled without a profile.
+    pub fn new(code: Arc<Code>, config: Config) -> Self {
+        assert!(code.config().profile, "compiled without a profile");
+        let profile = Profile::new(code.program());
+        let mut native = Native::new(code, config);
+        native.work.profile = Some(Box::new(profile));
+        Self(native)
+    }
+}
+
+impl Profiled for NativeProfiled {
+    fn profile(&mut self) -> &mut Profile {
+        let profile = &mut self.0.work.profile;
+        profile.as_mut().expect("it was made with one")
+    }
+}
+
+impl Engine for NativeProfiled {
+    fn program(&self) -> &Arc<Program> {
+        self.0.program()
+    }
+
+    fn config(&self) -> &Config {
+        self.0.config()
+    }
+
+    fn counters(&mut self) -> &mut Counters {
+        self.0.counters()
+    }
+
+    fn looks_at(&self, slot: Slot) -> bool {
+        self.0.looks_at(slot)
+    }
+
+    fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
+        self.0.parse(context, packet, sink)
+    }
+
+    fn receive(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        sink: &mut dyn Sink,
+    ) -> Parsed {
+        self.0.receive(context, packet, sink)
+    }
+
+    fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
+        self.0.egress(context, packet, sink);
+    }
+
+    fn deparse(
+        &mut self,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+    ) {
+        self.0.deparse(context, packet, out, sink);
+    }
+
+    fn note(&mut self, step: Step<'_>) {
+        if let Step::At(point) = step {
+            let index = point.index(self.0.program());
+            self.profile().enter(index);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frame: the argument of each call of machine code. It holds the addresses of the packet's parts, and the state that
+//! runtime functions need.
+
+use sluice_program::Program;
+use sluice_tables::{CounterCell, Externs, Side, TableHandles};
+
+use crate::lanes::scheduler::Yielder;
+use sluice_engine::Config;
+use sluice_engine::Context;
+use sluice_engine::Counters;
+use sluice_engine::Profile;
+use sluice_engine::random::Random;
+use sluice_engine::{Packet, Sink};
+
+/// Buffers and state of a worker that are kept between packets, to avoid allocation per packet.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) hash_input: Vec<u8>,
+    pub(crate) random: Random,
+    pub(crate) counters: Counters,
+    /// The profile, for code that was compiled for profiling.
+    pub(crate) profile: Option<Box<Profile>>,
+    /// Handle by which a packet yields, for packets that run in a lane.
+    pub(crate) yielder: Option<Yielder>,
+}
+
+/// Argument of one call. Machine code reads the fields by their offsets. Invariant: the targets of all pointers outlive
+/// the call, and the packet and the worker's buffers belong to the caller alone.
+#[repr(C)]
+pub(crate) struct Frame<'a> {
+    /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.
+    pub(crate) phv: *mut u8,
+    /// Number of elements in each stack, then in each union stack.
+    pub(crate) filled: *mut u32,
+    /// Number of bits in the `varbit` field of each header.
+    pub(crate) varbit: *mut u32,
+    /// Set to 1 before the writes that [`sluice_engine::phv::Phv::touch`] is for.
+    pub(crate) touched: *mut u8,
+    /// The packet as it entered the parser.
+    pub(crate) data: *const u8,
+    /// Length of `data` in bytes.
+    pub(crate) data_len: usize,
+    /// Number of bytes of `data` that the parser has consumed.
+    pub(crate) parsed: *mut usize,
+    /// Nonzero if the traffic manager must continue after the current pipeline.
+    pub(crate) asked: *const u8,
+    /// Packet length in bytes for `packet_length`.
+    pub(crate) length: *mut u64,
+    /// Output of the deparser. Has room for all headers at once.
+    pub(crate) out: *mut u8,
+    /// The worker's counters.
+    pub(crate) counters: *mut Counters,
+    /// Table handles, one for each table.
+    pub(crate) tables: TableHandles<'a>,
+    /// The cells of all indirect counters.
+    pub(crate) cells: *const CounterCell,
+    /// Current time in microseconds.
+    pub(crate) now_us: u64,
+    /// Packet length in bytes for counters.
+    pub(crate) ingress_length: u64,
+    /// Port on which the packet arrived.
+    pub(crate) ingress_port: u64,
+    /// Nonzero if the header vector still holds the values of an earlier packet.
+    pub(crate) fresh: u64,
+    /// Nonzero if no other thread updates counters at the same time, so that updates need not be atomic.
+    pub(crate) alone: u64,
+    /// Least number of table entries for which lookups yield while memory is fetched.
+    pub(crate) far: u64,
+    packet: *mut Packet,
+    work: *mut Work,
+    sink: *mut (dyn Sink + 'a),
+    program: &'a Program,
+    config: &'a Config,
+    context: Context<'a>,
+}
+
+/// Offset into a frame of the address that machine code receives. From there, the offsets of all fields fit in a signed
+/// byte.
+pub(crate) const MIDDLE: usize = 128;
+const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
+
+impl<'a> Frame<'a> {
+    /// Creates the frame of a packet. Inlined because most of its inputs are in registers at the call.
+    #[inline(always)]
+    pub(crate) fn new(
+        program: &'a Program,
+        config: &'a Config,
+        work: &'a mut Work,
+        context: Context<'a>,
+        packet: &'a mut Packet,
+        sink: &'a mut (dyn Sink + 'a),
+    ) -> Self {
+        let data: *const [u8] = packet.data(context.input);
+        let packet: *mut Packet = packet;
+        let work: *mut Work = work;
+        // SAFETY: both come from exclusive references that live as long as the frame. Only addresses of their parts are
+        // taken here. Machine code and runtime functions use them one at a time: neither runs while the other does.
+        unsafe {
+            let phv = (*packet).phv.parts();
+            Self {
+                phv: phv.bytes,
+                filled: phv.filled,
+                varbit: phv.varbit_bits,
+                touched: phv.touched,
+                data: data.cast(),
+                data_len: data.len(),
+                parsed: &raw mut (*packet).parsed,
+                asked: (&raw const (*packet).requested).cast(),
+                length: &raw mut (*packet).length,
+                out: std::ptr::null_mut(),
+                counters: &raw mut (*work).counters,
+                tables: context.side.handles(),
+                cells: context.externs.all_counters().as_ptr(),
+                now_us: context.now_us,
+                ingress_length: (*packet).ingress_length,
+                ingress_port: (*packet).ingress_port.into(),
+                fresh: (*packet).fresh.into(),
+                alone: (!context.side.is_shared()).into(),
+                far: (*work).yielder.as_ref().map_or(u64::MAX, Yielder::far),
+                packet,
+                work,
+                sink,
+                program,
+                config,
+                context,
+            }
+        }
+    }
+
+    /// Returns the tables that this packet uses.
+    #[inline]
+    pub(crate) fn side(&self) -> &'a Side {
+        self.context.side
+    }
+
+    /// Returns counters, meters and registers.
+    #[inline]
+    pub(crate) fn externs(&self) -> &'a Externs {
+        self.context.externs
+    }
+
+    /// Returns the program.
+    #[inline]
+    pub(crate) fn program(&self) -> &'a Program {
+        self.program
+    }
+
+    /// Returns the engine's configuration.
+    #[inline]
+    pub(crate) fn config(&self) -> &'a Config {
+        self.config
+    }
+
+    /// Returns the packet as received.
+    #[inline]
+    pub(crate) fn input(&self) -> &'a [u8] {
+        self.context.input
+    }
+
+    /// Returns the current time in microseconds.
+    #[inline]
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// Returns the handle by which the packet yields, if it runs in a lane.
+    #[inline]
+    pub(crate) fn yielder(&self) -> Option<Yielder> {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { (*self.work).yielder }
+    }
+
+    /// Yields until earlier packets have finished, and with them their updates of registers and meters.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        if let Some(yielder) = self.yielder() {
+            yielder.turn();
+        }
+    }
+
+    /// Returns the profile that the packet's time is added to, if there is one.
+    #[inline]
+    pub(crate) fn profile(&mut self) -> Option<&mut Profile> {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { (*self.work).profile.as_deref_mut() }
+    }
+
+    /// Returns the packet.
+    #[inline]
+    pub(crate) fn packet(&mut self) -> &mut Packet {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { &mut *self.packet }
+    }
+
+    /// Returns the worker's buffers and state.
+    #[inline]
+    pub(crate) fn work(&mut self) -> &mut Work {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { &mut *self.work }
+    }
+
+    /// Returns the packet and the worker's buffers.
+    #[inline]
+    pub(crate) fn packet_and_work(&mut self) -> (&mut Packet, &mut Work) {
+        // SAFETY: the frame was made from exclusive references to these, which live as long. The borrow of the frame
+        // prevents further references.
+        unsafe {
+            (*self.packet).phv.touch();
+            (&mut *self.packet, &mut *self.work)
+        }
+    }
+
+    /// Returns the sink.
+    #[inline]
+    pub(crate) fn sink(&mut self) -> &mut (dyn Sink + 'a) {
+        // SAFETY: the frame was made from an exclusive reference to it, which lives as long.
+        unsafe { &mut *self.sink }
+    }
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lookups that machine code calls: from a key to a row, and from a row to its action where the generated code does not
+//! resolve it itself. Each function is specific to a shape of key, but not to a program.
+//!
+//! As in [`runtime`](crate::runtime::calls), arguments and results are 64 bits wide.
+
+use sluice_program::{ProfileId, TableId};
+use sluice_tables::{Lookup, Row};
+
+use crate::runtime::calls::NONE;
+use crate::runtime::frame::Frame;
+use sluice_engine::calculation::select;
+use sluice_engine::hit;
+
+/// Flag in [`Found`]'s action: an entry was hit.
+pub(crate) const HIT: u64 = 1 << 32;
+
+/// An action and its parameters, returned in two registers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// Parameter words of the action.
+    params: *const u64,
+    /// The action, or [`NONE`]; and the flag [`HIT`].
+    action: u64,
+}
+
+/// Two versions of a lookup: one runs straight through, the other yields to other packets while memory is fetched. Both
+/// take the same arguments, the first of which is the table's number.
+#[derive(Clone, Copy)]
+pub(crate) struct LookUp {
+    pub(crate) at_once: *const (),
+    pub(crate) waiting: *const (),
+}
+
+/// Lookup by a key of any size in a table of any kind. Arguments: the key's address and its length in bytes.
+pub(crate) fn bytes() -> LookUp {
+    LookUp {
+        at_once: row as *const (),
+        waiting: row_waiting as *const (),
+    }
+}
+
+/// Lookup by a key of one to eight 64-bit words in an exact-match table; the last word may be incomplete. Arguments as
+/// for [`bytes`]. Returns `None` for a longer key.
+pub(crate) fn exact(key_bytes: usize) -> Option<LookUp> {
+    fn of<const WORDS: usize>() -> LookUp {
+        LookUp {
+            at_once: row_exact::<WORDS> as *const (),
+            waiting: row_exact_waiting::<WORDS> as *const (),
+        }
+    }
+    Some(match key_bytes.div_ceil(size_of::<u64>()) {
+        1 => of::<1>(),
+        2 => of::<2>(),
+        3 => of::<3>(),
+        4 => of::<4>(),
+        5 => of::<5>(),
+        6 => of::<6>(),
+        7 => of::<7>(),
+        8 => of::<8>(),
+        _ => return None,
+    })
+}
+
+/// Lookup by an address of at most 32 bits. Arguments: the exact fields as one number, and the address, left-aligned.
+pub(crate) fn narrow() -> LookUp {
+    LookUp {
+        at_once: row_narrow as *const (),
+        waiting: row_narrow_waiting as *const (),
+    }
+}
+
+/// Lookup by an address of at most 128 bits. Arguments as for [`narrow`], with the address in two words, the higher one
+/// first.
+pub(crate) fn wide() -> LookUp {
+    LookUp {
+        at_once: row_wide as *const (),
+        waiting: row_wide_waiting as *const (),
+    }
+}
+
+/// See [`bytes`].
+///
+/// # Safety
+/// `key` points to `bytes` bytes.
+unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, bytes: u64) -> Row<'a> {
+    // SAFETY: the caller's promise.
+    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    frame.side().row(TableId(table as u32), key)
+}
+
+/// As [`row`], for a packet in a lane.
+///
+/// # Safety
+/// As for [`row`].
+unsafe extern "C" fn row_waiting<'a>(
+    frame: &Frame<'a>,
+    table: u64,
+    key: *const u8,
+    bytes: u64,
+) -> Row<'a> {
+    // SAFETY: the caller's promise.
+    let key = unsafe { std::slice::from_raw_parts(key, bytes as usize) };
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.yielder() {
+        Some(yielder) => side.row_waiting(table, key, &yielder),
+        None => side.row(table, key),
+    }
+}
+
+/// See [`exact`].
+///
+/// # Safety
+/// As for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
+unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
+    table: u64,
+    key: *const u8,
+    bytes: u64,
+) -> Row<'a> {
+    let table = TableId(table as u32);
+    if WORDS == 1 {
+        // SAFETY: the caller's promise: there is a whole word.
+        let word = unsafe { key.cast::<u64>().read_unaligned() };
+        if let Some(row) = frame.side().row_of_few(table, word) {
+            return row;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
+}
+
+/// As [`row_exact`], in a table with more than a few entries. Not inlined, so that [`row_exact`] needs few registers.
+///
+/// # Safety
+/// As for [`row_exact`].
+#[inline(never)]
+unsafe fn row_exact_of_many<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
+    table: TableId,
+    key: *const u8,
+    bytes: u64,
+) -> Row<'a> {
+    // SAFETY: the caller's promise.
+    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
+    frame.side().row_exact(table, key)
+}
+
+/// As [`row_exact`], for a packet in a lane.
+///
+/// # Safety
+/// As for [`row_exact`].
+unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
+    frame: &Frame<'a>,
+    table: u64,
+    key: *const u8,
+    bytes: u64,
+) -> Row<'a> {
+    // SAFETY: the caller's promise.
+    let key = unsafe { key_of::<WORDS>(key, bytes as usize) };
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.yielder() {
+        Some(yielder) => side.row_exact_waiting(table, key, &yielder),
+        None => side.row_exact(table, key),
+    }
+}
+
+/// Returns the bytes of a key that takes `WORDS` words.
+///
+/// # Safety
+/// `key` points to `bytes` bytes, which take `WORDS` words.
+#[inline(always)]
+unsafe fn key_of<'a, const WORDS: usize>(key: *const u8, bytes: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise. The compiler drops the code for keys of other sizes.
+    unsafe {
+        std::hint::assert_unchecked(bytes <= WORDS * 8);
+        std::hint::assert_unchecked(bytes > (WORDS - 1) * 8);
+        std::slice::from_raw_parts(key, bytes)
+    }
+}
+
+/// See [`narrow`].
+extern "C" fn row_narrow<'a>(frame: &Frame<'a>, table: u64, exact: u64, address: u64) -> Row<'a> {
+    let table = TableId(table as u32);
+    frame.side().row_narrow(table, exact, address as u32)
+}
+
+/// As [`row_narrow`], for a packet in a lane.
+extern "C" fn row_narrow_waiting<'a>(
+    frame: &Frame<'a>,
+    table: u64,
+    exact: u64,
+    address: u64,
+) -> Row<'a> {
+    let (side, table) = (frame.side(), TableId(table as u32));
+    match frame.yielder() {
+        Some(yielder) => side.row_narrow_waiting(table, exact, address as u32, &yielder),
+        None => side.row_narrow(table, exact, address as u32),
+    }
+}
+
+/// See [`wide`].
+extern "C" fn row_wide<'a>(
+    frame: &Frame<'a>,
+    table: u64,
+    exact: u64,
+    high: u64,
+    low: u64,
+) -> Row<'a> {
+    let table = TableId(table as u32);
+    frame.side().row_wide(table, exact, joined(high, low))
+}
+
+/// As [`row_wide`], for a packet in a lane.
+extern "C" fn row_wide_waiting<'a>(
+    frame: &Frame<'a>,
+    table: u64,
+    exact: u64,
+    high: u64,
+    low: u64,
+) -> Row<'a> {
+    let (side, table) = (frame.side(), TableId(table as u32));
+    let address = joined(high, low);
+    match frame.yielder() {
+        Some(yielder) => side.row_wide_waiting(table, exact, address, &yielder),
+        None => side.row_wide(table, exact, address),
+    }
+}
+
+fn joined(high: u64, low: u64) -> u128 {
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// Resolves a row to its action, whatever the table has: a selector, a direct counter, a direct meter. Counts and
+/// meters the packet.
+///
+/// # Safety
+/// A lookup in this table for this packet returned `row`.
+pub(crate) unsafe extern "C" fn behind<'a>(
+    frame: &mut Frame<'a>,
+    table: u64,
+    row: Row<'a>,
+) -> Found {
+    let id = TableId(table as u32);
+    let program = frame.program();
+    let side = frame.side();
+    let came_in = frame.input();
+    let table = program.table(id);
+    let (packet, work) = frame.packet_and_work();
+    let selector = || {
+        let profile = table.profile.map(|profile| program.profile(profile));
+        let selector = profile.and_then(|profile| profile.selector.as_ref());
+        selector.map_or(0, |selector| {
+            let (scratch, random) = (&mut work.hash_input, &mut work.random);
+            let packet = (&*packet, came_in);
+            select(program, packet, selector, scratch, random)
+        })
+    };
+    let found = side.behind(id, row, selector);
+    leave_and_tell(frame, id, found)
+}
+
+/// As [`behind`], with a selector hash that is already computed.
+///
+/// # Safety
+/// As for [`behind`].
+pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
+    frame: &mut Frame<'a>,
+    table: u64,
+    row: Row<'a>,
+    hash: u64,
+) -> Found {
+    let id = TableId(table as u32);
+    let found = frame.side().behind(id, row, || hash);
+    leave_and_tell(frame, id, found)
+}
+
+/// Returns the hash by which the selector of a profile chooses; 0 without a selector.
+pub(crate) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
+    let program = frame.program();
+    let came_in = frame.input();
+    let (packet, work) = frame.packet_and_work();
+    let packet = (&*packet, came_in);
+    let selector = &program.profile(ProfileId(profile as u32)).selector;
+    selector.as_ref().map_or(0, |selector| {
+        let (scratch, random) = (&mut work.hash_input, &mut work.random);
+        select(program, packet, selector, scratch, random)
+    })
+}
+
+/// Counts and meters the packet at the row that it found, and returns the row's action.
+fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Found {
+    let table = frame.program().table(id);
+    if found.meter.is_some() {
+        frame.turn();
+    }
+    if let Some(state) = found.state {
+        let (program, now_us, rehearsal) =
+            (frame.program(), frame.now_us(), frame.config().rehearsal);
+        let (packet, _) = frame.packet_and_work();
+        hit::record(
+            program,
+            table,
+            (packet, now_us),
+            rehearsal,
+            state,
+            found.meter,
+        );
+    }
+    let (action, params) = match found.action {
+        Some(entry) => (u64::from(entry.action.0), entry.params.as_ptr()),
+        None => (NONE, std::ptr::null()),
+    };
+    Found {
+        params,
+        action: action | u64::from(found.hit) << 32,
+    }
+}

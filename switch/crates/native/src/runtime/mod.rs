@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Run time of machine code: the frame that it runs on, the functions that it calls, and the pages that hold it.
+
+pub(crate) mod calls;
+pub(crate) mod frame;
+pub(crate) mod lookups;
+pub(crate) mod pages;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory for machine code: written once, then executable and never writable again, and unmapped when the last engine
+//! that runs the code is dropped.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Pages with machine code.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Pages {
+    /// Maps new pages and copies machine code to them.
+    ///
+    /// # Errors
+    /// The kernel's error if it has no memory or allows no executable pages.
+    pub(crate) fn new(code: &[u8]) -> io::Result<Self> {
+        let bytes = code.len().max(1);
+        // SAFETY: this creates a new private mapping, to which no other code has a reference.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(io::Error::other("a mapping at address 0"));
+        };
+        let pages = Self { start, bytes };
+        // SAFETY: the mapping is writable, has at least `code.len()` bytes and does not overlap `code`. It becomes
+        // executable only after it was written.
+        let protected = unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), start.as_ptr(), code.len());
+            libc::mprotect(
+                start.as_ptr().cast(),
+                bytes,
+                libc::PROT_READ | libc::PROT_EXEC,
+            )
+        };
+        if protected != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(pages)
+    }
+
+    /// Returns the number of bytes of code.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the address of the byte at `offset`.
+    ///
+    /// # Panics
+    /// If `offset` is beyond the code.
+    pub(crate) fn address(&self, offset: usize) -> *const u8 {
+        assert!(offset < self.bytes, "no code at {offset}");
+        // SAFETY: inside the mapping, as was just checked.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping. Callers of the code hold a reference to this value, and none is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// SAFETY: the pages are not written after `new`.
+unsafe impl Send for Pages {}
+// SAFETY: likewise.
+unsafe impl Sync for Pages {}

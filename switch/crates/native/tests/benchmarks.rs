@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Both engines send the same output for the packets of every benchmark, in the same order and by the same ports.
+
+mod cases;
+mod traces;
+
+use cases::{Bench, Runs};
+use sluice_engine::{Config, PacketIn, Sink};
+use sluice_interpreter::Interpreter;
+use sluice_native::{Lanes, Native};
+use sluice_program::DigestId;
+use sluice_tables::Store;
+
+/// Enough routes and flows for full tables to use all their lookup algorithms, and few enough for the interpreter.
+const ROUTES: usize = 20_000;
+const FLOWS: usize = 20_000;
+
+/// The sent packets with their ports, and the digests.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sent {
+    packets: Vec<(u32, Vec<u8>)>,
+    digests: Vec<(DigestId, Vec<u8>)>,
+}
+
+impl Sink for Sent {
+    fn transmit(&mut self, port: u32, data: &[u8]) {
+        self.packets.push((port, data.to_vec()));
+    }
+
+    fn digest(&mut self, digest: DigestId, fields: &[u8]) {
+        self.digests.push((digest, fields.to_vec()));
+    }
+}
+
+fn load<E: Runs>(tables: &str, fill: impl Fn(&Store)) -> Bench<E> {
+    let bench = Bench::load(&traces::program());
+    let mut bench = bench.unwrap_or_else(|error| panic!("{error}"));
+    let run = bench.run_text(tables, "tables");
+    run.unwrap_or_else(|error| panic!("{error}"));
+    fill(&bench.store);
+    bench
+}
+
+fn input(data: &[u8]) -> PacketIn<'_> {
+    PacketIn {
+        data,
+        port: 1,
+        now_us: 5,
+    }
+}
+
+fn run<E: Runs>(bench: &mut Bench<E>, packets: &[Vec<u8>]) -> Sent {
+    let mut sent = Sent::default();
+    let side = bench.reader.pin();
+    for packet in packets {
+        let externs = bench.store.externs();
+        bench
+            .switch
+            .process(&side, externs, input(packet), &mut sent);
+    }
+    sent
+}
+
+/// Checks that every packet leaves by port 2, and that native code, also in lanes, agrees with the interpreter.
+fn agree(name: &str, tables: &str, fill: impl Fn(&Store), packets: &[Vec<u8>]) {
+    let mut native = load::<Native>(tables, &fill);
+    let oracle = run(&mut load::<Interpreter>(tables, &fill), packets);
+    assert_eq!(oracle.packets.len(), packets.len(), "{name}");
+    assert!(oracle.packets.iter().all(|(port, _)| *port == 2), "{name}");
+    assert!(
+        run(&mut native, packets) == oracle,
+        "{name}: the engines differ"
+    );
+    let code = native.switch.engine().code();
+    let lanes = Lanes::new(code, &Config::default(), 1).expect("memory for stacks");
+    let mut lanes = lanes.expect("the router draws no random numbers");
+    let mut sent = Sent::default();
+    let side = native.reader.pin();
+    lanes.batch(&side, native.store.externs(), &mut sent, |batch| {
+        packets
+            .iter()
+            .for_each(|packet| batch.process(input(packet)));
+    });
+    assert!(sent == oracle, "{name}: lanes differ");
+}
+
+#[test]
+fn forwarding() {
+    let tables = traces::router::tables();
+    for packets in [
+        traces::router::ipv4(),
+        traces::router::through_a_group(),
+        traces::router::ipv6(),
+        traces::router::ipv6_through_a_group(),
+    ] {
+        agree("router", &tables, |_| {}, &packets);
+    }
+}
+
+#[test]
+fn multipath() {
+    for (name, tables) in traces::multipath::cases() {
+        agree(&name, &tables, |_| {}, &traces::multipath::packets());
+    }
+}
+
+#[test]
+fn full_tables() {
+    let fill = |store: &Store| traces::full::fill_tables(store, ROUTES, FLOWS);
+    let packets: Vec<_> = traces::full::packets(ROUTES, FLOWS).collect();
+    agree("full", &traces::full::tables(), fill, &packets);
+}
