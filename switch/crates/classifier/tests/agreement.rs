@@ -236,7 +236,7 @@ fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     #[test]
     fn any_changes_and_any_keys(

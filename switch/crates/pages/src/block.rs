@@ -58,7 +58,7 @@ impl Drop for Block {
 
 /// Memory none of which has been touched: only then does it come as huge pages. The allocator's
 /// is made of small pages already, in part or in whole.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn take(layout: Layout) -> NonNull<u8> {
     // SAFETY: a new private mapping, of which nothing else knows.
     let mapping = unsafe {
@@ -89,20 +89,20 @@ fn take(layout: Layout) -> NonNull<u8> {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn give_back(start: NonNull<u8>, layout: Layout) {
     // SAFETY: `take` made this mapping, and nothing uses it any more.
     unsafe { libc::munmap(start.as_ptr().cast(), layout.size()) };
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn take(layout: Layout) -> NonNull<u8> {
     // SAFETY: the layout has a size.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };
     NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn give_back(start: NonNull<u8>, layout: Layout) {
     // SAFETY: it was allocated with this layout, and nothing uses it any more.
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) };

@@ -22,7 +22,7 @@ unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 impl Reserved {
     /// Reserves address space for `bytes` bytes, rounded up to whole huge pages, none usable yet. Returns `None` if
     /// the system refuses.
@@ -78,9 +78,9 @@ impl Reserved {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 impl Reserved {
-    /// Returns `None`: address space is reserved on Linux only.
+    /// Returns `None`: address space is reserved on Linux only, and not under Miri, which has no `mprotect`.
     pub fn new(_: usize) -> Option<Self> {
         None
     }
@@ -105,7 +105,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: `new` made this mapping, and nothing uses it any more.
         unsafe {
             libc::munmap(self.mapping.as_ptr().cast(), self.bytes + HUGE);
@@ -113,7 +113,7 @@ impl Drop for Reserved {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
 
