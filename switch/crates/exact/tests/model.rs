@@ -63,7 +63,7 @@ fn agrees<H: HashKey>(table: &Exact<H>, model: &HashMap<Vec<u8>, u32>, keys: u64
     for (key, value) in all.iter().zip(values) {
         let wanted = model.get(key).copied();
         assert_eq!(table.get(key), wanted);
-        assert_eq!(table.get_near(key), wanted);
+        assert_eq!(table.get_cached(key), wanted);
         assert_eq!((value != NONE).then_some(value), wanted);
     }
     let mut seen = HashMap::new();
