@@ -74,7 +74,7 @@ fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
         }
         if index % 11 == 5 {
             let pin = pins[index % pins.len()];
-            let name = A::KINDS.get(pin).map(|kind| kind.name);
+            let name = A::ALGORITHMS.get(pin).map(|kind| kind.name);
             fib.pin(name).expect("small values");
             settled = naive.clone();
         }

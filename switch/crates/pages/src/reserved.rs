@@ -3,6 +3,7 @@
 
 use std::ptr::NonNull;
 
+#[cfg(all(target_os = "linux", not(miri)))]
 use crate::block::HUGE;
 
 /// Address space aligned to a huge page. Its contents never move. Dropping this unmaps it.
@@ -13,6 +14,7 @@ pub struct Reserved {
     /// Number of usable bytes.
     usable: usize,
     /// Start of the mapping, which is a huge page longer than `bytes` so that `start` can be aligned.
+    #[cfg_attr(any(not(target_os = "linux"), miri), expect(dead_code))]
     mapping: NonNull<u8>,
 }
 
