@@ -108,7 +108,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: `new` made this mapping, and nothing uses it any more.
+        // SAFETY: `new` made this mapping, and no code uses the mapping any more.
         unsafe {
             libc::munmap(self.mapping.as_ptr().cast(), self.bytes + HUGE);
         }
