@@ -60,7 +60,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         let own = Own::automatic(&routes);
         let chosen = own.status().algorithm;
         let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
-        for kind in A::KINDS {
+        for kind in A::ALGORITHMS {
             if let Some(table) = Own::algorithm(kind, &rib) {
                 tables.push(Box::new(table));
             }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use sluice_fib::{Algorithm, Follower, Kind, NONE, Prefix, Rib, Status, TrackedRib};
+use sluice_fib::{Algorithm, Follower, NONE, NamedAlgorithm, Prefix, Rib, Status, TrackedRib};
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
@@ -126,7 +126,7 @@ impl<A: Family> Own<Followed<A>> {
 
 impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     /// Creates one algorithm; `None` if it cannot hold the routes.
-    pub(crate) fn algorithm(kind: &Kind<A>, rib: &Rib<A>) -> Option<Self> {
+    pub(crate) fn algorithm(kind: &NamedAlgorithm<A>, rib: &Rib<A>) -> Option<Self> {
         Some(Self {
             name: kind.name.into(),
             structure: RefCell::new(kind.build(rib).ok()?),

@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use anyhow::{Result, bail};
 use sluice_classifier::sample::{self, FiveTuple, KEY_BYTES, Shape};
-use sluice_classifier::{Classifier, Rank, Rule};
+use sluice_classifier::{Classifier, Precedence, Rule};
 
 use crate::measure::{Contender, interleave};
 use crate::peers::dpdk_acl::{self, DpdkAcl};
@@ -35,11 +35,11 @@ impl Own {
                 bounds: &bounds,
             };
             // Each rule has a priority of its own, as rte_acl requires.
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: -(number as i32),
                 sequence: 0,
             };
-            classifier.insert(rule, rank, number as u32 + 1);
+            classifier.insert(rule, precedence, number as u32 + 1);
         }
         Self(classifier)
     }
