@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own longest-prefix-match structures as contenders: the framework with its own choice, and each
-//! algorithm by itself.
+//! Provides the project's own longest-prefix-match structures as contenders: the framework with its own choice, and
+//! each algorithm alone.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -15,12 +15,12 @@ use crate::lpm::{BURST, Table};
 use crate::report::OURS;
 use crate::system::opaque;
 
-/// Lookup in a structure, by the framework's terms.
+/// Lookup in a structure, with the framework's value for "no route".
 pub(crate) trait Structure<A> {
-    /// Looks up one address; [`NONE`] for no route.
+    /// Looks up one address. Returns [`NONE`] if there is no route.
     fn one(&self, address: A) -> u32;
 
-    /// Looks up many addresses.
+    /// Looks up many addresses, and writes their values.
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
@@ -46,7 +46,7 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
     }
 }
 
-/// Results of a batch, aligned to cache lines. Where a lookup is almost free, misaligned results would cost more than
+/// Results of a batch, aligned to cache lines. In the fastest lookups, writing misaligned results would cost more than
 /// the lookup.
 #[repr(align(64))]
 struct Values([u32; BURST]);
@@ -58,7 +58,7 @@ pub(crate) struct Own<S> {
 }
 
 impl<A: Family> Own<Fib<A>> {
-    /// Creates the framework with its own choice of algorithm.
+    /// Creates the framework, which chooses the algorithm itself.
     pub(crate) fn automatic(routes: &[Route<A>]) -> Self {
         let mut fib = Fib::new();
         for (prefix, hop) in routes {
@@ -92,7 +92,7 @@ impl<A: Family> Own<Fib<A>> {
 }
 
 impl<A: Family> Own<Box<dyn Algorithm<A>>> {
-    /// Creates one algorithm; `None` if it cannot hold the routes.
+    /// Creates a structure with one algorithm. Returns `None` if the algorithm cannot store the routes.
     pub(crate) fn algorithm(kind: &Kind<A>, rib: &Rib<A>) -> Option<Self> {
         Some(Self {
             name: kind.name.into(),
@@ -101,7 +101,7 @@ impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     }
 }
 
-/// Converts a value to the common form of all contenders: 0 for none.
+/// Converts a value to the form that all contenders share: 0 means no route.
 #[inline]
 fn hop(value: u32) -> u32 {
     if value == NONE { 0 } else { value }
