@@ -4,7 +4,7 @@
 use super::memo::Run;
 use super::table::{Column, Table, Waiting};
 
-/// What the routes of a text have in common.
+/// Properties that all routes of a text share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// The routes exist. They have an entry and a target.

@@ -5,9 +5,9 @@
 //! others. Frames that the fast path does not handle are queued. Each interface has its own share of the queue. Frames
 //! that exceed the share are dropped, and counted for that interface. The caller writes frames itself, without
 //! blocking.
+//!
 //! While a set rests, its queues are detached; it rests until there is a switch. If the previous controller left a
-//! keeper, the keeper receives the host's frames meanwhile.
-//! any, receives the host's frames.
+//! stand-in, the stand-in receives the host's frames meanwhile.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;

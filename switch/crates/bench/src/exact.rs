@@ -59,7 +59,7 @@ pub(crate) trait Table {
     fn memory_bytes(&self) -> Option<usize>;
 }
 
-/// Returns the index of the key for a step of the chain: one of two, selected by the lowest bit of the previous value.
+/// Returns the index of the key for a step of the chain. The lowest bit of the previous value selects one of two keys.
 #[inline(always)]
 pub(crate) fn choose(step: usize, value: u32) -> usize {
     2 * step + opaque(value & 1) as usize

@@ -24,7 +24,7 @@ pub enum Direction {
     In,
 }
 
-/// What ESP carries as payload: an IP packet or an upper-layer packet.
+/// Payload of ESP: an IP packet or an upper-layer packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {

@@ -18,7 +18,7 @@ pub enum Kind {
     Extern,
     /// `log_msg` and `assert`.
     Log,
-    /// What happened to the packet or copy in the end.
+    /// Fate of the packet or copy, such as sent or dropped.
     Fate,
 }
 

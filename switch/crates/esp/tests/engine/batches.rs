@@ -105,7 +105,7 @@ proptest! {
         for (number, size, damage) in &picks {
             let (from, to) = if transport { (LOCAL, REMOTE) } else { ("10.0.0.1", "10.0.0.2") };
             let packet = ipv4(from, to, 253, &vec![*damage; *size]);
-            // One of the SA numbers is above the existing ones.
+            // The highest of these SA numbers does not exist.
             let mut frame = Shim { sa: SA + number, ..to_encrypt() }.frame_of(&packet);
             if *damage == 7 {
                 frame.truncate(frame.len() / 2);

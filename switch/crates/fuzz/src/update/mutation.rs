@@ -112,7 +112,7 @@ pub(super) const BAD_VALUE: Damage = Damage::Refused(&[Code::OutOfRange, Code::I
 const NO_SUCH_ID: u32 = 0x02ff_fff7;
 pub(super) const NO_SUCH_REFERENCE: u32 = 99_999;
 
-/// What mutations need to know about program and state.
+/// Context of mutations: the program's P4Info, and the model of the server.
 pub(super) struct Mutator<'a> {
     pub(super) info: &'a Info,
     pub(super) model: &'a Model,

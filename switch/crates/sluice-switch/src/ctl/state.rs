@@ -39,7 +39,7 @@ pub(super) async fn queues(mut client: Client, json: bool) -> anyhow::Result<()>
     render::show(&found, json, || queue_rows(&found.queues))
 }
 
-/// Sets the depth or rate of queues: those of one port and priority, or all.
+/// Sets the depth or rate of all queues, or of the queues with one port or priority.
 pub(super) async fn set_queues(
     mut client: Client,
     (port, priority): (Option<u16>, Option<u32>),
