@@ -50,13 +50,13 @@ use sluice_tables::Entry;
 /// Receives notifications of the switch for the control plane. Methods run on workers and housekeeping threads, so they
 /// must not block.
 pub trait Handler: Send + Sync {
-    /// A packet was sent to the CPU port. Returns true if it was accepted, false if it must be dropped.
+    /// Receives a packet that was sent to the CPU port. Returns true if it is accepted, false if it must be dropped.
     fn packet_in(&self, packet: &[u8]) -> bool;
 
-    /// The program sent a digest. Each of `fields`, in order, is big-endian and padded to whole bytes. Returns true if
-    /// the digest was accepted.
+    /// Receives a digest that the program sent. Each of `fields`, in order, is big-endian and padded to whole bytes.
+    /// Returns true if the digest is accepted.
     fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
 
-    /// The idle timeouts of these entries have passed without a hit.
+    /// Receives entries whose idle timeouts have passed without a hit.
     fn idle(&self, entries: Vec<(TableId, Entry)>);
 }

@@ -79,7 +79,7 @@ impl Algorithm {
         }
     }
 
-    /// Block size in bytes: payload and trailer are padded to a multiple of it.
+    /// Returns the block size in bytes. Payload and trailer are padded to a multiple of the block size.
     pub fn block(self) -> usize {
         match self {
             Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 16,

@@ -304,8 +304,8 @@ fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     }
 }
 
-/// Transport mode: moves the packet's own headers in front of the decrypted payload. Returns the packet's range and its
-/// EtherType.
+/// Moves the packet's own headers in front of the decrypted payload (transport mode). Returns the packet's range and
+/// its EtherType.
 fn restore(
     whole: &mut [u8],
     view: &View,

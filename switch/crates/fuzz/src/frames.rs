@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates frames. Most are well formed, of every kind that the programs parse; many of these are damaged afterwards.
 //!
-//! Addresses, ports and identifiers come from [`VALUES`]. So do those of table entries ([`crate::state`]); therefore
+//! Addresses, ports and identifiers in frames and in table entries ([`crate::state`]) come from [`VALUES`]; therefore
 //! frames hit entries.
 
 use crate::choices::Choices;

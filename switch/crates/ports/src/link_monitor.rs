@@ -40,14 +40,14 @@ pub struct Link {
 
 /// Receives the monitor's reports. Its methods run on the monitor's own thread.
 pub trait LinkObserver: Send + 'static {
-    /// A port's link went up or down.
+    /// Called when a port's link went up or down.
     fn state(&mut self, port: PortId, up: bool);
 
-    /// The port's interface had disappeared, and now there is another interface with its name. Returns an error if the
-    /// new interface cannot be used yet.
+    /// Called when the port's interface had disappeared and another interface now has the same name. Returns an error
+    /// if the new interface cannot be used yet.
     fn appeared(&mut self, port: PortId) -> io::Result<()>;
 
-    /// The port's interface may have been opened to the host.
+    /// Called when the port's interface may have been opened to the host.
     fn check(&mut self, port: PortId);
 }
 

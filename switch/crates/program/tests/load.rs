@@ -417,7 +417,7 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     }
 }
 
-/// In 2019, p4c omitted all intrinsic metadata from a program that does not read it.
+/// Tests programs of 2019's p4c, which omitted all intrinsic metadata from a program that does not read it.
 #[test]
 fn programs_of_other_architectures_are_known_by_their_parsers() {
     for (name, architecture) in [

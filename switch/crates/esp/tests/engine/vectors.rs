@@ -167,7 +167,7 @@ fn chacha20_poly1305_as_rfc_7634_appendix_a_has_it() {
     opens(&mut cipher.unwrap(), 5, &packet, &clear);
 }
 
-/// The packets of RFC 3602 have no integrity: the test computes the ICV.
+/// Decrypts the packets of RFC 3602. They have no integrity, so the test computes the ICV.
 #[test]
 fn aes_cbc_as_rfc_3602_case_5_has_it() {
     use aws_lc_rs::hmac;
