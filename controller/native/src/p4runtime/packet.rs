@@ -239,7 +239,7 @@ fn value_length(value: u128) -> usize {
 
 /// Returns the number of bytes in a PacketMetadata message.
 fn metadata_length(field: Field, value: u128) -> usize {
-    // Key of the id, id, key and length of the value, value.
+    // Parts: tag of the id, id, tag and length of the value, value.
     1 + encoded_len_varint(u64::from(field.id)) + 2 + value_length(value)
 }
 

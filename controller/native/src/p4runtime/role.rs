@@ -40,7 +40,7 @@ pub struct Filter {
     pub values: Vec<Vec<u8>>,
 }
 
-/// Those fields of the switch's RoleConfig that are used here. The switch denies what absent fields would allow.
+/// Fields of the switch's RoleConfig that this client uses. The switch denies what absent fields would allow.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RoleConfig {
     #[prost(message, optional, tag = "4")]

@@ -59,7 +59,7 @@ drops! {
     WrongBundle = "wrong_bundle",
     /// The shim and the SA name different VRFs.
     WrongVrf = "wrong_vrf",
-    /// ESP in UDP for an SA that does not expect UDP, or plain ESP for an SA that does.
+    /// ESP in UDP for an SA that expects plain ESP, or plain ESP for an SA that expects UDP.
     WrongEncapsulation = "wrong_encapsulation",
     /// The SA has reached a hard lifetime.
     HardLifetime = "hard_lifetime",

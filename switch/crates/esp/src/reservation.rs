@@ -245,7 +245,7 @@ impl Drop for Reservations {
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
-            // The thread is not expected to panic. If it panicked, no further numbers are reserved for its keys.
+            // A panic of the thread is ignored. It is not expected; after a panic, no further numbers are reserved.
             let _ = keeper.join();
         }
     }

@@ -52,7 +52,7 @@ pub enum MatchKind {
     Ternary,
     /// The value must be between two bounds, both included.
     Range,
-    /// The value must be equal, or is ignored.
+    /// The value must be equal, or the entry ignores the field.
     Optional,
 }
 

@@ -147,7 +147,7 @@ macro_rules! accessors {
 }
 
 impl Program {
-    /// Reads p4c's BMv2 JSON.
+    /// Loads a program from p4c's BMv2 JSON.
     ///
     /// # Errors
     /// Names the malformed or unsupported construct. Includes its location in the JSON and, if p4c recorded one, in the
