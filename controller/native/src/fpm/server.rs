@@ -188,7 +188,7 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
-        // Accepting fails if the connection is gone, or if no descriptor is available. In the latter case the
+        // Accepting fails if the connection is gone, or if no descriptor is available. Without a free descriptor the
         // connection stays in the backlog, so an immediate retry would be a busy loop.
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;

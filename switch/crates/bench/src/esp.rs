@@ -231,7 +231,7 @@ fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     Ok(())
 }
 
-/// Fills a batch for decryption. The answers of one batch become the frames of the other.
+/// Fills a batch for decryption. The answers in `from` become the frames of `to`.
 fn to_decrypt(from: &Batch, to: &mut Batch) {
     to.clear();
     for answer in from.answers() {

@@ -40,11 +40,11 @@ pub enum Command {
 /// Status of an engine: its SAs, counters and port.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// Its SAs.
+    /// SAs of the engine.
     pub sas: Vec<SaStatus>,
     /// Counters of packets without an SA.
     pub others: CountersView,
-    /// Frame counters of its port.
+    /// Frame counters of the engine's port.
     pub port: Frames,
 }
 

@@ -18,7 +18,7 @@ const BATCHES: usize = 4;
 pub struct EngineReceiver {
     port: PortId,
     queues: Arc<Queues>,
-    /// None after the engine has failed or ended.
+    /// The engine; None after it has failed or ended.
     running: Option<Running>,
     /// Frames that were taken from a queue.
     taken: Buffer,

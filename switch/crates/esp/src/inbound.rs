@@ -98,7 +98,7 @@ pub struct InboundSa {
     followed_by: Option<u32>,
     window: Window,
     lifetime: Lifetime,
-    /// None after a hard lifetime.
+    /// Cipher of the SA; None after a hard lifetime.
     cipher: Option<Cipher>,
     counters: Counters,
     fingerprint: Fingerprint,

@@ -25,7 +25,7 @@ const TEMPLATE: usize = IPV6_HEADER + UDP_HEADER;
 #[repr(C)]
 pub struct OutboundSa {
     outer: OuterHeader,
-    /// None after a hard lifetime.
+    /// Cipher of the SA; None after a hard lifetime.
     cipher: Option<Cipher>,
     numbers: Numbers,
     lifetime: Lifetime,

@@ -34,9 +34,9 @@ pub const NAME: &str = "engines";
 
 /// Maximum number of frames of one input.
 const MAX_FRAMES: u64 = 1024;
-/// In one of this number of inputs, the other engine is the interpreter with tracing.
+/// Ratio of all inputs to inputs whose other engine is the interpreter with tracing.
 const WATCHED: usize = 16;
-/// In one of this number of inputs, the native engine runs several packets at a time.
+/// Ratio of all inputs to inputs for which the native engine runs several packets at a time.
 const IN_LANES: usize = 3;
 /// Maximum number of frames in a batch. It exceeds the number that lanes gather before they run.
 const BATCH: usize = 100;

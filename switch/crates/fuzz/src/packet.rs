@@ -28,7 +28,7 @@ pub const NAME: &str = "packet";
 const MAX_FRAMES: u64 = 256;
 /// Length of a new input in bytes.
 const LENGTH: usize = 8 << 10;
-/// One in this number of frames is also sent through a new switch.
+/// Ratio of all frames to frames that are also sent through a new switch.
 const AGAIN: u64 = 16;
 
 /// Fuzz target `packet`; see the module's documentation.

@@ -126,8 +126,8 @@ pub trait Transmitter: Send {
 /// Condition under which a port may accept frames again.
 #[derive(Clone, Copy, Debug)]
 pub enum Retry<'a> {
-    /// This descriptor becomes writable.
+    /// The descriptor becomes writable.
     Writable(BorrowedFd<'a>),
-    /// This time is reached. No event reports that the port has room.
+    /// The instant is reached. No event reports that the port has room.
     At(Instant),
 }

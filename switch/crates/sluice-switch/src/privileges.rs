@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Drops the capabilities that the switch does not need, before any thread starts and before any client connects.
 //!
-//! CAP_NET_ADMIN and CAP_NET_RAW stay permitted. They are needed when ports are added while the switch runs (`ctl
-//! add-port`, an interface that returns), and when a user removes the filters that close ports to the host. They are
-//! effective only during these operations ([`sluice_ports::privilege`]). Workers read untrusted input from the network,
-//! so they drop both capabilities. A switch without interfaces keeps neither. CAP_SYS_NICE is kept until workers have
-//! their niceness ([`give_up_niceness`]).
+//! CAP_NET_ADMIN and CAP_NET_RAW stay permitted. They are needed to add ports while the switch runs (`ctl add-port`, an
+//! interface that returns). They are also needed to restore a filter that closes a port to the host, if a user has
+//! removed it. They are effective only during these operations ([`sluice_ports::privilege`]). Workers read untrusted
+//! input from the network, so they drop both capabilities. A switch without interfaces keeps neither. CAP_SYS_NICE is
+//! kept until workers have their niceness ([`give_up_niceness`]).
 //!
 //! The inheritable, ambient and bounding sets are empty. A program that the process might start gains no capability
 //! (`no_new_privs`).

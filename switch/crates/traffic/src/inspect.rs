@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     },
     /// A damaged packet of this run.
     Corrupt(Damage),
-    /// Any other frame.
+    /// A frame that is not a packet of this run.
     Other,
 }
 

@@ -308,7 +308,7 @@ fn endless_fragments_are_bounded() {
     }
     assert_eq!(drops(&engine, Drop::FragmentTooMany), 100);
 
-    // One source, many datagrams; then many bytes.
+    // From one source: first too many datagrams, then too many bytes.
     for (size, most) in [
         (8, MAX_SOURCE_DATAGRAMS),
         (60_000, MAX_SOURCE_BYTES / 60_000),
@@ -325,7 +325,7 @@ fn endless_fragments_are_bounded() {
         assert_eq!(drops(&engine, Drop::FragmentLimit), 1000 - kept);
     }
 
-    // Many sources, many datagrams; then many bytes.
+    // From many sources: first too many datagrams, then too many bytes.
     for (size, most) in [(8, MAX_DATAGRAMS), (9_000, MAX_BYTES / 9_000)] {
         let mut engine = Engine::default();
         for number in 0..3000_u32 {

@@ -22,7 +22,7 @@ pub const NAME: &str = "program";
 
 /// Number of choice bytes for about fifty frames.
 const CHOICES: usize = 2_500;
-/// One in this number of loaded programs is compiled. Compiling takes as long as hundreds of frames.
+/// Ratio of loaded to compiled programs. Compiling one takes as long as hundreds of frames.
 const COMPILED: u64 = 8;
 
 /// Fuzz target `program`; see the module's documentation.
