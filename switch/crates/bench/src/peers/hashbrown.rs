@@ -9,7 +9,7 @@ use ::hashbrown::HashMap;
 use crate::exact::{Keys, Table, choose};
 use crate::system::thread_time;
 
-/// Number of entries in the comparison of the hashes.
+/// Number of entries in the trial that selects the faster hash.
 const TRIAL: usize = 100_000;
 
 /// A key. Its hash covers only its bytes.
