@@ -58,8 +58,12 @@ pub async fn run(
                 pipeline = running;
             }
             let Some(pipeline) = &pipeline else { continue };
-            let Some((id, _)) = pipeline.digest(digest) else { continue };
-            let Some(config) = pipeline.digests.get(id) else { continue };
+            let Some((id, _)) = pipeline.digest(digest) else {
+                continue;
+            };
+            let Some(config) = pipeline.digests.get(id) else {
+                continue;
+            };
             lists.extend(buffers.message(Instant::now(), id, &config, fields));
         }
         let Some(pipeline) = &pipeline else { continue };
