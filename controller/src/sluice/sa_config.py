@@ -273,7 +273,7 @@ def parse_associations(
 
 
 def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
-    """Returns whether an SA's name, inbound SPI and key are unused, and adds them to `taken`."""
+    """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one is in use."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
         value.problem(f"there is an SA {sa.name!r} already; give each its own name")

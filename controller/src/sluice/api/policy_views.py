@@ -83,7 +83,7 @@ class PolicyViews:
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
-        """Returns the same for all lists, with only the names and counts of rules."""
+        """Returns one item for each list, with the names and counts of its rules only."""
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(

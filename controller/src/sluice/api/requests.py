@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles all requests of the API: `show`, and requests that check and change policy.
 
-`Requests(controller).answer(request)` is the server's handler. Requests contain the text of rule
-files, so that the client needs the permission to read them, not the controller. Depends on views
+`Requests(controller).answer(request)` is the server's handler. A request contains the text of
+rule files: the client reads them with its user's permissions. Depends on views
 and controller.
 """
 

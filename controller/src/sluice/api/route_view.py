@@ -99,9 +99,8 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                legs: dict[
-                    EntityValue | None, list[dict[str, Any]]
-                ] = {}  # of a slice's few targets
+                # By target: the routes of a slice share few targets.
+                legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):
                         continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands. Tables for people by default, the API's JSON with --json."""
+"""Defines the commands. They print tables for people, or with --json the API's JSON."""
 
 from __future__ import annotations
 

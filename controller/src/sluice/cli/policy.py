@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about IPsec policy: `sluice spd` and `sluice flow-cache`. `main` adds them."""
+"""Defines the commands `sluice spd` and `sluice flow-cache`; `main` adds them."""
 
 from __future__ import annotations
 

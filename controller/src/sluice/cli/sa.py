@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about security associations: `sluice sa`. `main` adds them."""
+"""Defines the commands of `sluice sa`, about security associations; `main` adds them."""
 
 from __future__ import annotations
 

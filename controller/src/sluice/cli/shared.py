@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared parts of commands that use the API: the socket, errors, exit codes, options."""
+"""Parts shared by commands that use the API: the socket, errors, exit codes, options."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def pages(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
 
-    So the controller makes only rows that are read, and neither side stores all of them. Raises
+    The controller makes only rows that are read, and neither side stores all rows. Raises
     CommandFailedError.
     """
     path = _find_socket(socket)

@@ -80,7 +80,7 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """Whether the quoted packet decides on an inbound ICMP error in clear that no rule matches."""
+    """True: the quoted packet decides on an inbound ICMP error in clear that matches no rule."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
 
@@ -148,7 +148,7 @@ class BundleConfig:
 
     @property
     def is_by_hand(self) -> bool:
-        """Returns whether an operator sets its SAs in the engines by hand."""
+        """Returns whether an operator sets the bundle's SAs in the engines by hand."""
         return self.outbound is not None or bool(self.inbound)
 
 
