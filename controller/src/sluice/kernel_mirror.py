@@ -207,7 +207,9 @@ class KernelMirror:
         )
         self._request_rekeys()
         present = {identity(one.association) for one in self._states.states}
-        self._reported = {key: said for key, said in self._reported.items() if key in present}
+        self._reported = {
+            key: reported for key, reported in self._reported.items() if key in present
+        }
         vrf, engines, path_mtu = self._defaults
         self.specs = tuple(
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles
