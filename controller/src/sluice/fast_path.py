@@ -27,7 +27,7 @@ from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
 from sluice.sources.handover import Handover, end_stand_ins
-from sluice.sources.host import Passing
+from sluice.sources.host import FrameFilter
 from sluice.sources.neighbor_probe import DISCARD_PORT
 from sluice.sources.shared_stack import (
     ANSWERED_IN_PLACE,
@@ -117,7 +117,7 @@ class FastPath:
         self._has_roles = True
         self._primary: tuple[int, int] | None = None
 
-    def publish(self, passing: Passing) -> None:
+    def publish(self, passing: FrameFilter) -> None:
         """Replaces the tables of the host's interfaces."""
         taps, sources = self._interfaces = (
             [

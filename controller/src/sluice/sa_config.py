@@ -248,7 +248,7 @@ def read_associations(
         section = value.mapping()
         sa = _read(section, directory, bundles, origin)
         section.close()
-        if sa is not None and _is_alone(sa, value, taken):
+        if sa is not None and _claim_values(sa, value, taken):
             found.append(sa)
     return tuple(found)
 
@@ -272,7 +272,7 @@ def parse_associations(
     return sas
 
 
-def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
+def _claim_values(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
     """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one is in use."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
