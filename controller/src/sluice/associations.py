@@ -615,7 +615,7 @@ class Associations:
             raise AssociationError(str(error)) from error
         if of_key in taken.keys:
             raise AssociationError(
-                f"SA {taken.keys[of_key]!r} has this key, and a nonce could come twice: a rekey"
+                f"SA {taken.keys[of_key]!r} has this key, and a nonce could be used twice: a rekey"
                 " takes a new key"
             )
         if of_key in self._uses.uses:
@@ -624,7 +624,7 @@ class Associations:
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
             raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
-            raise AssociationError(f"SPI {spi:#x} is an earlier one of {old.name!r}: take another")
+            raise AssociationError(f"SPI {spi:#x} was used by {old.name!r} before: give another")
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
         return replace(old, settings=settings, keys=keys)
 
@@ -709,8 +709,8 @@ class Associations:
         """Yields one sentence for each problem with engines and SAs."""
         for number, why in self.unreachable.items():
             yield (
-                f"engine {number} does not answer: {why}; what it should encrypt or decrypt is"
-                " dropped as NO_ENGINE"
+                f"engine {number} does not answer: {why}; packets that it should encrypt or decrypt"
+                " are dropped as NO_ENGINE"
             )
         if self.disk_problem is not None:
             yield f"{self.disk_problem}: SAs wait until it can be written"

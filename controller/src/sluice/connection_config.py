@@ -130,7 +130,7 @@ def default_address(router: str, target: str) -> SwitchAddress:
 def _user(value: object) -> str:
     text = "" if isinstance(value, bool) else str(value)
     if not re.fullmatch(r"[0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]*[$]?", text):
-        raise ValueError(f"{value!r} is neither a user's name nor a number")
+        raise ValueError(f"{value!r} is neither the name nor the number of a user")
     return text
 
 

@@ -284,8 +284,8 @@ def _claim_values(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse)
         problems += 1
     if settings.fingerprint in taken.keys:
         value.problem(
-            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could come twice; give"
-            " each SA a key of its own, in either direction"
+            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could be used twice;"
+            " give each SA a key of its own, in either direction"
         )
         problems += 1
     if problems:

@@ -355,7 +355,7 @@ def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> 
         assert (one["action"], one["rule"]) == ("bypass", f"port-{port}")
         assert one["after"] == {"action": "discard", "bundle": None, "rule": f"port-{port}"}
         assert world.switch.flow_log == before
-        with pytest.raises(BadRequestError, match="flows is a whole number"):
+        with pytest.raises(BadRequestError, match="flows must be a whole number"):
             await world.ask("spd diff", files=files, flows=-1)
 
     run_scenario(scenario)

@@ -152,7 +152,7 @@ class PolicyViews:
         """Returns the flows in the switch, list by list, in the order of eviction."""
         limit = request.get("limit") or DEFAULT_FLOW_LIMIT
         if not isinstance(limit, int) or limit < 0:
-            raise BadRequestError("limit is a whole number")
+            raise BadRequestError("limit must be a whole number")
         return Rows(self._flow_slices(self.lists(request), limit), {})
 
     async def _flow_slices(

@@ -216,5 +216,5 @@ def _prefix(request: dict[str, Any], name: str) -> Prefix | None:
 def _number(request: dict[str, Any], name: str) -> int | None:
     number = request.get(name)
     if number is not None and (not isinstance(number, int) or number < 0):
-        raise BadRequestError(f"{name} is a whole number")
+        raise BadRequestError(f"{name} must be a whole number")
     return number

@@ -161,5 +161,5 @@ def _spi(value: object) -> int:
 
 def _whole_path(text: str) -> Path:
     if not text.startswith("/"):
-        raise BadRequestError(f"{text!r}: a path in a request begins with /")
+        raise BadRequestError(f"{text!r}: a path in a request must begin with /")
     return Path(text)

@@ -160,7 +160,7 @@ class ApiServer:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
-                raise BadRequestError("a request is a JSON object")
+                raise BadRequestError("a request must be a JSON object")
             data = await self._handler(request)
         except ValueError as error:
             await self._send(writer, _refusal(f"not JSON: {error}"))
