@@ -187,7 +187,7 @@ class RouteView:
 
 
 def is_alive(leg: dict[str, Any]) -> bool:
-    """Whether a next hop's link is up and its neighbour is not known to be silent."""
+    """Returns whether a next hop's link is up and its neighbour is not known to be silent."""
     return bool(leg["up"]) and not leg["silent"]
 
 
