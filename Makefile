@@ -206,6 +206,15 @@ loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables,
 	cd switch && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
+# Miri is an interpreter, so the tests run fewer inputs and steps there. Groups have no unsafe code.
+.PHONY: miri
+miri: $(STAMPS)/proto ## Tests of lookup structures and tables under Miri, if a nightly toolchain has it; CASES=N inputs for each property (2)
+	@cargo +nightly miri --version >/dev/null 2>&1 || \
+	  { echo "miri: not run: it needs rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
+	cd switch && PROPTEST_CASES=$(or $(CASES),2) MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/miri \
+	  cargo +nightly miri test --quiet --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-tables \
+	  --lib --tests -- --skip group::
+
 STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
 BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
 

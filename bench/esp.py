@@ -28,7 +28,7 @@ def case_of(cases: list[BenchCase], size: int) -> BenchCase:
     return next(case for case in cases if case.workload == f"{size} bytes, 1 SA, encrypt")
 
 
-def beside_dpdk(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
+def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add DPDK's figures."""
     try:
         for _ in range(rounds):
@@ -40,7 +40,7 @@ def beside_dpdk(cases: list[BenchCase], rounds: int, missing: dict[str, str]) ->
         missing[DPDK] = str(why)
 
 
-def beside_libipsec(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
+def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str]) -> None:
     """Add strongSwan's figures."""
     try:
         with Lab() as lab:
@@ -63,8 +63,8 @@ def main() -> int:
     report = measured("esp", arguments.rounds, arguments.quick)
     cases, missing = as_cases(report), dict(report["missing"])
     if not arguments.quick:
-        beside_dpdk(cases, arguments.rounds, missing)
-        beside_libipsec(cases, arguments.rounds, missing)
+        add_dpdk_rates(cases, arguments.rounds, missing)
+        add_strongswan_rates(cases, arguments.rounds, missing)
     verdicts = compare_with_bars("esp", [case.as_dict() for case in cases])
     if not arguments.quick:
         more = {

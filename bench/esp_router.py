@@ -69,7 +69,7 @@ def outbound_sa() -> Mapping[str, Any]:
     }
 
 
-def guard_by(switch: Switch, list_id: int) -> None:
+def check_against_list(switch: Switch, list_id: int) -> None:
     """Have the packets that leave checked against a list."""
     guarded = {"l3_if": MEMORY_OUT}
     bound = switch.schema.entry("outbound_binding", guarded, "check_outbound", list_id=list_id)
@@ -128,12 +128,12 @@ def measure(arguments: Any, lab: Lab, namespace: Namespace) -> None:
             for workload, capture in traffic.items():
                 case = BenchCase(workload, peers={BYPASS: []})
                 for _ in range(arguments.rounds):
-                    guard_by(switch, PROTECTED)
+                    check_against_list(switch, PROTECTED)
                     before = encrypted(ctl)
                     case.ours.append(p4_cpu.in_memory(switch, ctl, capture, arguments.seconds))
                     if encrypted(ctl) - before < case.ours[-1] * arguments.seconds / 2:
                         raise RuntimeError("not all packets were encrypted")
-                    guard_by(switch, LIST_ID)
+                    check_against_list(switch, LIST_ID)
                     before = encrypted(ctl)
                     clear = p4_cpu.in_memory(switch, ctl, capture, arguments.seconds)
                     case.peers[BYPASS].append(clear)

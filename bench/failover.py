@@ -112,7 +112,7 @@ class NexthopGroup:
         """The far end goes down; the moment."""
         return set_up(self.router.far, f"far{port}", False)
 
-    def mend_link(self, port: int) -> None:
+    def restore_link(self, port: int) -> None:
         """It comes back."""
         set_up(self.router.far, f"far{port}", True)
 
@@ -123,7 +123,7 @@ class NexthopGroup:
         self._neighbour(port, NUD_FAILED)
         return moment
 
-    def mend_neighbour(self, port: int) -> None:
+    def restore_neighbour(self, port: int) -> None:
         """It is there and known again."""
         self.probe.deaf = frozenset()
         self._neighbour(port, NUD_PERMANENT)
@@ -148,7 +148,7 @@ class NexthopGroup:
         have nothing left to do, and no packet is lost."""
 
         def settled() -> bool:
-            if not self.probe.calm(CALM) or not self.router.status()["synced"]:
+            if not self.probe.lost_nothing_for(CALM) or not self.router.status()["synced"]:
                 return False
             shown = self.router.controller.ask(command="show", what="nexthops")
             used = [one for one in shown["groups"] if one["used_by"]]
@@ -169,14 +169,16 @@ class NexthopGroup:
             time.sleep(INTERVAL)
         return False
 
-    def outage(self, fail: Callable[[int], float], mend: Callable[[int], None], port: int) -> float:
+    def outage(
+        self, fail: Callable[[int], float], restore: Callable[[int], None], port: int
+    ) -> float:
         """Fail a leg and mend it; seconds from its failure to the last packet that was lost."""
         self.wait_settled(len(LEGS))
         assert self.flows_on(port), f"no packet leaves by port {port}: {self.probe.carried}"
         moment = fail(port)
         self.wait_settled(len(LEGS) - 1)
         lost = self.probe.lost(moment, time.monotonic() - UNDER_WAY)
-        mend(port)
+        restore(port)
         self.wait_settled(len(LEGS))
         return max(INTERVAL, lost[-1] - moment) if lost else INTERVAL
 
@@ -199,13 +201,13 @@ def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
             router.wait_routes(own + len(prefixes), DEADLINE)
             group = NexthopGroup(router, destinations, len(prefixes))
             ways = {
-                "link": (group.fail_link, group.mend_link),
-                "neighbour": (group.fail_neighbour, group.mend_neighbour),
+                "link": (group.fail_link, group.restore_link),
+                "neighbour": (group.fail_neighbour, group.restore_neighbour),
             }
             with group.probe:
                 for run in range(runs):
-                    for what, (fail, mend) in ways.items():
-                        seconds = group.outage(fail, mend, LEGS[run % len(LEGS)])
+                    for what, (fail, restore) in ways.items():
+                        seconds = group.outage(fail, restore, LEGS[run % len(LEGS)])
                         found[what].append(seconds)
                         shown = f"{setting.name}, {what}: {seconds * 1000:.1f} ms"
                         print(shown, flush=True)

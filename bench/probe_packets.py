@@ -129,7 +129,7 @@ class Probe:
             self.departures[number] for number in range(first, last) if number not in self._arrived
         ]
 
-    def calm(self, seconds: float) -> bool:
+    def lost_nothing_for(self, seconds: float) -> bool:
         """Whether all packets of the last `seconds` arrived, but for those still under way."""
         end = time.monotonic() - UNDER_WAY
         return not self.lost(end - seconds, end)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates the few p4.v1 and google.rpc messages that this crate decodes, from the .proto files of `make setup`
-//! (directory: `SLUICE_PROTO_DIR`, default `build/proto` of the repository), and the messages of sluice-switch's admin
-//! service, from the switch's own .proto files. protox compiles them, so that no protoc is needed.
+//! Generates message types from .proto files. Those of p4.v1 and google.rpc come from `make setup` (directory:
+//! `SLUICE_PROTO_DIR`, default `build/proto` of the repository); only the few that this crate decodes are generated.
+//! Those of sluice-switch's admin service come from the switch's sources. protox compiles the files, so protoc is not
+//! needed.
 
 use std::path::{Path, PathBuf};
 use std::{env, process};

@@ -277,7 +277,10 @@ def test_a_refused_successor_leaves_what_was(run_scenario: Callable[[Body], None
             assert report.state is SaState.IN_USE
             assert world.outbound() != before
             await world.until(lambda: len(world.sas.table.wanted) == 1)
-            for spi, digit, says in ((0x101, "3", "a new SPI"), (0x102, "2", "could come twice")):
+            for spi, digit, says in (
+                (0x101, "3", "a new SPI"),
+                (0x102, "2", "could be used twice"),
+            ):
                 again = KeyFiles(ALGORITHMS["aes-128-gcm"], world.key("again", digit), None)
                 with pytest.raises(AssociationError, match=says):
                     await world.sas.rekey("out", spi, again)

@@ -409,7 +409,7 @@ class FakeFastPath:
     def fileno(self) -> int:
         return self._fd
 
-    def told(self) -> list[PuntedPacket]:
+    def delivered_packets(self) -> list[PuntedPacket]:
         told, self.untold = self.untold, []
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._fd)
@@ -432,13 +432,13 @@ class FastWorld(PolicyWorld):
     """A router with SPDs and a fast path."""
 
     def __init__(self, *arguments: Any) -> None:
-        self.told = FakeFastPath()
-        self.fast_path = self.told
+        self.delivered_packets = FakeFastPath()
+        self.fast_path = self.delivered_packets
         super().__init__(*arguments)
 
     def close(self) -> None:
         super().close()
-        os.close(self.told.fileno())
+        os.close(self.delivered_packets.fileno())
 
 
 ABOUT = packets.ipv4("10.0.3.7", "10.0.1.1", udp(40000, 9))
@@ -471,7 +471,9 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     async def scenario(world: FastWorld) -> None:
         await world.began()
         frame = packets.ethernet(ABOUT)
-        world.told.untold.append(packet_in(frame, "LOCAL", 1, bundle))  # not seen on its own
+        world.delivered_packets.untold.append(
+            packet_in(frame, "LOCAL", 1, bundle)
+        )  # not seen on its own
         world.host.put(HostFrame(1, of_host(1, ERROR)))
         (sent,) = await world.sent()
         assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)
@@ -492,8 +494,8 @@ def test_an_error_about_what_nobody_told_of_does_not_leave(tmp_path: Path) -> No
 def test_what_was_told_is_heard_without_any_frame_of_the_hosts(tmp_path: Path) -> None:
     async def scenario(world: FastWorld) -> None:
         await world.began()
-        world.told.tell(packet_in(packets.ethernet(ABOUT), "LOCAL", 1))
-        await world.until(lambda: not world.told.untold)
+        world.delivered_packets.tell(packet_in(packets.ethernet(ABOUT), "LOCAL", 1))
+        await world.until(lambda: not world.delivered_packets.untold)
         assert len(world.controller.host_errors._delivered) == 1
 
     run_scenario(tmp_path, scenario)

@@ -60,7 +60,7 @@ def test_a_file_of_another_user_names_the_owner_that_it_must_have(
     ("text", "mode", "says"),
     [
         ("5ec7" * 9, 0o600, r"40 hexadecimal digits \(20 bytes, salt included\).* has 36"),
-        ("5ec7zz" * 9, 0o600, "hexadecimal digits alone"),
+        ("5ec7zz" * 9, 0o600, "hexadecimal digits only"),
         ("5ec7" * 400, 0o600, "too long"),
         ("5ec7" * 10, 0o640, "mode 0640"),
         ("5ec7" * 10, 0o602, "mode 0602"),

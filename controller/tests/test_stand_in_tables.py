@@ -22,16 +22,16 @@ from sluice.p4.schema import load_pipeline
 from sluice.p4runtime.session import P4RuntimeError
 from sluice.primacy import Primacy
 from sluice.sources.handover import Handover, Tables, tables_in
-from sluice.sources.host import Passing, PassingTap
+from sluice.sources.host import FrameFilter, FrameFilterTap
 from test_punts import REASONS, SCHEMA
 
 ELECTION_ID = (3, 99)
 ARP = b"\xff" * 6 + parse_mac("02:00:00:00:01:01") + b"\x08\x06" + bytes(28)
 
 
-def passing(*own: str) -> Passing:
-    tap = PassingTap(11, 1, 0, frozenset({parse_mac("02:00:00:00:01:01")}))
-    return Passing([tap], {0: {parse_address(one) for one in own}})
+def passing(*own: str) -> FrameFilter:
+    tap = FrameFilterTap(11, 1, 0, frozenset({parse_mac("02:00:00:00:01:01")}))
+    return FrameFilter([tap], {0: {parse_address(one) for one in own}})
 
 
 @pytest.fixture

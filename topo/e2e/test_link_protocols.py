@@ -12,7 +12,7 @@ from sluice_testkit.wait import Stopwatch, wait_until
 from sluice_topo.description import RouterKind, two_sites
 from sluice_topo.network import Network, build_in_lab
 from sluice_topo.routing_demo import has_legs
-from sluice_topo.traffic import PathWitness, UdpFlows
+from sluice_topo.traffic import PathMonitor, UdpFlows
 
 from .faults import silent
 
@@ -89,9 +89,9 @@ def test_bfd_takes_flows_from_a_gateway_that_fell_silent(network: Network) -> No
     prefix = "10.2.0.0/24"
     network.wait_for_bgp()
     wait_until(partial(has_legs, network, "r1", prefix, 2), 60, "both legs", interval=0.1)
-    with PathWitness(network) as witness, UdpFlows(h1, h2, flows=32) as traffic:
+    with PathMonitor(network) as monitor, UdpFlows(h1, h2, flows=32) as traffic:
         traffic.wait_for_more(320)
-        assert witness.packets()["t1"] > 0
+        assert monitor.packets()["t1"] > 0
         with silent(network.routers["t1"].namespace, "eth1"):
             watch = Stopwatch()
             wait_until(partial(has_legs, network, "r1", prefix, 1), 5, "one leg left")

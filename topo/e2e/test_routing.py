@@ -19,7 +19,7 @@ from sluice_topo.routing_demo import (
     the_kernel_stood_by,
     traceroute_works,
 )
-from sluice_topo.traffic import FIRST_SOURCE_PORT, PORT, PathWitness, UdpFlows
+from sluice_topo.traffic import FIRST_SOURCE_PORT, PORT, PathMonitor, UdpFlows
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -72,10 +72,10 @@ def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
     """With IPv4 flows: the kernel labels IPv6 flows with numbers of its own."""
     h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
     flows = 12
-    with PathWitness(network) as witness, UdpFlows(h1, h2, flows=flows) as traffic:
+    with PathMonitor(network) as monitor, UdpFlows(h1, h2, flows=flows) as traffic:
         traffic.wait_for_more(5 * flows)
         traffic.stop()
-        seen = witness.flows()
+        seen = monitor.flows()
     transit = {"eth2": "t1", "eth3": "t2"}
     said: dict[str, set[int | None]] = {"t1": set(), "t2": set()}
     for number in range(flows):

@@ -15,7 +15,7 @@ from sluice_topo import probes
 from sluice_topo.description import two_sites
 from sluice_topo.network import Network, build_in_lab
 from sluice_topo.routing_demo import fib_legs, wait_for_legs
-from sluice_topo.traffic import PathWitness, UdpFlows
+from sluice_topo.traffic import PathMonitor, UdpFlows
 
 from .faults import silent
 
@@ -93,22 +93,22 @@ def let_fail(network: Network, version: int) -> None:
 def test_flows_leave_a_silent_neighbour_and_come_back(network: Network, version: int) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
-    with PathWitness(network) as witness, UdpFlows(h1, h2, version, flows=32) as traffic:
+    with PathMonitor(network) as monitor, UdpFlows(h1, h2, version, flows=32) as traffic:
         traffic.wait_for_more(320)
-        before = witness.flows()
+        before = monitor.flows()
         assert min(len(before["t1"]), len(before["t2"])) > 0, before
         with silent(t1, "eth1"):
             let_fail(network, version)
             wait_until(lambda: fib_legs(network, "r1", FAR_SITE[version]) == 1, 5, "one leg left")
             moment = time.monotonic()
-            witness.clear()
+            monitor.clear()
             traffic.wait_for_more(1000)
             numbers = traffic.sent_since(moment)[:900]
             assert traffic.arrived(numbers) == len(numbers)
-            assert witness.packets()["t1"] == 0
+            assert monitor.packets()["t1"] == 0
             assert "up" in t1.run("cat", "/sys/class/net/eth1/operstate").stdout
         watch = Stopwatch()
-        wait_until(lambda: witness.packets()["t1"] > 0, 40, "packets on t1 again")
+        wait_until(lambda: monitor.packets()["t1"] > 0, 40, "packets on t1 again")
         print(f"back on both paths after {watch.seconds():.1f} s")
         moment = time.monotonic()
         traffic.wait_for_more(500)

@@ -264,7 +264,7 @@ class Interop:
         return "\n".join(lines)
 
     @contextmanager
-    def witness(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
+    def monitor(self, *, in_udp: bool = False, hidden: bool = True) -> Iterator[list[Frame]]:
         """The packets through n meanwhile; at the end checks that all pings were ESP, and not none.
 
         Not `hidden`: the ESP encrypts nothing, so its payload is visible.

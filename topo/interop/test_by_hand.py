@@ -83,7 +83,7 @@ def test_linux_decrypts_what_the_engine_sends_and_the_reverse(network: Interop, 
     install(network, name)
     wait_mirrored(network)
     assert network.problems() == []
-    with network.witness(hidden=name != "null") as seen:
+    with network.monitor(hidden=name != "null") as seen:
         network.passes("h2")
         network.passes("h1")
     assert len(seen) >= 20
@@ -93,7 +93,7 @@ def test_linux_decrypts_what_the_engine_sends_and_the_reverse(network: Interop, 
 def test_with_extended_sequence_numbers(network: Interop) -> None:
     install(network, "aes-128-gcm", esn=True)
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         network.passes()
 
 
@@ -102,7 +102,7 @@ def test_large_packets(network: Interop) -> None:
     """A packet that does not fit is fragmented before encryption, or its sender gets an error."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         network.passes(size=3000)
         told = network.ping(size=1450, count=2, options=("-M", "do"))
         assert told.received == 0
@@ -115,7 +115,7 @@ def test_large_packets(network: Interop) -> None:
 def test_tcp(network: Interop) -> None:
     install(network, "aes-128-gcm")
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         network.transfers(1_000_000)
 
 
@@ -138,7 +138,7 @@ def test_a_hard_limit_ends_in_drops(network: Interop) -> None:
     """The kernel is notified, and deletes the state."""
     install(network, "aes-128-gcm", "limit", "packet-hard", "5")
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         assert network.ping(count=8).received == 5
     states = ("ip", "xfrm", "state")
     wait_until(
@@ -192,7 +192,7 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
     """Its packets drop; none leaves in clear."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         network.passes(count=2)
         words = ("dst", P, "proto", "esp", "spi", hex(SPI["out"]))
         network.r.run("ip", "xfrm", "state", "delete", *words)
@@ -208,7 +208,7 @@ def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
     """The kernel's policy matches them, and the kernel does not encrypt them (disable_xfrm)."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
-    with network.witness():
+    with network.monitor():
         own = network.r.run("ping", "-n", "-c", "3", "-i", "0.2", "-I", "10.1.0.1", H2)
         assert "3 received" in own.stdout
     state = ("dst", P, "proto", "esp", "spi", hex(SPI["out"]))

@@ -192,7 +192,7 @@ def test_both_directions(network: Interop, tunnel: Tunnel, esp: str, initiator: 
     tunnel.start(esp)
     assert network.ping(count=2).received == 0, "without an SA"
     tunnel.establish(initiator)
-    with network.witness(in_udp=True, hidden=esp != "null-sha256") as seen:
+    with network.monitor(in_udp=True, hidden=esp != "null-sha256") as seen:
         network.passes("h2")
         network.passes("h1")
     assert len(seen) >= 20
@@ -201,7 +201,7 @@ def test_both_directions(network: Interop, tunnel: Tunnel, esp: str, initiator: 
 def test_large_packets_and_tcp(network: Interop, tunnel: Tunnel) -> None:
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
-    with network.witness(in_udp=True):
+    with network.monitor(in_udp=True):
         network.passes(size=3000)
         network.transfers(2_000_000)
 
@@ -212,7 +212,7 @@ def test_rekey(network: Interop, tunnel: Tunnel, initiator: str) -> None:
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
     before = tunnel.sa
-    with network.witness(in_udp=True):
+    with network.monitor(in_udp=True):
         network.passes()
         daemon: StrongSwan = getattr(tunnel, initiator)
         daemon.ctl("--rekey", "--child", "net")
@@ -227,7 +227,7 @@ def test_a_peer_that_restarts(network: Interop, tunnel: Tunnel) -> None:
     """Killed and restarted; until there are new SAs nothing passes, and nothing is in clear."""
     tunnel.start("aes128gcm16")
     tunnel.establish("r")
-    with network.witness(in_udp=True):
+    with network.monitor(in_udp=True):
         network.passes()
         tunnel.p.kill()
         assert network.ping(count=2).received == 0
@@ -242,7 +242,7 @@ def test_through_a_nat(network: Interop, tunnel: Tunnel) -> None:
     with network.nat():
         tunnel.start("aes128gcm16", natted=True)
         tunnel.establish("r")
-        with network.witness(in_udp=True), Capture(network.p, "eth0") as arriving:
+        with network.monitor(in_udp=True), Capture(network.p, "eth0") as arriving:
             network.passes("h2")
             network.passes("h1")
             came = arriving.frames(lambda one: one.protocol == UDP and not one.outgoing)

@@ -51,7 +51,7 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
     peers.p.start(connections(of_peer=True))
     peers.r.start(ours(), SECRETS)
     network.wait_for_rules("protect", 1)
-    with network.witness():
+    with network.monitor():
         wait_until(lambda: network.ping(count=1).received, 30, "a ping to h2")
         network.passes("h2")
         network.passes("h1", size=3000)
@@ -66,7 +66,7 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
     peers.r.start(ours("add"), SECRETS)
     peers.r.ctl("--initiate", "--name", "branch")
     before = network.wait_in_use()
-    with network.witness(), network.lossless():
+    with network.monitor(), network.lossless():
         if initiator == "r":
             peers.r.ctl("--rekey-ipsec", "--name", "branch")
         else:
@@ -84,7 +84,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     peers.p.kill()
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
-    with network.witness():
+    with network.monitor():
         wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
     assert network.in_use("outbound").isdisjoint(before)
 
@@ -96,6 +96,6 @@ def test_through_a_nat(network: Interop, peers: Peers) -> None:
         peers.r.start(ours("add"), SECRETS)
         peers.r.ctl("--initiate", "--name", "branch")
         network.wait_in_use()
-        with network.witness(in_udp=True):
+        with network.monitor(in_udp=True):
             network.passes("h2")
             network.passes("h1")

@@ -51,7 +51,7 @@ def test_traffic_starts_ike_and_then_passes(network: Interop, peers: Peers) -> N
     """A trap at r: the first packet is an acquire, packets after the negotiation get through."""
     peers.start(connections(of_peer=False, start="trap"), connections(of_peer=True))
     network.wait_for_rules("protect", 1)
-    with network.witness():
+    with network.monitor():
         passes_soon(network)
         network.passes("h2")
         network.passes("h1")
@@ -64,7 +64,7 @@ def test_the_example_of_the_page(network: Interop, peers: Peers) -> None:
     (ours,) = (one.text for one in blocks("docs/how-to/ike.md") if "connections {" in one.text)
     theirs = ours.replace("local_", "near_").replace("remote_", "local_")
     peers.start(ours, theirs.replace("near_", "remote_"))
-    with network.witness():
+    with network.monitor():
         passes_soon(network)
         network.passes("h1")
 
@@ -73,7 +73,7 @@ def test_the_peer_begins(network: Interop, peers: Peers) -> None:
     peers.start(connections(of_peer=False), connections(of_peer=True))
     peers.p.ctl("--initiate", "--child", "net")
     network.wait_in_use()
-    with network.witness():
+    with network.monitor():
         network.passes("h1")
 
 
@@ -83,7 +83,7 @@ def test_other_algorithms(network: Interop, peers: Peers, esp: str) -> None:
     peers.start(*ends)
     peers.r.ctl("--initiate", "--child", "net")
     network.wait_in_use()
-    with network.witness():
+    with network.monitor():
         network.passes()
 
 
@@ -94,7 +94,7 @@ def test_a_rekey_loses_no_packet(network: Interop, peers: Peers, initiator: str)
     peers.r.ctl("--initiate", "--child", "net")
     before = network.wait_in_use()
     daemon: StrongSwan = getattr(peers, initiator)
-    with network.witness(), network.lossless():
+    with network.monitor(), network.lossless():
         daemon.ctl("--rekey", "--child", "net")
         assert network.wait_in_use(before) != before
     wait_until(lambda: not network.in_use("outbound") & before, 10, "the old SA to go")
@@ -114,7 +114,7 @@ def test_tcp_and_large_packets_pass_while_both_ends_rekey(network: Interop, peer
             number += 1
         return number
 
-    with network.witness(), ThreadPoolExecutor(1) as pool:
+    with network.monitor(), ThreadPoolExecutor(1) as pool:
         transferring = pool.submit(transfers)
         try:
             for daemon in (peers.r, peers.p):
@@ -134,7 +134,7 @@ def test_bytes_that_the_engine_counted_make_the_daemon_rekey(
     peers.start(*ends)
     peers.r.ctl("--initiate", "--child", "net")
     before = network.wait_in_use()
-    with network.witness():
+    with network.monitor():
         network.passes(count=20, size=200)
         after = network.wait_in_use(before)
         assert after.isdisjoint(network.in_use("outbound") & before)
@@ -150,7 +150,7 @@ def test_a_peer_that_lost_its_sas_is_found_again(network: Interop, peers: Peers)
     peers.p.kill()
     network.p.run("ip", "xfrm", "state", "flush")
     peers.p.start(connections(of_peer=True))
-    with network.witness():
+    with network.monitor():
         wait_until(lambda: network.ping(count=1).received, 60, "new SAs by themselves")
     assert network.in_use("outbound").isdisjoint(before)
 
@@ -163,7 +163,7 @@ def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> Non
     passes_soon(network)
     before = network.wait_in_use()
     daemon: StrongSwan = getattr(peers, initiator)
-    with network.witness():
+    with network.monitor():
         daemon.ctl("--rekey", "--ike", "peer", "--reauth")
         network.wait_in_use(before)
         passes_soon(network)
@@ -179,6 +179,6 @@ def test_through_a_nat(network: Interop, peers: Peers) -> None:
         peers.start(mine, connections(of_peer=True, remote=NATTED))
         peers.r.ctl("--initiate", "--child", "net")
         network.wait_in_use()
-        with network.witness(in_udp=True):
+        with network.monitor(in_udp=True):
             network.passes("h2")
             network.passes("h1")

@@ -4,7 +4,7 @@
     python -m sluice_adversary --packets 1000000 --seed 1 --target sluice-switch
 
 Exit status 0 if nothing leaked and nothing was lost; 1 if something was, or if a bound of the
-router's or of a witness was hit, so that nothing is proved; 2 for wrong usage.
+router or of a monitor was hit, so that nothing is proved; 2 for wrong usage.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def attack(packets: int, seed: int, target: str, results: bool, engine: bool) ->
             arena.start()
             campaign = Campaign(arena, seed, WithEngine if engine else Reference)
             campaign.run(packets, report.progress)
-            bounds, taken = arena.bounds_hit(), arena.taken_wrongly()
+            bounds, taken = arena.bounds_hit(), arena.wrongly_accepted()
             print(f"\n{report.summary(campaign, seed, target)}")
             if arena.peer is not None:
                 print(arena.peer.summary(arena.engine_status()))

@@ -140,9 +140,9 @@ class Arena:
             )
             self.peer = EspPeer()
         else:
-            self._add_witness()
+            self._add_monitor()
 
-    def _add_witness(self) -> None:
+    def _add_monitor(self) -> None:
         port = f"port{plan.ENGINE_PORT}"
         veth(self._world, plan.ENGINE, self._place, port, mtu=ENGINE_MTU)
         self._world.silence(plan.ENGINE)
@@ -244,9 +244,9 @@ class Arena:
         """SAs and counters of the engine inside the switch."""
         return self._engine.status()
 
-    def taken_wrongly(self) -> list[str]:
+    def wrongly_accepted(self) -> list[str]:
         """Returns the packets that the engine wrongly decrypted, by its own counters."""
-        return [] if self.peer is None else self.peer.taken_wrongly(self.engine_status())
+        return [] if self.peer is None else self.peer.wrongly_accepted(self.engine_status())
 
     def _sealing_drops(self) -> Mapping[str, int]:
         """Packets that the router's engine failed to encrypt, and lost frames."""
@@ -270,4 +270,4 @@ class Arena:
         self._missed += sum(listener.lost() for listener in (*self.links.values(), *self.hosts))
         if self.peer is not None:
             found |= {f"the engine's drops: {name}": n for name, n in self._sealing_drops().items()}
-        return found | {"frames that a witness missed": self._missed}
+        return found | {"frames that a monitor missed": self._missed}

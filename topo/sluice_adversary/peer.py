@@ -244,7 +244,7 @@ class EspPeer:
 
     # -- the router's engine, by its own counters
 
-    def taken_wrongly(self, status: Mapping[str, Any]) -> list[str]:
+    def wrongly_accepted(self, status: Mapping[str, Any]) -> list[str]:
         """Packets that it wrongly decrypted, and hostile ones without a named drop."""
         served, drops = _inbound(status)
         found = []

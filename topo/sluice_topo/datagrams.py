@@ -13,7 +13,7 @@ PATIENCE = 5.0
 
 
 class Datagrams:
-    """A flow from one host's port to another's. `mark` is in every packet, for witnesses."""
+    """A flow from one host's port to another's. `mark` is in every packet, for monitors."""
 
     def __init__(
         self,

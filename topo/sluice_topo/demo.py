@@ -65,7 +65,7 @@ def perform(target: str, stay: bool) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # bars and µ, on whatever terminal
     print(f"Sluice demo, {now()}, target {target}{PICTURE.format(target=target)}", flush=True)
-    has_engine = engine_is_there()
+    has_engine = is_engine_available()
     watch = Stopwatch()
     printer = DemoPrinter(lambda text: print(text, flush=True), colours=sys.stdout.isatty())
     with Lab() as lab:
@@ -94,7 +94,7 @@ def perform(target: str, stay: bool) -> int:
     return 0
 
 
-def engine_is_there() -> bool:
+def is_engine_available() -> bool:
     """Returns whether there is an ESP engine to run; if not, prints what is left out."""
     try:
         where.sluice_esp()

@@ -153,7 +153,7 @@ def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrin
     """The rule no-games: one packet costs a search, the others only a lookup."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
-    wire = WireWitness(network, GAME)
+    wire = WireMonitor(network, GAME)
     with (
         printer.step("A discard rule discards, and its verdict is cached like any other"),
         Datagrams(h1, h2, source_port=SOURCE_PORT, destination_port=GAMES, mark=GAME) as flow,
@@ -177,7 +177,7 @@ def a_discard_is_cached(network: Network, control: SpdControl, printer: DemoPrin
         printer.measure("   of these seen on the wire to t1, t2 or by h2", str(seen))
 
 
-class WireWitness:
+class WireMonitor:
     """Captures every frame on the links out of r1 that carries `mark`, in any encapsulation."""
 
     def __init__(self, network: Network, mark: bytes):
@@ -341,13 +341,13 @@ def nothing_protected_leaves_in_clear(
             h1, h2, source_port=SOURCE_PORT, destination_port=PAYROLL, mark=SALARY
         ) as payroll,
     ):
-        wire = WireWitness(network, SALARY)
+        wire = WireMonitor(network, SALARY)
         payroll.exchange(count)
         in_clear = wire.seen()
         expect(in_clear == count, f"the captures saw {in_clear} of {count}: they prove nothing")
         printer.say(f"while bypassed, captures on the links to t1 and t2 saw {in_clear} of {count}")
         run_sluice(router, printer, "spd", "commit", "wan-payroll.yaml")
-        wire, ended = WireWitness(network, SALARY), control.fates()
+        wire, ended = WireMonitor(network, SALARY), control.fates()
         payroll.send(count)
         with suppress(Timeout):  # a wrong result is reported below
             wait_until(

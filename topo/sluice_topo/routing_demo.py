@@ -14,7 +14,7 @@ from sluice_topo import esp_demo, esp_sites, ike_demo, policy_demo, probes
 from sluice_topo.demo_printer import DemoPrinter, expect
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
-from sluice_topo.traffic import PathWitness, UdpFlows
+from sluice_topo.traffic import PathMonitor, UdpFlows
 
 VERSIONS = (4, 6)
 SITES = ("r1", "r2")
@@ -146,12 +146,12 @@ def both_paths_carry_flows(network: Network, printer: DemoPrinter) -> None:
     with printer.step(f"{FLOWS} UDP flows from h1 to h2 divide over t1 and t2"):
         for version in VERSIONS:
             with (
-                PathWitness(network) as witness,
+                PathMonitor(network) as monitor,
                 UdpFlows(h1, h2, version, flows=FLOWS) as traffic,
             ):
                 traffic.wait_for_more(5 * FLOWS)
                 outcome = traffic.stop()
-                flows = witness.flows()
+                flows = monitor.flows()
             expect(outcome.lost == 0, f"{outcome.lost} of {outcome.sent} packets were lost")
             expect(not flows["t1"] & flows["t2"], "a flow took both paths")
             shares = {name: len(ports) / FLOWS for name, ports in flows.items()}
@@ -175,13 +175,13 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     t1 = network.routers["t1"].namespace
     with printer.step("The link between r1 and t1 is cut: traffic moves to t2"):
-        with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
+        with PathMonitor(network) as monitor, UdpFlows(h1, h2) as traffic:
             traffic.wait_for_more(250)
             t1.link_up("eth1", False)
             wait_for_legs(network, 1)
-            witness.clear()
+            monitor.clear()
             traffic.wait_for_more(500)
-            expect(witness.packets()["t1"] == 0, "t1 still carries packets")
+            expect(monitor.packets()["t1"] == 0, "t1 still carries packets")
             outcome = traffic.stop()
         expect(outcome.received > 700, f"too few packets came: {outcome}")
         printer.measure("link failure: packets lost", f"{outcome.lost} of {outcome.sent} at 500/s")
@@ -190,13 +190,13 @@ def a_link_fails_and_comes_back(network: Network, printer: DemoPrinter) -> None:
             seen = probes.ping(h1.namespace, h2.address(version), count=20)
             expect(seen.lost == 0, f"pings were lost after the failure:\n{seen.output}")
     with printer.step("The link is mended: traffic uses both paths again"):
-        with PathWitness(network) as witness, UdpFlows(h1, h2) as traffic:
+        with PathMonitor(network) as monitor, UdpFlows(h1, h2) as traffic:
             traffic.wait_for_more(250)
             watch = Stopwatch()
             t1.link_up("eth1", True)
             network.wait_for_bgp()
             wait_for_legs(network, 2)
-            wait_until(lambda: witness.packets()["t1"] > 0, 20, "packets on t1 again")
+            wait_until(lambda: monitor.packets()["t1"] > 0, 20, "packets on t1 again")
             recovered = watch.seconds()
             outcome = traffic.stop()
         printer.measure("recovery: link up to both paths in use", f"{recovered:.1f} s")

@@ -166,7 +166,7 @@ class UdpFlows:
             self._arrivals.setdefault(number, time.monotonic())
 
 
-class PathWitness:
+class PathMonitor:
     """Captures which of the transit routers carries which flows from one side to the other."""
 
     def __init__(self, network: Network, interface: str = "eth1"):

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A mailbox: contents behind a lock, and an eventfd that is readable exactly while there are any.
+//! Passes contents to Python: a lock protects the contents, and an eventfd is readable exactly while there are any.
 //!
-//! Python's event loop watches the descriptor (level-triggered) and drains the contents in slices. While anything is
-//! left, the descriptor stays readable. The lock is held only for pushes and pops, and never while acquiring Python's
-//! GIL, so either side may wait for it.
+//! Python's event loop watches the eventfd (level-triggered) and removes the contents in slices. The eventfd stays
+//! readable until all contents are removed. The lock is held only to add or remove contents, and never while a thread
+//! acquires Python's GIL. So Python threads and Rust threads may both wait for the lock.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Contents of a mailbox.
+/// Contents that a mailbox can hold.
 pub trait Contents {
-    /// Whether there is nothing for Python to fetch.
+    /// Returns whether there is nothing for Python to fetch.
     fn is_empty(&self) -> bool;
 }
 
-/// Contents shared between threads, with a descriptor that is readable while there are any.
+/// Contents that threads share, with a descriptor that is readable while there are any.
 #[derive(Debug)]
 pub struct Mailbox<C> {
     contents: Mutex<C>,
@@ -26,14 +26,14 @@ impl<C: Contents> Mailbox<C> {
     /// Makes a mailbox of `contents`, which must be empty.
     ///
     /// # Errors
-    /// The kernel's error if it provides no eventfd (too many open files).
+    /// The kernel's error if it provides no eventfd, for example because too many files are open.
     pub fn new(contents: C) -> io::Result<Self> {
         // SAFETY: eventfd takes no pointers; the result is checked before it is used.
         let raw = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
+        // SAFETY: `raw` was just opened and has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self {
             contents: Mutex::new(contents),
@@ -61,15 +61,15 @@ impl<C: Contents> Mailbox<C> {
 
     fn raise(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: the pointer and length are of a live local array of 8 bytes. The count is 0 or 1, far below its
-        // maximum, so the write does not block.
+        // SAFETY: pointer and length describe a local array of 8 bytes. The count is 0 or 1, far below its maximum, so
+        // the write does not block.
         unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
     fn clear(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: the pointer and length are of a live local array of 8 bytes. After EAGAIN (nothing to read) the
-        // descriptor is not readable, as intended.
+        // SAFETY: pointer and length describe a local array of 8 bytes. If the read fails with EAGAIN, the descriptor
+        // is already unreadable, as intended.
         unsafe {
             libc::read(
                 self.event.as_raw_fd(),
@@ -80,8 +80,8 @@ impl<C: Contents> Mailbox<C> {
     }
 }
 
-/// Locks a mutex, even if another holder panicked: every change here is a push or a pop, which keeps the contents
-/// consistent.
+/// Locks a mutex, even if a thread panicked while holding it. Every change in this crate adds or removes one item, so
+/// the contents are consistent even then.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -102,7 +102,7 @@ mod tests {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one valid pollfd, no waiting.
+        // SAFETY: the pointer refers to one valid pollfd, and the timeout is 0.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one tokio thread that runs all P4Runtime sessions and FPM servers of the process.
+//! Runs the one tokio thread that serves all P4Runtime sessions and FPM servers of the process.
 //!
-//! It starts with the first of them and lives as long as the process. A process may fork only before that, since
-//! threads do not survive a fork.
+//! The thread starts with the first session or server, and lives as long as the process. The process may fork only
+//! before that, because threads do not survive a fork.
 
 use std::io;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::mailbox::lock;
 
 static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 
-/// Returns the runtime; starts it at the first call.
+/// Returns the runtime. The first call starts it.
 ///
 /// # Errors
-/// The kernel's error if it has no thread or descriptor left.
+/// The kernel's error if no thread or descriptor is available.
 pub fn handle() -> io::Result<Handle> {
     let mut slot = lock(&RUNTIME);
     if let Some(runtime) = slot.as_ref() {

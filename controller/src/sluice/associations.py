@@ -447,10 +447,10 @@ class Associations:
             old = before.get(sa.name)
             if old is None or unchanged.get(sa.name) == sa or not _succeeds(sa, old):
                 continue
-            said = self._store.document(sa)
+            document = self._store.document(sa)
             self._stored += [
-                StoredSa(replace(old, is_retiring=True), said),
-                StoredSa(replace(sa, is_retiring=False), said),
+                StoredSa(replace(old, is_retiring=True), document),
+                StoredSa(replace(sa, is_retiring=False), document),
             ]
         self._store.save(self._stored)
         self._update_wanted()
@@ -468,14 +468,14 @@ class Associations:
         self._update_wanted()
 
     def _keep_until_succeeded(
-        self, gone: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
+        self, deleted: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
         """Keeps outbound SAs that the kernel has deleted while engines install their successors: a
         daemon may delete an SA at the moment in which it creates the next one."""
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
             key: replace(sa, is_retiring=True)
-            for key, sa in gone.items()
+            for key, sa in deleted.items()
             if sa.is_outbound and sa.name in coming
         }
         if leaving:
@@ -503,11 +503,11 @@ class Associations:
         command applies while no configured SA has its name. Neither applies once the configuration
         has given its key or inbound SPI to another SA.
         """
-        said = {one.name: self._store.document(one) for one in self._configured}
+        document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
         found = []
         for one in stored:
-            if one.instead_of != said.get(one.sa.name):
+            if one.instead_of != document.get(one.sa.name):
                 continue
             others = taken.holders(one.sa) - {one.sa.name}
             if others:
@@ -546,9 +546,9 @@ class Associations:
 
     def _forget(self, sas: Iterable[SecurityAssociation]) -> None:
         """Removes retired or deleted SAs from the stored ones. Raises SaStoreError."""
-        gone = {identity(sa) for sa in sas}
+        deleted = {identity(sa) for sa in sas}
         configured = {one.name: one for one in self._configured}
-        self._stored = [one for one in self._stored if identity(one.sa) not in gone]
+        self._stored = [one for one in self._stored if identity(one.sa) not in deleted]
         left = Counter(one.sa.name for one in self._stored)
         self._stored = [
             one
@@ -581,11 +581,11 @@ class Associations:
         async with self._lock:
             old = self.serving_sa(name)
             new = self._successor(old, spi, key_file)
-            said = next((one.instead_of for one in self._stored if one.sa == old), None)
-            if old.origin is Origin.CONFIGURATION and said is None:
-                said = self._store.document(old)
+            document = next((one.instead_of for one in self._stored if one.sa == old), None)
+            if old.origin is Origin.CONFIGURATION and document is None:
+                document = self._store.document(old)
             others = [one for one in self._stored if one.sa != old]
-            pair = [StoredSa(replace(old, is_retiring=True), said), StoredSa(new, said)]
+            pair = [StoredSa(replace(old, is_retiring=True), document), StoredSa(new, document)]
             return await self._try(others + pair, [new])
 
     def serving_sa(self, name: str) -> SecurityAssociation:
@@ -615,7 +615,7 @@ class Associations:
             raise AssociationError(str(error)) from error
         if of_key in taken.keys:
             raise AssociationError(
-                f"SA {taken.keys[of_key]!r} has this key, and a nonce could come twice: a rekey"
+                f"SA {taken.keys[of_key]!r} has this key, and a nonce could be used twice: a rekey"
                 " takes a new key"
             )
         if of_key in self._uses.uses:
@@ -624,7 +624,7 @@ class Associations:
         if spi == old.settings.spi or (not old.is_outbound and place in taken.spis):
             raise AssociationError(f"SPI {spi:#x} is in use: a rekey needs a new SPI")
         if any((one.name, one.settings.spi) == (old.name, spi) for one in self._wanted()):
-            raise AssociationError(f"SPI {spi:#x} is an earlier one of {old.name!r}: take another")
+            raise AssociationError(f"SPI {spi:#x} was used by {old.name!r} before: give another")
         settings = old.settings._replace(spi=spi, fingerprint=of_key)
         return replace(old, settings=settings, keys=keys)
 
@@ -709,8 +709,8 @@ class Associations:
         """Yields one sentence for each problem with engines and SAs."""
         for number, why in self.unreachable.items():
             yield (
-                f"engine {number} does not answer: {why}; what it should encrypt or decrypt is"
-                " dropped as NO_ENGINE"
+                f"engine {number} does not answer: {why}; packets that it should encrypt or decrypt"
+                " are dropped as NO_ENGINE"
             )
         if self.disk_problem is not None:
             yield f"{self.disk_problem}: SAs wait until it can be written"

@@ -114,7 +114,7 @@ class InterfaceConfig:
 
     @property
     def spec(self) -> InterfaceSpec:
-        """The part that the state machines use."""
+        """Returns the part of the interface that the modules of `state` use."""
         return InterfaceSpec(
             name=self.name,
             l3_if=self.l3_if,
@@ -138,7 +138,7 @@ class AuditConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole configuration."""
+    """A router's validated configuration."""
 
     router: str
     switch: SwitchConfig
@@ -226,7 +226,7 @@ class InterfaceKeys(ConfigSection, title="interfaces"):
 
 
 class RouterKeys(ConfigSection, title="router"):
-    """The whole file."""
+    """Top level of the file."""
 
     router = required(
         scalars.name,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building blocks of the schema: keys of the configuration file, grouped in sections.
 
-    class EngineKeys(Section, title="engines"):
+    class EngineKeys(ConfigSection, title="engines"):
         id = required(scalars.integer(1, 255), "The engine's number.")
         device = optional(scalars.interface_name, "The port's own device.")
 
-A key is declared once, beside the code that reads it with `yamlreader.Mapping`. `config_reference`
-generates the tables of docs/reference/configuration.md from the keys. `meaning` is Markdown; the
-error for a missing key quotes its first sentence. Depends on scalars.
+A key is declared once, beside the code that reads it with `yamlreader.YamlMapping`.
+`config_reference` generates the tables of docs/reference/configuration.md from the keys. `meaning`
+is Markdown; the error for a missing key quotes its first sentence. Depends on scalars.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ConfigKey:
-    """A key: its name, and as text its possible values, its default and its meaning."""
+    """A key with its name and, as text, its possible values, its default and its meaning."""
 
     name: str
 
@@ -38,7 +38,7 @@ class ConfigKey:
 
     @property
     def missing(self) -> str:
-        """The first sentence of `meaning`, in a form that ends another sentence."""
+        """Returns the first sentence of `meaning`, in a form that ends another sentence."""
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", self.meaning)
         first = re.split(r"[.;](?: |$)", plain)[0]
         return first if first[:2].isupper() else first[:1].lower() + first[1:]

@@ -46,7 +46,7 @@ class HostPort:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this host can connect; the only such name is localhost."""
+        """Returns whether only local processes can connect. The only such name is localhost."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -93,7 +93,7 @@ class SwitchConfig:
 
     @property
     def transport(self) -> str:
-        """The transport to the switch, as text for people."""
+        """Returns the transport to the switch, as text for people."""
         if isinstance(self.address, UnixAddress):
             return "unix socket"
         return "TCP" if self.tls is None else "mutual TLS"
@@ -130,7 +130,7 @@ def default_address(router: str, target: str) -> SwitchAddress:
 def _user(value: object) -> str:
     text = "" if isinstance(value, bool) else str(value)
     if not re.fullmatch(r"[0-9]{1,10}|[A-Za-z_][A-Za-z0-9_.-]*[$]?", text):
-        raise ValueError(f"{value!r} is neither a user's name nor a number")
+        raise ValueError(f"{value!r} is neither the name nor the number of a user")
     return text
 
 

@@ -323,7 +323,7 @@ class Controller:
         self.daemons.add_inlets(self.scheduler, self._drain_routes, self._drain_dump)
         if sources.fast_path is not None:
             fileno = sources.fast_path.fileno()
-            self.scheduler.add(Inlet("delivered packets", 3, self._drain_told, fileno))
+            self.scheduler.add(Inlet("delivered packets", 3, self._drain_delivered, fileno))
         for inlet in self.mirrors.inlets():
             self.scheduler.add(inlet)
         self.views = Turns(self.scheduler, "views", 7)
@@ -445,12 +445,12 @@ class Controller:
             if bundle.spd == spd and bundle.outbound is not None and bundle.outbound.spi is not None
         )
         bundles = self.policy.bundles_of(spd)
-        told = (
+        of_engines = (
             EspSender(sa.settings.local, sa.settings.spi)
             for sa in self.associations.table.wanted
             if sa.settings.bundle in bundles and sa.settings.local is not None
         )
-        return any(one == source for one in chain(by_hand, told))
+        return any(one == source for one in chain(by_hand, of_engines))
 
     def _closing(self, installed: EntitiesByKind) -> ClosingPlan:
         moved = () if self._numbers is None else self._numbers.moved
@@ -571,7 +571,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
-        self._drain_told()  # first the packets that host errors may quote
+        self._drain_delivered()  # first the packets that host errors may quote
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
@@ -593,10 +593,10 @@ class Controller:
         self._packets_out(batch)
         return bool(frames)
 
-    def _drain_told(self) -> bool:
+    def _drain_delivered(self) -> bool:
         """Records packets that the fast path has delivered to the host."""
         if self.sources.fast_path is not None:
-            for packet in self.sources.fast_path.told():
+            for packet in self.sources.fast_path.delivered_packets():
                 self._delivering(packet)
         return False
 

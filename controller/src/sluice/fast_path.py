@@ -27,7 +27,7 @@ from sluice.namespaces import OWN_NAMESPACE, namespace_of
 from sluice.p4.packets import PACKET_IN, PACKET_OUT, PacketSchema
 from sluice.punts import FOR_THE_HOST, IP_FOR_THE_HOST
 from sluice.sources.handover import Handover, end_stand_ins
-from sluice.sources.host import Passing
+from sluice.sources.host import FrameFilter
 from sluice.sources.neighbor_probe import DISCARD_PORT
 from sluice.sources.shared_stack import (
     ANSWERED_IN_PLACE,
@@ -53,9 +53,9 @@ PROTOCOLS = frozenset({ICMP, TCP, UDP, ICMPV6, OSPF, PIM, VRRP})
 ECHO = frozenset({(ICMP, 0), (ICMP, 8), (ICMPV6, 128), (ICMPV6, 129)})
 NEIGHBOR_DISCOVERY = frozenset((ICMPV6, kind) for kind in range(133, 137))
 LAST_PORT = 65535
-TOLD = 2048
-"""Limit of packets delivered to the host and not yet read by `told`, at most half of them for one
-punt reason. Beyond it, packets go to Python."""
+DELIVERED_LIMIT = 2048
+"""Limit of packets delivered to the host and not yet read by `delivered_packets`, at most half of
+them for one punt reason. Beyond it, packets go to Python."""
 
 PortRange = tuple[int, int]
 TlsCredentials = tuple[bytes, bytes, bytes]
@@ -75,10 +75,10 @@ def ports_of_daemons() -> list[tuple[PortRange, PortRange]]:
 class FastPath:
     """The fast path with its tables.
 
-    `remembers`: `told` returns IP packets delivered to the host, since the host may answer with an
-    error that has to leave as they came (`host_errors`). `withholds_ike`: IKE packets go to Python,
-    since they have to leave in order with the kernel's SAs (`ike_order`). `handover` takes the
-    tables for a stand-in at the TAPs `names`.
+    `remembers`: `delivered_packets` returns IP packets delivered to the host, since the host may
+    answer with an error that has to leave as they came (`host_errors`). `withholds_ike`: IKE
+    packets go to Python, since they have to leave in order with the kernel's SAs (`ike_order`).
+    `handover` takes the tables for a stand-in at the TAPs `names`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class FastPath:
             "vrf_ports": ports_of_daemons(),
             "answered_in_place": ANSWERED_IN_PLACE,
             "answered_ports": PORTS_OF_DAEMONS,
-            "told_limit": TOLD,
+            "told_limit": DELIVERED_LIMIT,
         }
         self.native = Native(**self.rules, remember=remembers)
         self._handover = handover
@@ -117,7 +117,7 @@ class FastPath:
         self._has_roles = True
         self._primary: tuple[int, int] | None = None
 
-    def publish(self, passing: Passing) -> None:
+    def publish(self, passing: FrameFilter) -> None:
         """Replaces the tables of the host's interfaces."""
         taps, sources = self._interfaces = (
             [
@@ -184,12 +184,14 @@ class FastPath:
         )
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable while `told` has packets to return."""
+        """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
         return self.native.fileno()
 
-    def told(self) -> list[PuntedPacket]:
+    def delivered_packets(self) -> list[PuntedPacket]:
         """Returns IP packets that the fast path has delivered to the host since the last call."""
-        return [PuntedPacket(frame, *metadata) for frame, metadata in self.native.told(TOLD)]
+        return [
+            PuntedPacket(frame, *metadata) for frame, metadata in self.native.told(DELIVERED_LIMIT)
+        ]
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""

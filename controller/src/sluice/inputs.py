@@ -109,9 +109,9 @@ class FastPathInput(Protocol):
     """The packet path between host and switch that bypasses Python (`fast_path.FastPath`)."""
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable while `told` has packets to return."""
+        """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
-    def told(self) -> list[PuntedPacket]:
+    def delivered_packets(self) -> list[PuntedPacket]:
         """Returns IP packets delivered to the host that it may answer with an ICMP error."""
 
     def handled(self) -> dict[int, int]:

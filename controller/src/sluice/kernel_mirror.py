@@ -87,7 +87,7 @@ class KernelMirror:
         self._own = own
         self._clock = clock
         self._changed = asyncio.Event()
-        self._heard = self._done = 0
+        self._received = self._carried_out = 0
         """Number of kernel changes received, and of those carried out."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
@@ -128,15 +128,15 @@ class KernelMirror:
     def drain(self) -> bool:
         """Reads the kernel's notifications; one slice of an inlet."""
         if self.kernel.poll():
-            self._heard += 1
+            self._received += 1
             self._changed.set()
         return False
 
     async def caught_up(self) -> None:
         """Waits until all changes made in the kernel so far are carried out, as far as possible."""
         self.drain()
-        heard = self._heard
-        while self._done < heard:
+        heard = self._received
+        while self._carried_out < heard:
             self._progress.clear()
             await self._progress.wait()
 
@@ -146,7 +146,7 @@ class KernelMirror:
             await self._changed.wait()
             await asyncio.sleep(GATHERING)
             self._changed.clear()
-            heard = self._heard
+            heard = self._received
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
@@ -157,7 +157,7 @@ class KernelMirror:
             self.rules = rules  # a rekey may change a policy's SPI but no rule
             self.mirror_states(policy)
             self._schedule_takeovers()
-            self._done = heard
+            self._carried_out = heard
             self._progress.set()
 
     async def _bring_into_force(self, policy: Policy, rules: MirroredRules) -> None:
@@ -207,7 +207,9 @@ class KernelMirror:
         )
         self._request_rekeys()
         present = {identity(one.association) for one in self._states.states}
-        self._reported = {key: said for key, said in self._reported.items() if key in present}
+        self._reported = {
+            key: reported for key, reported in self._reported.items() if key in present
+        }
         vrf, engines, path_mtu = self._defaults
         self.specs = tuple(
             BundleSpec(one.name, known[one.name], vrf, engines, path_mtu) for one in bundles

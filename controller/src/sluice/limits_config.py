@@ -36,7 +36,7 @@ PUNT_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class PuntRate:
-    """Policer of one punt reason: packets a second, and packets at once."""
+    """Policer of one punt reason: rate in packets a second, burst in packets."""
 
     rate: int
     burst: int

@@ -54,7 +54,7 @@ def drop(keep: frozenset[int] = KEPT) -> None:
         if int(task.name) == threading.get_native_id():
             continue
         if int(_status(task, "CapPrm"), 16) & ~_mask(keep) or _status(task, "NoNewPrivs") != "1":
-            raise PrivilegeError(f"thread {task.name} runs with privileges; it has to give up its")
+            raise PrivilegeError(f"thread {task.name} runs with privileges; it must give up its")
     give_up(keep)
 
 

@@ -654,9 +654,8 @@ class Reconciler:
         desired = self.desired[kind]
         held = self.installed.by_kind[kind]
         batch = _Batch(kind, [], [], [])
-        missing: dict[
-            EntityValue, str
-        ] = {}  # caches the result per target: routes share few targets
+        # Caches the result per target: routes share few targets.
+        missing: dict[EntityValue, str] = {}
         update = self._codec.update
         while queue and len(batch.updates) < BATCH:
             key, _ = queue.popitem()  # newest first: removing the oldest takes linear time

@@ -7,7 +7,7 @@ Each key is of one of three classes:
   (VRFs). A configuration that changes one is refused as a whole;
 - a setting: a number that is used from the next packet on, or an SA, which is added or removed
   independently;
-- all others take the steps of a restart inside the process: close, change, open.
+- any other key: changing it takes the steps of a restart inside the process: close, change, open.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -42,7 +42,7 @@ FIXED = ("router", "state_dir", "api", "metrics", "switch", "vrfs")
 NOT_FIXED = ("switch.tls", "switch.cpu_port")
 SETTINGS = ("limits", "punt_rates", "audit.rate", "security_associations")
 FILE_KEYS = {"api_socket": "api.socket", "metrics_listen": "metrics.listen"}
-"""Names in the file of fields that are called otherwise in `Config`."""
+"""Names in the file of the fields that have other names in `Config`."""
 NOT_IN_THE_FILE = frozenset({"l3_if"})
 SECTIONS = (
     *(AuditConfig, FpmConfig, IkeConfig, InterfaceConfig, ControllerLimits, PuntRate, SwitchConfig),
@@ -61,7 +61,7 @@ class Differences(NamedTuple):
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All keys that differ, the most disruptive first."""
+        """Returns all keys that differ, the most disruptive first."""
         return self.by_restart + self.settings + self.fixed
 
 

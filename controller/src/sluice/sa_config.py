@@ -248,7 +248,7 @@ def read_associations(
         section = value.mapping()
         sa = _read(section, directory, bundles, origin)
         section.close()
-        if sa is not None and _is_alone(sa, value, taken):
+        if sa is not None and _claim_values(sa, value, taken):
             found.append(sa)
     return tuple(found)
 
@@ -272,8 +272,8 @@ def parse_associations(
     return sas
 
 
-def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
-    """Returns whether an SA's name, inbound SPI and key are unused, and adds them to `taken`."""
+def _claim_values(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> bool:
+    """Adds an SA's name, inbound SPI and key to `taken`. Returns False if one is in use."""
     settings, problems = sa.settings, 0
     if sa.name in taken.names:
         value.problem(f"there is an SA {sa.name!r} already; give each its own name")
@@ -284,8 +284,8 @@ def _is_alone(sa: SecurityAssociation, value: YamlValue, taken: ValuesInUse) -> 
         problems += 1
     if settings.fingerprint in taken.keys:
         value.problem(
-            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could come twice; give"
-            " each SA a key of its own, in either direction"
+            f"has the key of {taken.keys[settings.fingerprint]!r}: a nonce could be used twice;"
+            " give each SA a key of its own, in either direction"
         )
         problems += 1
     if problems:

@@ -57,7 +57,7 @@ def _read(path: Path | None, size: int, algorithm: Algorithm, what: str = "key")
     try:
         digits = _digits(text)
         if digits is None:
-            raise KeyUnavailableError(f"{path}: a {what} is written in hexadecimal digits alone")
+            raise KeyUnavailableError(f"{path}: a {what} must consist of hexadecimal digits only")
         if len(digits) != 2 * size:
             count = len(digits)
             _erase(digits)

@@ -162,9 +162,9 @@ class ControllerRun:
             while not turn.done():
                 if self.primacy.is_standby and not stood_by:
                     stood_by = True
-                    said = f"another controller is primary at {self.config.switch.address}"
-                    log.info("standby: %s; this controller changes nothing on this host", said)
-                    self._shared.manager.notify(f"READY=1\nSTATUS=standby: {said}")
+                    reason = f"another controller is primary at {self.config.switch.address}"
+                    log.info("standby: %s; this controller changes nothing on this host", reason)
+                    self._shared.manager.notify(f"READY=1\nSTATUS=standby: {reason}")
                 await asyncio.wait({turn}, timeout=TAKING_OVER_INTERVAL)
             turn.result()
         finally:

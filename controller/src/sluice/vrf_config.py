@@ -52,7 +52,7 @@ class VrfConfig:
 
     @property
     def namespace_number(self) -> int:
-        """The number of the network namespace of the VRF's interfaces."""
+        """Returns the number of the network namespace that holds the VRF's interfaces."""
         return self.id if self.isolation is Isolation.NAMESPACE else OWN_NAMESPACE
 
 

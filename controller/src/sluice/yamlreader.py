@@ -118,7 +118,7 @@ class YamlReader:
         self._problems.append((line, f"{self._name}:{line}: {at}{message}"))
 
     def include(self, node: yaml.Node | None, problems: list[str]) -> None:
-        """Records the problems of another file, which is named at a node, unchanged."""
+        """Records the problems of another file unchanged; the file is named at a node."""
         line = node.start_mark.line + 1 if node is not None else 1
         self._problems += [(line, problem) for problem in problems]
 
@@ -289,11 +289,11 @@ class YamlMapping:
         return tuple(one for one in found if one is not None)
 
     def ignore(self, *keys: ConfigKey) -> None:
-        """Marks keys as read, where a problem with another key leaves open whether they belong."""
+        """Marks keys as read whose validity depends on an invalid key."""
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
-        """Returns all pairs and marks them as read, for mappings whose keys are names."""
+        """Returns all pairs and marks them as read: for a mapping whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 

@@ -51,7 +51,7 @@ def test_what_is_wrong_is_named_while_it_is_so(world: Callable[[], World]) -> No
         router = world()
         before = await problems(router)
         assert before[0].startswith(NO_SWITCH)
-        assert any("SPDs have not started" in text for text in before)
+        assert any("SPDs are not active" in text for text in before)
         assert NO_DAEMON in before
 
         running = asyncio.create_task(router.controller.run())

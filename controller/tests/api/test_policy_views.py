@@ -153,7 +153,7 @@ def test_flows_are_limited_in_the_order_of_eviction(run_policy_scenario: RunScen
             *(("inbound", 90), ("outbound", 80)),
         ]
         for wrong in (-1, "all"):
-            with pytest.raises(BadRequestError, match="limit is a whole number"):
+            with pytest.raises(BadRequestError, match="limit must be a whole number"):
                 await show(world, "flows", limit=wrong)
 
     run_policy_scenario(scenario)

@@ -38,9 +38,9 @@ def test_an_unknown_command_is_refused_with_those_that_there_are(
         ({"files": [{"name": "a"}]}, "each of the files"),
         ({"files": [7]}, "each of the files"),
         ({"files": [file("spd: corp\n")], "frr": [{"name": "frr.conf"}]}, "each of the files"),
-        ({"configured": []}, "configured: a list of names"),
-        ({"configured": "corp"}, "configured: a list of names"),
-        ({"configured": ["corp"], "files": [file(COMMIT)]}, "no files beside it"),
+        ({"configured": []}, "configured: must be a list of names"),
+        ({"configured": "corp"}, "configured: must be a list of names"),
+        ({"configured": ["corp"], "files": [file(COMMIT)]}, "without files"),
         ({"configured": ["x"]}, "there is no SPD 'x'"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_difference_by_list_with_both_versions_of_a_rule(
 def test_a_number_of_flows_is_a_whole_one(run_policy_scenario: RunScenario, flows: object) -> None:
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
-        with pytest.raises(BadRequestError, match="flows is a whole number"):
+        with pytest.raises(BadRequestError, match="flows must be a whole number"):
             await world.ask("spd diff", files=[file(COMMIT)], flows=flows)
 
     run_policy_scenario(scenario)

@@ -202,7 +202,7 @@ def test_a_client_of_pages(run_scenario: Callable[..., None], tmp_path: Path) ->
             rest = await asyncio.to_thread(answer, path, asked | page["next"])
             assert [row["prefix"] for row in rest["data"]] == ["1.0.2.0/24"]
             assert "next" not in rest
-            with pytest.raises(RequestError, match="limit is a whole number"):
+            with pytest.raises(RequestError, match="limit must be a whole number"):
                 await asyncio.to_thread(answer, path, asked | {"limit": "all"})
 
     run_scenario(scenario)

@@ -144,7 +144,7 @@ def test_names_of_key_files_need_a_whole_directory(
     run_sa_scenario: Callable[[Scenario], None],
 ) -> None:
     async def scenario(world: PolicyWorld) -> None:
-        with pytest.raises(BadRequestError, match="a path in a request begins with /"):
+        with pytest.raises(BadRequestError, match="a path in a request must begin with /"):
             await world.ask("sa add", text=MORE, name="more.yaml", directory="keys")
 
     run_sa_scenario(scenario)
@@ -177,7 +177,10 @@ def test_a_rekey_is_answered_with_the_successor(
             {"name": "out", "spi": 0x101, "key_file": "/k", "integrity_key_file": "/i"},
             "aes-128-gcm has no such key: leave out --integrity-key-file",
         ),
-        ({"name": "out", "spi": 0x101, "key_file": "k"}, "'k': a path in a request begins with /"),
+        (
+            {"name": "out", "spi": 0x101, "key_file": "k"},
+            "'k': a path in a request must begin with /",
+        ),
         ({"name": "out", "spi": 255, "key_file": "/k"}, "255 is not an SPI"),
         ({"name": "out", "spi": True, "key_file": "/k"}, "True is not an SPI"),
         ({"name": "out", "spi": "0x101", "key_file": "/k"}, "'0x101' is not an SPI"),

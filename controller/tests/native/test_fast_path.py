@@ -138,7 +138,7 @@ def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
         running.ask("closed port")
         assert select.select([running.taps], [], [], DEADLINE)[0]
         error = next(frame for _, frame in iter_frames(running.taps) if frame[23] == 1)
-        (told,) = running.fast_path.told()
+        (told,) = running.fast_path.delivered_packets()
         assert told.bundle == 7
         assert told.frame[14:42] in error
         assert SCHEMA.reasons[told.reason].value == "LOCAL"

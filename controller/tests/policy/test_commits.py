@@ -195,7 +195,7 @@ def test_configured_rules_are_those_in_the_file_now(
             file.write_text(text)
             with pytest.raises(BadRequestError, match=problem):
                 await world.ask("spd commit", configured=["corp"])
-        with pytest.raises(BadRequestError, match="no files beside it"):
+        with pytest.raises(BadRequestError, match="without files"):
             await world.ask("spd commit", configured=["corp"], files=[{"name": "", "text": ""}])
         with pytest.raises(BadRequestError, match="there is no SPD 'x'"):
             await world.ask("spd diff", configured=["x"])

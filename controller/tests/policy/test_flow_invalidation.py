@@ -355,7 +355,7 @@ def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> 
         assert (one["action"], one["rule"]) == ("bypass", f"port-{port}")
         assert one["after"] == {"action": "discard", "bundle": None, "rule": f"port-{port}"}
         assert world.switch.flow_log == before
-        with pytest.raises(BadRequestError, match="flows is a whole number"):
+        with pytest.raises(BadRequestError, match="flows must be a whole number"):
             await world.ask("spd diff", files=files, flows=-1)
 
     run_scenario(scenario)
@@ -364,7 +364,7 @@ def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> 
 # -- any order of events
 
 
-class Witness:
+class VerdictObserver:
     """Looks at every state of the switch: a flow that serves packets says what the rules say."""
 
     def __init__(self, world: PolicyWorld) -> None:
@@ -404,7 +404,7 @@ def test_no_flow_ever_says_what_the_rules_do_not(run_scenario: RunScenario, seed
 
     async def scenario(world: PolicyWorld) -> None:
         await with_flows(world)
-        witness = Witness(world)
+        observer = VerdictObserver(world)
         world.switch.refuse_flow = unreliable()
         discarded: set[int] = set()
         running = True
@@ -424,11 +424,11 @@ def test_no_flow_ever_says_what_the_rules_do_not(run_scenario: RunScenario, seed
                 epoch = world.state("corp", OUTBOUND).version.epoch
                 await world.commit(rules(discarded=discarded, unrelated=network))
                 kept += world.state("corp", OUTBOUND).version.epoch == epoch
-                witness.look()
+                observer.look()
         finally:
             running = False
             await sender
         assert kept > 3
-        assert witness.looks > 50
+        assert observer.looks > 50
 
     run_scenario(scenario)

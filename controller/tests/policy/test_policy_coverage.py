@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies import packets, rules
 from sluice.model import parse_address
-from sluice.policy.coverage import covers, find_covered, name_some, warn_of_unreached
+from sluice.policy.coverage import covers, find_covered, quoted_names, warn_of_unreached
 from sluice.policy.model import (
     ICMP_PROTOCOLS,
     OPAQUE,
@@ -170,10 +170,10 @@ def test_an_opaque_protocol_of_ipv4_matches_nothing() -> None:
 
 
 def test_many_names_are_counted() -> None:
-    assert name_some(["a"]) == "'a'"
-    assert name_some([*"abcd"]) == "'a', 'b', 'c' and 'd'"
-    assert name_some([]) == ""
-    assert name_some([*"abcdef"]) == "'a', 'b', 'c' and 3 more"
+    assert quoted_names(["a"]) == "'a'"
+    assert quoted_names([*"abcd"]) == "'a', 'b', 'c' and 'd'"
+    assert quoted_names([]) == ""
+    assert quoted_names([*"abcdef"]) == "'a', 'b', 'c' and 3 more"
 
 
 def host_rule(number: int) -> Rule:

@@ -25,7 +25,7 @@ from sluice.model import (
     parse_mac,
 )
 from sluice.namespaces import base, local, namespace_of
-from sluice.sources.host import HostInterfaces, Passing, TapNamespace
+from sluice.sources.host import FrameFilter, HostInterfaces, TapNamespace
 from sluice.sources.kernel import KernelMonitor
 from sluice.sources.namespace import NetworkNamespace
 from sluice.sources.neighbor_probe import NeighborProbe
@@ -59,7 +59,7 @@ class World:
         self.inside = ["home"]
         self.did: list[tuple[str, str]] = []
         self.joined: list[str] = []
-        self.published: list[Passing] = []
+        self.published: list[FrameFilter] = []
         self.host = HostInterfaces(
             self.taps,
             FakeAddresses(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles `proto/`, without needing `protoc`.
+//! Compiles the files in `proto/`, without needing `protoc`.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the program with its origin: the commit, and the digest of the compiled pipeline in the same tree.
+//! Passes the program's origin to the build: the commit, and the digest of the compiled pipeline in the same tree.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the start of router.json's SHA-256, which `make check-p4` compares with the file.
+/// Returns the first characters of router.json's SHA-256 digest, as recorded in the manifest. `make check-p4` compares
+/// the manifest with the file.
 fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let path = root.join("p4src/build/v1model/manifest.json");
     println!("cargo::rerun-if-changed={}", path.display());

@@ -6,7 +6,7 @@ Layers, dependencies downward only:
     pytest_plugin                            fixtures
     target  frr  controller  bench           things under test, and results
     interposer                               between a controller and its switch
-    capture  record  esp_engine              witnesses, and the engine's double
+    capture  record  esp_engine              captures, and the engine's double
     namespaces  process                      where they run
     wait  packet  owner  janitor  where      (almost) no dependencies
 

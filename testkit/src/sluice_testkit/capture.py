@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet captures as witnesses: what was seen on an interface, both ways.
+"""Captures the packets of an interface, in both directions.
 
 An AF_PACKET socket in the namespace and a thread that empties it. The capture
 is running when the constructor returns, so nothing sent afterwards is missed;

@@ -5,7 +5,7 @@ It speaks the contract of the shim (p4src/headers.p4) and has the shape of
 RFC 4303 in tunnel mode: outer header, SPI, sequence number, trailer, integrity
 check value. Two routers whose engines know each other's SAs protect traffic
 end to end. It is no encryption: the key stream follows from SPI and sequence
-number, which is enough for a witness to tell ciphertext from cleartext.
+number, which is enough for a test to tell ciphertext from cleartext.
 
     sa to the engine, ENCRYPT  -> outer packet in ESP, ENCRYPTED
     SPI to the engine, DECRYPT -> inner packet, DECRYPTED, of its SA's bundle

@@ -2,7 +2,7 @@
 """As much of a captured frame as tests ask about, read with struct.
 
 Pure: bytes in, `Frame` out. What cannot be read is left at its default rather
-than refused, since a witness has to accept whatever came by.
+than refused, since a capture has to accept every frame.
 """
 
 import contextlib

@@ -48,7 +48,7 @@ def test_nothing_leaks_and_no_verdict_differs(arena: Arena) -> None:
         what = f"lists whose flows a commit {outcome}"
         assert campaign.totals.invalidation.get(what), f"no commit has {outcome} flows"
     for kind in ("out", "protect", "host", "decrypt", "sockets"):
-        assert campaign.checker.seen[kind], f"no witness has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
 
 
 @pytest.mark.parametrize(("old", "new", "kind"), [

@@ -44,9 +44,9 @@ def test_what_policy_protects_is_esp_and_nothing_leaks(arena: Arena) -> None:
         first = "\n".join(map(str, campaign.checker.findings[:10]))
         pytest.fail(f"{told}\n{first}\nreproducers: {', '.join(map(str, files))}")
     assert not bounds, "what a full queue dropped proves nothing"
-    assert not arena.taken_wrongly()
+    assert not arena.wrongly_accepted()
     for kind in ("out", "protect", "host", "sockets"):
-        assert campaign.checker.seen[kind], f"no witness has seen anything of kind {kind}"
+        assert campaign.checker.seen[kind], f"no monitor has seen anything of kind {kind}"
     peer = arena.peer
     assert peer is not None
     assert min(peer.opened, peer.sealed, *peer.hostile.values()) > 50
@@ -75,6 +75,6 @@ def test_what_the_engine_must_not_take_is_counted(arena: Arena) -> None:
     """The count of required drops can fail: it does with frames that were never sent."""
     assert arena.peer is not None
     arena.peer.hostile["altered"] += 1 << 32
-    (found,) = arena.taken_wrongly()
+    (found,) = arena.wrongly_accepted()
     arena.peer.hostile["altered"] -= 1 << 32
     assert "integrity_failed" in found

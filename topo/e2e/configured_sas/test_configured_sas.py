@@ -333,7 +333,7 @@ def test_a_switch_that_restarts_gets_its_sas(sites: Sites) -> None:
     ("content", "mode", "says"),
     [
         ("00", 0o600, "40 hexadecimal digits"),
-        ("zz" * 20, 0o600, "hexadecimal digits alone"),
+        ("zz" * 20, 0o600, "hexadecimal digits only"),
         ("00" * 20, 0o644, "chmod 600"),
         (None, 0o600, "No such file"),
     ],
@@ -362,9 +362,9 @@ def test_a_key_serves_one_sa_only(sites: Sites) -> None:
     """Neither for a second one, nor again for one that it has already served."""
     path = sites.engines["r1"].keys / NAMES[13]
     sa = outbound(13, "spoke3", path) | {"name": "again", "spi": 0x1999}
-    with pytest.raises(CommandFailed, match="a nonce could come twice"):
+    with pytest.raises(CommandFailed, match="a nonce could be used twice"):
         sites.sluice("r1", "sa", "add", sites.file_of("r1", sa))
-    with pytest.raises(CommandFailed, match="a nonce could come twice"):
+    with pytest.raises(CommandFailed, match="a nonce could be used twice"):
         sites.sluice("r1", "sa", "rekey", NAMES[13], "--spi", "0x1999", "--key-file", str(path))
 
 

@@ -18,8 +18,8 @@ from sluice_testkit.sluice_esp import EspEngineProcess, SluiceEsp, SwitchEsp
 from sluice_topo.network import Network
 from sluice_topo.routers import P4Router
 
+from ..protected.monitor import is_arp, is_esp, is_neighbor_discovery
 from ..protected.network import ENGINE_PORT, TUNNEL, engine_place, started
-from ..protected.witness import is_arp, is_esp, is_neighbor_discovery
 
 ALGORITHM = {12: "aes-128-gcm", 21: "aes-128-gcm", 13: "chacha20-poly1305", 31: "chacha20-poly1305"}
 KEY_BYTES = {"aes-128-gcm": 20, "chacha20-poly1305": 36}

@@ -80,7 +80,7 @@ class RestartSetting:
         """The lists for an interface's packets."""
         return self.spds.get(self.guards.get(interface, NONE), Discards())
 
-    def treats_alike(self, other: "RestartSetting", interface: str) -> bool:
+    def treats_equally(self, other: "RestartSetting", interface: str) -> bool:
         """Whether a restart with the other setting changes nothing for this interface."""
         name = self.guards.get(interface, NONE)
         return (
@@ -232,7 +232,7 @@ def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[s
     seen = traffic.seen()
     for path in TRAFFIC_PATHS:
         ends = INTERFACE_OF[path.source], INTERFACE_OF[path.sink]
-        if old.allows(path) and all(new.treats_alike(old, one) for one in ends):
+        if old.allows(path) and all(new.treats_equally(old, one) for one in ends):
             lost = sorted({*traffic.sent[path]} - {*seen[path, path.sink]})
             if lost:
                 found.append(f"{path}: {len(lost)} of {len(traffic.sent[path])} packets lost")

@@ -11,7 +11,7 @@ from sluice_testkit.process import run
 from sluice_testkit.wait import wait_until
 
 from .network import OneRouter
-from .walking import Flow, Stream, Witness, stop
+from .walking import ArrivalRecorder, Flow, Stream, stop
 
 TABLE = "outbound.ipv4_flow"
 INTERVAL = 0.5
@@ -59,7 +59,7 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
     network: OneRouter, who: tuple[str, int]
 ) -> None:
     """Within a few rounds of the audit; no packet passes after the repair."""
-    with Flow(network) as flow, Witness(network) as b:
+    with Flow(network) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(flow))
         with Stream(flow, rate=100) as stream:
             wait_until(lambda: network.rule("east", "stop").hits > 10, 10, "cached discards")
@@ -96,7 +96,7 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
 def test_nothing_is_repaired_that_the_controller_wrote(network: OneRouter) -> None:
     """Flows, routes and commits change during all rounds of the audit."""
     before = report(network)["repaired"]
-    with Flow(network) as flow, Witness(network), Stream(flow):
+    with Flow(network) as flow, ArrivalRecorder(network), Stream(flow):
         for _ in range(5):
             network.commit("east", outbound=stop(flow))
             network.sluice("flow-cache", "clear", "west")

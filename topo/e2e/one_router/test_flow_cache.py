@@ -14,7 +14,7 @@ from sluice_testkit.namespaces import Lab
 from sluice_testkit.wait import wait_until
 
 from .network import EVERYTHING, OneRouter, udp
-from .walking import Flow, Stream, Witness
+from .walking import ArrivalRecorder, Flow, Stream
 
 SMALL = 8
 CACHES = {
@@ -67,7 +67,7 @@ class Cache:
 def test_a_rule_added_removed_and_added_again(network: OneRouter, spd: str, direction: str) -> None:
     """Each time: one search, the rest hits, and one entry throughout."""
     cache = Cache(network, spd, direction)
-    with Flow(network, sink="c") as flow, Witness(network, "c") as c:
+    with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         ours = udp("ours", "bypass", flow.port)
 
         def ten_packets(verdict: int) -> list[int]:
@@ -104,7 +104,7 @@ def test_stale_flows_are_refilled_in_place(network: OneRouter, spd: str, directi
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network, sink="c")) for _ in range(5)]
         ports = sorted(flow.port for flow in flows)
-        c = stack.enter_context(Witness(network, "c"))
+        c = stack.enter_context(ArrivalRecorder(network, "c"))
         sent = [number for flow in flows for number in flow.send()]
         for flow in flows:
             cache.wait_for(flow.port)
@@ -134,7 +134,7 @@ def test_a_full_cache_evicts_stale_flows_first(network: OneRouter) -> None:
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(2 * SMALL)]
-        b = stack.enter_context(Witness(network))
+        b = stack.enter_context(ArrivalRecorder(network))
         sent: list[int] = []
 
         def use(which: Flow) -> None:
@@ -164,7 +164,7 @@ def test_a_full_cache_evicts_the_coldest_flow(network: OneRouter) -> None:
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(SMALL + 1)]
-        b = stack.enter_context(Witness(network))
+        b = stack.enter_context(ArrivalRecorder(network))
         oldest, *others, newest = flows
         rules = [udp("oldest", "bypass", oldest.port), EVERYTHING]
         network.commit("east", outbound=rules)
@@ -190,7 +190,7 @@ def test_a_full_cache_never_lets_clear_text_out(network: OneRouter) -> None:
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(2 * SMALL)]
-        b = stack.enter_context(Witness(network))
+        b = stack.enter_context(ArrivalRecorder(network))
         passing, discarded = flows[::2], flows[1::2]
         network.commit(
             "east",
@@ -217,7 +217,7 @@ def test_a_cache_full_of_writes_under_way_takes_no_more(network: OneRouter) -> N
     cache = Cache(network, "east")
     with ExitStack() as stack:
         flows = [stack.enter_context(Flow(network)) for _ in range(3 * SMALL)]
-        b = stack.enter_context(Witness(network))
+        b = stack.enter_context(ArrivalRecorder(network))
         never = stack.enter_context(Flow(network))
         network.commit("east", outbound=[udp("no", "discard", never.port), EVERYTHING])
         with network.interposer.hold("write", tables="outbound.ipv4_flow") as writes:
@@ -240,7 +240,7 @@ def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
 ) -> None:
     """Both lists on the path, at a low rate: none lost, none doubled, none loops; and none is
     served by an earlier entry."""
-    with Flow(network, sink="c") as flow, Witness(network, "c") as c:
+    with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
         caches = Cache(network, "west", "inbound"), Cache(network, "south")
@@ -274,7 +274,7 @@ def test_with_the_cache_off_every_packet_is_searched_once_and_passes_once(
 
 def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -> None:
     """No packet is lost or doubled in either transition."""
-    with Flow(network, sink="c") as flow, Witness(network, "c") as c:
+    with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         with Stream(flow, rate=100) as stream:
             for word in ("off", "on", "off", "on"):
                 stream.wait_for_more(10)
@@ -286,7 +286,7 @@ def test_a_running_flow_with_the_cache_switched_off_and_on(network: OneRouter) -
 
 def test_off_outlives_the_controller(network: OneRouter) -> None:
     """A cache that was switched off stays off over a crash: the successor searches every packet."""
-    with Flow(network, sink="c") as flow, Witness(network, "c") as c:
+    with Flow(network, sink="c") as flow, ArrivalRecorder(network, "c") as c:
         network.commit("south", outbound=[udp("out", "bypass", flow.port)])
         cache = Cache(network, "south")
         network.sluice("flow-cache", "off", "south")
@@ -311,7 +311,7 @@ def test_idle_flows_leave_and_busy_ones_stay(network: OneRouter) -> None:
     with (
         Flow(network, sink="d") as idle,
         Flow(network, sink="d") as busy,
-        Witness(network, "d") as d,
+        ArrivalRecorder(network, "d") as d,
     ):
         rules = [udp("busy", "bypass", busy.port), EVERYTHING]
         network.commit("north", outbound=rules)

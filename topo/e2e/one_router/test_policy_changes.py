@@ -12,7 +12,7 @@ from sluice_testkit.packet import UDP
 from sluice_testkit.wait import wait_until
 
 from .network import EVERYTHING, SITE, VERSIONS, OneRouter, udp
-from .walking import Flow, Fragments, Stream, Witness
+from .walking import ArrivalRecorder, Flow, Fragments, Stream
 
 # -- rules that change under a running flow
 
@@ -20,7 +20,7 @@ from .walking import Flow, Fragments, Stream, Witness
 @VERSIONS
 def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version: int) -> None:
     """No packet sent after the commit has returned arrives; the flow is cached as discarded."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with Stream(flow) as stream:
             stream.wait_for_more(20)
             network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
@@ -37,7 +37,7 @@ def test_a_discard_rule_stops_a_running_flow_at_once(network: OneRouter, version
 @VERSIONS
 def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, version: int) -> None:
     """All packets sent after the commit has returned arrive, once; none arrives before."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
         with Stream(flow) as stream:
             wait_until(lambda: sum(network.rule("east", "stop")) >= 20, 10, "20 discarded")
@@ -55,7 +55,7 @@ def test_a_discard_rule_discards_and_is_cached(
     network: OneRouter, version: int, spd: str, direction: str
 ) -> None:
     """One search for the flow; the switch drops the rest by name, counted by the rule."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
         flow.send()
         like = {"destination_port": flow.port, "action": "discard", "stale": False}
@@ -72,7 +72,7 @@ def test_a_discard_rule_discards_and_is_cached(
 @VERSIONS
 def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, version: int) -> None:
     """Searched once in each list and sent once; the caches serve the next ones."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit("west", inbound=[udp("in", "bypass", flow.port)])
         network.commit("east", outbound=[udp("out", "bypass", flow.port)])
         first = flow.send()
@@ -97,7 +97,7 @@ def test_fragments_meet_the_rule_of_their_datagram(
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
-    with Witness(network) as b:
+    with ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("ports", action, port), udp("any", other)])
         numbers = [fragments.send_first()]
         numbers += [fragments.send_later(of=numbers[0]) for _ in range(2)]
@@ -119,7 +119,7 @@ def test_fragments_that_all_rules_agree_about_are_served_from_the_cache(
     """No first fragment is needed if it would change nothing."""
     port = network.fresh_port()
     fragments = Fragments(network, version, port)
-    with Witness(network) as b:
+    with ArrivalRecorder(network) as b:
         network.commit("east", outbound=[udp("ports", "bypass", port), EVERYTHING])
         cached = partial(network.flows, "east", protocol=UDP, stale=False)
         later = [fragments.send_later()]
@@ -142,8 +142,8 @@ def test_a_running_flow_moves_to_an_interface_with_another_spd(
     """Cached for east it goes by b; by c south's list applies, and south discards."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
-        Witness(network, "b") as b,
-        Witness(network, "c") as c,
+        ArrivalRecorder(network, "b") as b,
+        ArrivalRecorder(network, "c") as c,
     ):
         network.commit("south", outbound=[udp("stop", "discard", flow.port), EVERYTHING])
         first = flow.send(3)

@@ -15,7 +15,7 @@ from sluice_testkit.interposer import MessageKind
 from sluice_testkit.wait import wait_until
 
 from .network import VERSIONS, OneRouter
-from .walking import Flow, Witness, stop
+from .walking import ArrivalRecorder, Flow, stop
 
 # -- messages that are lost
 
@@ -26,7 +26,7 @@ def test_a_lost_message_costs_its_packet_and_no_other(
     network: OneRouter, version: int, kind: MessageKind
 ) -> None:
     """No state of the lost packet keeps the next one from passing."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         facts = flow.miss() if kind == "packet_in" else flow.answer()
         with network.interposer.drop(kind, **facts) as lost:
             flow.send()
@@ -37,7 +37,7 @@ def test_a_lost_message_costs_its_packet_and_no_other(
 
 def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRouter) -> None:
     """The controller starts again from the switch's contents; no discarded packet arrives."""
-    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+    with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         sessions = network.interposer.sessions()
         with network.interposer.drop("write", tables="outbound.ipv4_flow") as lost:
@@ -57,7 +57,7 @@ def test_a_lost_write_of_a_flow_costs_its_session_and_no_policy(network: OneRout
 
 def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
     """The next session finds all unchanged: the same epochs, and the flows in them."""
-    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+    with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         cached = partial(network.flows, "east", stale=False)
         with network.refusing():
@@ -80,7 +80,7 @@ def test_a_lost_connection_costs_no_flow(network: OneRouter) -> None:
 def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> None:
     """It fails by name and the old rules stay in force, over the next session too; a second commit
     takes effect."""
-    with Flow(network) as flow, Witness(network) as b:
+    with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
         b.wait_for(first)
         with (
@@ -102,7 +102,7 @@ def test_a_commit_that_the_switch_never_got_is_refused(network: OneRouter) -> No
 def test_half_a_commit_is_none(network: OneRouter) -> None:
     """One list of an SPD reaches the switch, where the target commits lists singly, and the other
     does not: both keep the old rules."""
-    with Flow(network) as flow, Witness(network) as b:
+    with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send()
         b.wait_for(first)
         rules = stop(flow)
@@ -128,7 +128,7 @@ def test_half_a_commit_is_none(network: OneRouter) -> None:
 
 def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
     """The packet is lost and never doubled; its flow is installed, and the successor keeps it."""
-    with Flow(network) as flow, Flow(network) as never, Witness(network) as b:
+    with Flow(network) as flow, Flow(network) as never, ArrivalRecorder(network) as b:
         network.commit("east", outbound=stop(never))
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
@@ -152,7 +152,7 @@ def test_killed_between_insert_and_reinjection(network: OneRouter) -> None:
 
 def test_killed_between_punt_and_insert(network: OneRouter) -> None:
     """New flows wait for the successor, and no packet that needs a search leaves without one."""
-    with Flow(network) as flow, Flow(network) as running, Witness(network) as b:
+    with Flow(network) as flow, Flow(network) as running, ArrivalRecorder(network) as b:
         known = running.send()
         b.wait_for(known)
         cached = partial(network.flows, "east")
@@ -177,7 +177,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
     apply to every packet, and no earlier flow serves. The commit has deleted the flow that it
     changes, or retires it by a new epoch, depending on the number of flows."""
     cached = partial(network.interposer.entries, "outbound.ipv4_flow")
-    with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(1) as pool:
+    with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(1) as pool:
         first = flow.send(3)
         b.wait_for(first)
         wait_until(partial(cached, dst_port=flow.port), 10, "the flow cached")
@@ -212,7 +212,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
 
 def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
     """It starts from its changed configuration: once it is ready, no old flow serves."""
-    with Flow(network) as flow, Witness(network) as b:
+    with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send(3)
         b.wait_for(first)
         network.controller.kill()
@@ -229,7 +229,7 @@ def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter
 
 def test_what_was_committed_outlives_the_controller(network: OneRouter) -> None:
     """A flow that a commit stopped stays stopped: by the cache meanwhile, by the rules after it."""
-    with Flow(network) as flow, Flow(network) as new, Witness(network) as b:
+    with Flow(network) as flow, Flow(network) as new, ArrivalRecorder(network) as b:
         b.wait_for(flow.send())
         network.commit("east", outbound=stop(flow, new))
         with network.refusing():

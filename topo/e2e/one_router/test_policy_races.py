@@ -15,7 +15,7 @@ from sluice_testkit.controller import RequestRefused
 from sluice_testkit.wait import wait_until
 
 from .network import EVERYTHING, SITE, VERSIONS, OneRouter, udp
-from .walking import Flow, Witness, stop
+from .walking import ArrivalRecorder, Flow, stop
 
 FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 
@@ -28,7 +28,7 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
     """It was punted before; its cached flow is new as well. Both directions of change."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
             flow.send()
             punts.wait_for(1)
@@ -59,7 +59,7 @@ def test_an_answer_that_comes_after_a_commit_is_dropped(
 ) -> None:
     """STALE_VERDICT; and the flow that was installed with it serves no packet any more."""
     direction = stage.lower()
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()
             answers.wait_for(1)
@@ -83,7 +83,7 @@ def test_any_commit_makes_answers_stale(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
     """Also a commit with the same verdict for this packet: it is lost, and the next one passes."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()
             answers.wait_for(1)
@@ -100,7 +100,7 @@ def test_the_inbound_list_changes_while_the_outbound_one_is_searched(
     network: OneRouter, version: int
 ) -> None:
     """The verdict that admitted the packet must still be valid when it leaves."""
-    with Flow(network, version) as flow, Witness(network) as b:
+    with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer()) as answers:
             flow.send()
             answers.wait_for(1)
@@ -124,7 +124,7 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
         Flow(network, version) as one,
         Flow(network, version) as two,
         Flow(network, version) as new,
-        Witness(network) as b,
+        ArrivalRecorder(network) as b,
         ThreadPoolExecutor(1) as pool,
     ):
         passing = udp("pass", "bypass", one.port, two.port, new.port)
@@ -168,7 +168,7 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
     with (
         Flow(network, version) as running,
         Flow(network, version) as new,
-        Witness(network) as b,
+        ArrivalRecorder(network) as b,
         ThreadPoolExecutor(1) as pool,
     ):
         first = running.send()
@@ -189,7 +189,11 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
 
 def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
     """Between two packets if the target supports it; else it is refused and changes nothing."""
-    with Flow(network, sink="c") as flow, Witness(network, "c") as c, ThreadPoolExecutor(1) as pool:
+    with (
+        Flow(network, sink="c") as flow,
+        ArrivalRecorder(network, "c") as c,
+        ThreadPoolExecutor(1) as pool,
+    ):
         wanted = {"west": {"inbound": stop(flow)}, "south": {"outbound": stop(flow)}}
         if network.router.target.name == "bmv2":
             with pytest.raises(RequestRefused, match="commit them one by one"):
@@ -210,7 +214,7 @@ def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) ->
 
 def test_commits_at_the_same_time_are_made_one_after_the_other(network: OneRouter) -> None:
     """The second waits until the switch has the first, and is in force at the end."""
-    with Flow(network) as flow, Witness(network) as b, ThreadPoolExecutor(2) as pool:
+    with Flow(network) as flow, ArrivalRecorder(network) as b, ThreadPoolExecutor(2) as pool:
         with network.interposer.hold("write", tables="outbound.list_state") as writes:
             one = pool.submit(network.commit, "east", outbound=stop(flow))
             writes.wait_for(1)
@@ -238,8 +242,8 @@ def test_the_route_moves_to_an_interface_with_another_spd(
     """East's verdict is not valid for south: the packet is a miss of south's list."""
     with (
         Flow(network, version, destination=SITE[version]) as flow,
-        Witness(network, "b") as b,
-        Witness(network, "c") as c,
+        ArrivalRecorder(network, "b") as b,
+        ArrivalRecorder(network, "c") as c,
     ):
         network.commit("south", outbound=[udp("theirs", action, flow.port), EVERYTHING])
         with network.interposer.hold("packet_out", **flow.answer()) as answers:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets with unique numbers, and witnesses that record their arrival.
+"""Packets with unique numbers, and recorders of their arrival.
 
 Every packet is UDP and carries a number that no other has. A `Flow` sends, and keeps a socket open
 at its far end, so that no host answers. `Fragments` are of datagrams that never become whole. A
-`Witness` captures on a host's interface.
+`ArrivalRecorder` captures on a host's interface.
 """
 
 import ipaddress
@@ -179,7 +179,7 @@ class Stream:
         self.stop()
 
 
-class Witness:
+class ArrivalRecorder:
     """The numbers of the packets that a host's interface received, with repetitions.
 
     Sorted, because a packet that a cache serves may overtake one that is searched.

@@ -8,8 +8,8 @@ import pytest
 from sluice_testkit.namespaces import Lab
 from sluice_testkit.pytest_plugin import open_lab
 
+from .monitor import LeakMonitor, monitored
 from .network import ProtectedNetwork, running
-from .witness import Witness, witnessing
 
 
 @pytest.fixture(scope="package")
@@ -24,6 +24,6 @@ def walks(package_lab: Lab) -> Iterator[ProtectedNetwork]:
 
 
 @pytest.fixture(autouse=True)
-def witness(walks: ProtectedNetwork) -> Iterator[Witness]:
-    with witnessing(walks) as witness:
-        yield witness
+def monitor(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
+    with monitored(walks) as monitor:
+        yield monitor

@@ -19,8 +19,8 @@ from sluice_testkit.wait import wait_until
 
 from ..frames import ethernet, inject
 from ..packets import ipv4, udp
+from .monitor import FORGED, LeakMonitor, is_arp, is_neighbor_discovery
 from .network import ELSEWHERE, R1_TO_T, SOON, ProtectedNetwork
-from .witness import FORGED, Witness, is_arp, is_neighbor_discovery
 
 BGP = 179
 TIMERS = "timers bgp 1 3"
@@ -97,7 +97,7 @@ IKE_ENDS = pytest.mark.parametrize(
 @IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_comes_in_and_is_answered(
-    walks: ProtectedNetwork, witness: Witness, family: int, router: str, peer: str, port: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, family: int, router: str, peer: str, port: int
 ) -> None:
     question = bytes(4) + b"a message of IKE"  # on port 4500 behind the marker that says so
     with (
@@ -109,18 +109,18 @@ def test_ike_comes_in_and_is_answered(
         assert (message, sender[:2]) == (question, (peer, port))
         responder.sendto(b"\0\0\0\0an answer", sender)
         assert initiator.recv(2000) == b"\0\0\0\0an answer"
-    assert [f.source for f in witness.sent("r1-2", lambda f: f.protocol == UDP)] == [router]
+    assert [f.source for f in monitor.sent("r1-2", lambda f: f.protocol == UDP)] == [router]
 
 
 @IKE_ENDS
 @pytest.mark.parametrize("port", [500, 4500])
 def test_ike_in_fragments_passes(
-    walks: ProtectedNetwork, witness: Witness, family: int, router: str, peer: str, port: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, family: int, router: str, peer: str, port: int
 ) -> None:
     """Certificates make messages of two fragments; the later one shows no port 500."""
     # Without the four zeros it would be ESP on port 4500 (RFC 3948, 2.2).
     message, answer = (bytes(4) + text * 11 for text in (bytes(range(256)), b"an answer " * 26))
-    witness.allow(lambda seen: seen.is_fragment and seen.source == router)
+    monitor.allow(lambda seen: seen.is_fragment and seen.source == router)
     with (
         udp_socket(walks.place("r1"), family, router, port) as responder,
         udp_socket(walks.between, family, peer, port) as initiator,
@@ -130,7 +130,7 @@ def test_ike_in_fragments_passes(
         assert received == message
         responder.sendto(answer, sender)
         assert initiator.recv(4000) == answer
-    assert len(witness.sent("r1-2", lambda seen: seen.is_fragment)) == 2
+    assert len(monitor.sent("r1-2", lambda seen: seen.is_fragment)) == 2
 
 
 def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket.socket:
@@ -140,7 +140,7 @@ def udp_socket(place: Namespace, family: int, address: str, port: int) -> socket
     return opened
 
 
-def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
     """The generated rule names this router's own addresses; h1's is not among them."""
     name = "dropped: policy discards inbound"
     searched, hit = walks.counted("r1", "first_packets", name), walks.drops("r1", "INBOUND_DISCARD")
@@ -153,20 +153,20 @@ def test_ike_to_somebody_else_is_discarded(walks: ProtectedNetwork, witness: Wit
 
 
 def test_neighbor_discovery_works_while_the_spd_is_empty(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Both lists discard everything, and neighbours are still resolved, in both directions."""
     r1, t = walks.place("r1"), walks.between
     with walks.amended("r1", "to-spoke2", {}, only=True):
         for place, interface in ((r1, "eth2"), (t, "eth1")):
             place.run("ip", "neigh", "flush", "dev", interface)
-        witness.wires["r1-2"].clear()
+        monitor.wires["r1-2"].clear()
         for place, peers in ((t, ("10.0.12.1", "2001:db8:0:12::1")), (r1, ("2001:db8:0:12::2",))):
             for peer in peers:
                 assert walks.ping(place, peer, count=2, options=SOON).received == 0
                 wait_until(partial(resolved, place, peer), 10, f"the MAC address of {peer}")
-        assert witness.sent("r1-2", is_neighbor_discovery)
-        others = [f for f in witness.sent("r1-2") if not (is_arp(f) or is_neighbor_discovery(f))]
+        assert monitor.sent("r1-2", is_neighbor_discovery)
+        others = [f for f in monitor.sent("r1-2") if not (is_arp(f) or is_neighbor_discovery(f))]
         assert not others
 
 
@@ -180,7 +180,7 @@ def resolved(place: Namespace, address: str) -> bool:
 
 @pytest.mark.usefixtures("routing_protocols")
 def test_bgp_through_a_protected_interface_needs_its_rule(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Without: a warning, session down, and not one segment on the wire. With: up."""
     warned = check(walks, {})
@@ -189,20 +189,22 @@ def test_bgp_through_a_protected_interface_needs_its_rule(
     before = discarded_own(walks)
     wait_until(lambda: discarded_own(walks) > before, 20, "bgpd's packets to be discarded")
     assert state(walks, "10.0.12.2") != "Established"
-    assert not witness.sent("r1-2", is_bgp)
+    assert not monitor.sent("r1-2", is_bgp)
 
     first = {"inbound": BGP_BOTH_WAYS, "outbound": BGP_BOTH_WAYS}
     assert "BGP" not in check(walks, first)
-    witness.allow(lambda frame: is_bgp(frame) and "10.0.12.2" in (frame.source, frame.destination))
-    witness.allow(lambda frame: is_bgp(frame) and "10.0.20.1" in (frame.source, frame.destination))
+    monitor.allow(lambda frame: is_bgp(frame) and "10.0.12.2" in (frame.source, frame.destination))
+    monitor.allow(lambda frame: is_bgp(frame) and "10.0.20.1" in (frame.source, frame.destination))
     with walks.amended("r1", "to-spoke2", first):
         wait_until(lambda: state(walks, "10.0.12.2") == "Established", 30, "the session with t")
-        assert witness.sent("r1-2", is_bgp)
+        assert monitor.sent("r1-2", is_bgp)
     wait_until(lambda: state(walks, "10.0.12.2") != "Established", 30, "the session to go down")
 
 
 @pytest.mark.usefixtures("routing_protocols")
-def test_bgp_runs_protected_between_two_routers(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_bgp_runs_protected_between_two_routers(
+    walks: ProtectedNetwork, monitor: LeakMonitor
+) -> None:
     """bgpd's packets leave and arrive by the engine: none is seen on the way."""
     rule = "{{name: bgp, action: protect, bundle: {}, protocol: tcp, source: {}, destination: {}}}"
     hub, spoke = "10.0.12.1", "10.0.20.1"
@@ -218,26 +220,26 @@ def test_bgp_runs_protected_between_two_routers(walks: ProtectedNetwork, witness
         wait_until(lambda: state(walks, spoke) == "Established", 30, "the session with r2")
         assert any(is_bgp(frame) for frame in walks.engines["r1"].encrypted)
         assert any(is_bgp(frame) for frame in walks.engines["r1"].decrypted)
-        assert not witness.sent("r1-2", is_bgp)
-        assert not witness.sent("r2", is_bgp)
+        assert not monitor.sent("r1-2", is_bgp)
+        assert not monitor.sent("r2", is_bgp)
 
 
 @pytest.mark.usefixtures("routing_protocols")
-def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_an_ospf_hello_needs_its_rule(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
     """Without: no multicast leaves, none is accepted. With: the adjacency comes up."""
     t = walks.network.routers["t"].frr
     with Capture(walks.place("r1"), "eth3") as on_the_tap:
         on_the_tap.wait_for(is_hello, 10, "hello of r1's ospfd")
     assert "OSPF" in check(walks, {}, "to-spoke3")
-    assert not witness.sent("r1-3", is_ospf)
+    assert not monitor.sent("r1-3", is_ospf)
     assert "Full" not in t.vtysh("show ip ospf neighbor")
     rule = ["{name: ospf, action: bypass, protocol: ospf}"]
     first = {"inbound": rule, "outbound": rule}
     assert "OSPF" not in check(walks, first, "to-spoke3")
-    witness.allow(is_ospf)
+    monitor.allow(is_ospf)
     with walks.amended("r1", "to-spoke3", first):
         wait_until(lambda: "Full" in t.vtysh("show ip ospf neighbor"), 30, "the adjacency")
-    assert witness.sent("r1-3", is_hello)
+    assert monitor.sent("r1-3", is_hello)
     wait_until(lambda: "Full" not in t.vtysh("show ip ospf neighbor"), 20, "it to go down again")
 
 

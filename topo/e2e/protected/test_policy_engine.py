@@ -20,6 +20,7 @@ from sluice_topo import probes
 
 from ..frames import ethernet, inject
 from ..packets import echo_request
+from .monitor import FORGED, LeakMonitor, is_esp, time_exceeded
 from .network import (
     ELSEWHERE,
     ENGINE_PORT,
@@ -30,7 +31,6 @@ from .network import (
     ProtectedNetwork,
     flush_path_mtu,
 )
-from .witness import FORGED, Witness, is_esp, time_exceeded
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 ECHO_REQUEST = {4: "8/0", 6: "128/0"}
@@ -45,32 +45,32 @@ OUTER_GATEWAY = "10.0.12.2"
 
 @VERSIONS
 def test_transit_is_protected_both_ways(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(version), count=10)
     assert seen.lost == 0, walks.where_lost(seen)
-    assert witness.esp("r1-2") == witness.esp("r2") == 10
+    assert monitor.esp("r1-2") == monitor.esp("r2") == 10
     assert [frame.ttl for frame in walks.engines["r1"].encrypted] == [63] * 10
     assert [frame.ttl for frame in walks.engines["r1"].decrypted] == [63] * 10
-    assert {frame.ttl for frame in witness.sent("r1-2", is_esp)} == {OUTER_TTL}
+    assert {frame.ttl for frame in monitor.sent("r1-2", is_esp)} == {OUTER_TTL}
 
 
 @VERSIONS
 def test_what_the_router_itself_sends_is_protected(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h2 = walks.host("h2").address(version)
     seen = walks.ping(walks.place("r1"), h2, count=5, options=("-I", HUB[version]))
     assert seen.lost == 0, walks.where_lost(seen)
-    assert witness.esp("r1-2") == witness.esp("r2") == 5
+    assert monitor.esp("r1-2") == monitor.esp("r2") == 5
     sent = {(frame.source, frame.ttl) for frame in walks.engines["r1"].encrypted}
     assert sent == {(HUB[version], 64)}
 
 
 @VERSIONS
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """From the address of its protected interface, which no rule names."""
     h2 = walks.host("h2").address(version)
@@ -89,12 +89,12 @@ def discarded(walks: ProtectedNetwork) -> tuple[int, int]:
 
 @VERSIONS
 def test_a_decrypted_packet_for_the_router_is_delivered(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h2 = walks.host("h2")
     seen = walks.ping(h2.namespace, HUB[version], count=5)
     assert seen.lost == 0, walks.where_lost(seen)
-    assert witness.esp("r1-2") == witness.esp("r2") == 5
+    assert monitor.esp("r1-2") == monitor.esp("r2") == 5
     (flow,) = walks.flows(
         "r1",
         direction="inbound",
@@ -107,40 +107,40 @@ def test_a_decrypted_packet_for_the_router_is_delivered(
 
 @VERSIONS
 def test_a_decrypted_packet_goes_on_through_another_protected_interface(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h2, h3 = walks.host("h2"), walks.host("h3")
     seen = walks.ping(h2.namespace, h3.address(version), count=5)
     assert seen.lost == 0, walks.where_lost(seen)
     for wire in ("r2", "r1-3", "r3", "r1-2"):
-        assert witness.esp(wire) == 5, wire
+        assert monitor.esp(wire) == 5, wire
     hub = walks.engines["r1"]
     assert [frame.ttl for frame in hub.decrypted] == [63] * 10
     assert [frame.ttl for frame in hub.encrypted] == [62] * 10
 
 
-def test_the_witness_sees_a_leak(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) -> None:
     """The control experiment: where policy bypasses, captures show the same packets in clear."""
     h1, h2 = walks.host("h1"), walks.host("h2")
     first = {"outbound": ["{name: leak, action: bypass, protocol: icmp}"]}
     with walks.amended("r1", "to-spoke2", first):
         walks.ping(h1.namespace, h2.address(4), count=2, options=SOON)
         with pytest.raises(AssertionError, match="in clear on the wire of r1-2"):
-            witness.check()
-    witness.allow(lambda frame: (frame.protocol, frame.destination) == (ICMP, h2.address(4)))
+            monitor.check()
+    monitor.allow(lambda frame: (frame.protocol, frame.destination) == (ICMP, h2.address(4)))
 
 
 @VERSIONS
 @pytest.mark.parametrize("ends", [("h1", "h2"), ("r1", "r2")], ids=["hosts", "routers"])
 def test_a_long_tcp_stream_goes_through_whole(
-    walks: ProtectedNetwork, witness: Witness, version: int, ends: tuple[str, str]
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int, ends: tuple[str, str]
 ) -> None:
     """Its segments fill the links at first: both ends have to learn the smaller MTU."""
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
     client, server = ((walks.namespace(name), address[name]) for name in ends)
     sent = bytes(range(256)) * 2000
     assert streamed(client, server, sent) == sent
-    assert witness.esp("r1-2") > len(sent) // 1500
+    assert monitor.esp("r1-2") > len(sent) // 1500
     for name in ("r1", "r2", "h1", "h2"):
         flush_path_mtu(walks.namespace(name))
 
@@ -175,7 +175,7 @@ def send_all(connection: socket.socket, data: bytes) -> None:
 
 @VERSIONS
 def test_without_the_cache_each_packet_is_searched_and_protected_once(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     name = {4: "site", 6: "site-ipv6"}[version]
@@ -189,12 +189,12 @@ def test_without_the_cache_each_packet_is_searched_and_protected_once(
     assert seen.lost == 0, walks.where_lost(seen)
     for then, now in zip(before, after, strict=True):
         assert (now["searched"] - then["searched"], now["hits"] - then["hits"]) == (10, 0)
-    assert witness.esp("r1-2") == 10
+    assert monitor.esp("r1-2") == 10
 
 
 @VERSIONS
 def test_packets_wait_for_a_neighbour_as_what_they_are(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """The encrypted one for t, the decrypted one for h1: sent once each, without another lookup."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -205,7 +205,7 @@ def test_packets_wait_for_a_neighbour_as_what_they_are(
     seen = walks.ping(h1.namespace, h2.address(version), count=1)
     assert seen.lost == 0, walks.where_lost(seen)
     assert walks.counted("r1", "held_packets", "held") > held
-    assert (witness.esp("r1-2"), witness.esp("r2")) == (1, 1)
+    assert (monitor.esp("r1-2"), monitor.esp("r2")) == (1, 1)
 
 
 def knows_outer_gateway(walks: ProtectedNetwork) -> bool:
@@ -219,18 +219,18 @@ def knows_outer_gateway(walks: ProtectedNetwork) -> bool:
 
 
 def test_protect_without_an_sa_is_dropped_by_name(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     before = walks.drops("r1", "NO_SA")
     seen = walks.ping(walks.host("h1").namespace, "10.9.0.5", count=5, options=SOON)
     assert seen.received == 0
     assert walks.drops("r1", "NO_SA") - before == 5
-    assert witness.esp("r1-2") == 0
+    assert monitor.esp("r1-2") == 0
 
 
 @VERSIONS
 def test_an_engine_that_does_not_answer_leaks_nothing(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     engine = walks.engines["r1"]
@@ -238,12 +238,12 @@ def test_an_engine_that_does_not_answer_leaks_nothing(
         seen = walks.ping(h1.namespace, h2.address(version), count=5, options=SOON)
         assert seen.received == 0
         assert engine.refused["dead"] == 5
-    assert witness.esp("r1-2") == 0
+    assert monitor.esp("r1-2") == 0
     assert walks.ping(h1.namespace, h2.address(version), count=2).lost == 0
 
 
 def test_an_engine_port_without_link_leaks_nothing(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     engine = walks.engine_places["r1"]
@@ -255,7 +255,7 @@ def test_an_engine_port_without_link_leaks_nothing(
         return walks.drops("r1", "NO_ENGINE") > before
 
     wait_until(dropped_by_name, 20, "NO_ENGINE counted")
-    assert witness.esp("r1-2") == 0
+    assert monitor.esp("r1-2") == 0
     engine.link_up("engine")
     wait_until(
         lambda: walks.ping(h1.namespace, h2.address(4), count=1).received, 20, "the tunnel again"
@@ -264,7 +264,7 @@ def test_an_engine_port_without_link_leaks_nothing(
 
 @pytest.mark.skipif(target_name() == "bmv2", reason="does not tell its ports")
 def test_a_switch_without_the_engine_s_port_leaks_nothing(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """The link of the engine's device is up all the time: only the switch lacks the port."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -280,7 +280,7 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
         seen = walks.ping(h1.namespace, h2.address(4), count=5, options=SOON)
         assert seen.received == 0
         assert walks.drops("r1", "NO_ENGINE") - before == 5
-        assert witness.esp("r1-2") == 0
+        assert monitor.esp("r1-2") == 0
     finally:
         walks.switch_ctl("r1", "add-port", f"{ENGINE_PORT}@port9")
     wait_until(lambda: not problem(), 20, "the engine again")
@@ -292,7 +292,9 @@ def test_a_switch_without_the_engine_s_port_leaks_nothing(
 # --- permitted packets of an SA
 
 
-def test_an_sa_carries_only_what_its_rule_names(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_an_sa_carries_only_what_its_rule_names(
+    walks: ProtectedNetwork, monitor: LeakMonitor
+) -> None:
     """Spoke 3 sends, correctly encrypted, what only spoke 2 may send: its SA's SPD refuses it."""
     lie = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"a lie")
     before = walks.drops("r1", "INBOUND_DISCARD")
@@ -302,14 +304,16 @@ def test_an_sa_carries_only_what_its_rule_names(walks: ProtectedNetwork, witness
     first = "the CPU discards the first, or the switch by its answer"
     wait_until(lambda: refused_lies(walks) >= 1, 10, first)
     assert walks.drops("r1", "INBOUND_DISCARD") - before + refused_lies(walks) >= 3
-    assert not witness.arrived("h1", lambda seen: b"a lie" in seen.data)
+    assert not monitor.arrived("h1", lambda seen: b"a lie" in seen.data)
 
 
 def refused_lies(walks: ProtectedNetwork) -> int:
     return walks.counted("r1", "first_packets", "dropped: policy discards inbound")
 
 
-def test_esp_inside_of_esp_is_not_opened_again(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_esp_inside_of_esp_is_not_opened_again(
+    walks: ProtectedNetwork, monitor: LeakMonitor
+) -> None:
     """A decrypted packet is treated like any other: no rule admits it, whatever its SPI."""
     inner = echo_request(walks.host("h2").address(4), walks.host("h1").address(4), b"twice")
     twice = seal(TUNNEL[21], 9002, seal(TUNNEL[21], 9001, inner))
@@ -317,7 +321,7 @@ def test_esp_inside_of_esp_is_not_opened_again(walks: ProtectedNetwork, witness:
     inject(walks.between, "eth1", ethernet(R1_TO_T, ELSEWHERE, 0x0800, twice))
     wait_until(lambda: refused_lies(walks) > before, 10, "the packet to be discarded")
     assert len(walks.engines["r1"].decrypted) == 1
-    assert not witness.arrived("h1", lambda seen: b"twice" in seen.data)
+    assert not monitor.arrived("h1", lambda seen: b"twice" in seen.data)
 
 
 # --- the kernel
@@ -325,7 +329,7 @@ def test_esp_inside_of_esp_is_not_opened_again(walks: ProtectedNetwork, witness:
 
 @VERSIONS
 def test_kernel_forwarding_switched_on_changes_nothing(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     for router in walks.engines:
@@ -334,16 +338,16 @@ def test_kernel_forwarding_switched_on_changes_nothing(
     try:
         assert walks.ping(h1.namespace, h2.address(version), count=10).lost == 0
         walks.ping(h1.namespace, h2.address(version), count=1, options=("-t", "1", *SOON))
-        assert len(time_exceeded(witness, "h1", version)) == 1
+        assert len(time_exceeded(monitor, "h1", version)) == 1
     finally:
         for router in walks.engines:
             walks.place(router).sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
     assert probes.kernel_forwarded(walks.place("r1")) == before
-    assert witness.esp("r1-2") == witness.esp("r2") == 10
+    assert monitor.esp("r1-2") == monitor.esp("r2") == 10
 
 
 def test_what_the_kernel_forwards_into_an_interface_stays_there(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """A path into the router's kernel beside its switch: it forwards, and nothing leaves."""
     place, h2 = walks.place("r1"), walks.host("h2").address(4)

@@ -10,8 +10,8 @@ import pytest
 from sluice_testkit.packet import ICMP, ICMPV6
 from sluice_topo import probes
 
+from .monitor import LeakMonitor, is_esp, time_exceeded
 from .network import HUB, HUB_TO_SPOKE2, ROOM, SOON, ProtectedNetwork, flush_path_mtu
-from .witness import Witness, is_esp, time_exceeded
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 HEADERS = {4: 28, 6: 48}
@@ -20,18 +20,18 @@ DO_NOT_FRAGMENT = ("-M", "do")
 
 @VERSIONS
 def test_a_packet_of_exactly_the_room_passes_whole(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     size = ROOM[12] - HEADERS[version]
     seen = walks.ping(h1.namespace, h2.address(version), size=size, options=DO_NOT_FRAGMENT)
     assert seen.lost == 0, walks.where_lost(seen)
-    assert max(len(frame.data) for frame in witness.sent("r1-2", is_esp)) == 14 + 1500
+    assert max(len(frame.data) for frame in monitor.sent("r1-2", is_esp)) == 14 + 1500
 
 
 @VERSIONS
 def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     size = ROOM[12] + 1 - HEADERS[version]
@@ -46,7 +46,7 @@ def test_too_big_for_a_protected_flow_is_told_the_mtu_less_overhead(
 
 @VERSIONS
 def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """The path to spoke 2 takes 20 bytes more than the path to spoke 3."""
     h2, h3 = walks.host("h2"), walks.host("h3")
@@ -57,12 +57,12 @@ def test_too_big_behind_the_hub_is_told_through_the_tunnel_it_came_by(
     assert f"mtu={ROOM[13]}" in told.output.replace(" ", ""), told.output
     (error,) = walks.engines["r1"].encrypted
     assert (error.source, error.destination) == (HUB_TO_SPOKE2[version], h2.address(version))
-    assert (witness.esp("r2"), witness.esp("r1-2"), witness.esp("r1-3")) == (1, 1, 0)
+    assert (monitor.esp("r2"), monitor.esp("r1-2"), monitor.esp("r1-3")) == (1, 1, 0)
     flush_path_mtu(h2.namespace)
 
 
 def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Packets that its host stack leaves unfragmented are fragmented by the controller."""
     options = ("-I", HUB[4], "-M", "dont")
@@ -74,7 +74,7 @@ def test_a_large_packet_of_the_routers_own_is_cut_and_protected(
 
 @VERSIONS
 def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """No other router sees the overhead of protection, so its own switch has to send the error."""
     place, h2 = walks.place("r1"), walks.host("h2").address(version)
@@ -89,19 +89,19 @@ def test_the_routers_own_stack_is_told_the_mtu_less_overhead(
 
 @VERSIONS
 def test_ttl_1_on_a_protected_interface_is_answered_and_goes_nowhere(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h1, h2 = walks.host("h1"), walks.host("h2")
     seen = walks.ping(h1.namespace, h2.address(version), count=1, options=("-t", "1", *SOON))
     assert seen.received == 0
-    (error,) = time_exceeded(witness, "h1", version)
+    (error,) = time_exceeded(monitor, "h1", version)
     assert error.source == HUB[version]
     assert not walks.engines["r1"].encrypted
 
 
 @VERSIONS
 def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """Each router's error returns by the tunnel of the packet, and is decrypted on the way."""
     h2, h3 = walks.host("h2"), walks.host("h3")
@@ -114,12 +114,12 @@ def test_every_hop_of_a_protected_path_answers_through_the_tunnels(
 
 @VERSIONS
 def test_host_unreachable_behind_the_hub_is_told_through_the_tunnel(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     h2 = walks.host("h2")
     nobody = {4: "10.1.0.99", 6: "2001:db8:1::99"}[version]
     unreachable = {4: (ICMP, 3), 6: (ICMPV6, 1)}[version]
     seen = walks.ping(h2.namespace, nobody, count=1, options=("-W", "6"))
     assert "nreachable" in seen.output, seen.output
-    assert witness.arrived("h2", lambda f: (f.protocol, f.icmp_type) == unreachable)
+    assert monitor.arrived("h2", lambda f: (f.protocol, f.icmp_type) == unreachable)
     assert {frame.source for frame in walks.engines["r1"].encrypted} == {HUB_TO_SPOKE2[version]}

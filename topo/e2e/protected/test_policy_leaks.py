@@ -15,8 +15,8 @@ from sluice_testkit.wait import wait_until
 
 from ..frames import ethernet, inject
 from ..packets import icmp, in_fragments, ipv4, udp
+from .monitor import FORGED, LeakMonitor
 from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, ProtectedNetwork
-from .witness import FORGED, Witness
 
 IPV4 = 0x0800
 H1, H2 = "10.1.0.2", "10.2.0.2"
@@ -38,7 +38,7 @@ def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
 
 
 def test_errors_about_what_a_bundle_carried_leave_by_it(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """They quote its plaintext; a rule that bypasses ICMP does not let them out in clear."""
     engine = walks.engines["r2"]
@@ -46,11 +46,11 @@ def test_errors_about_what_a_bundle_carried_leave_by_it(
         seen = walks.ping(walks.host("h1").namespace, H2, count=1, options=("-t", "2"))
         assert "Time to live exceeded" in seen.output, walks.where_lost(seen)
     assert any(frame.protocol == ICMP and frame.icmp_type == 11 for frame in engine.encrypted)
-    assert not witness.sent("r2", lambda frame: frame.protocol == ICMP)
+    assert not monitor.sent("r2", lambda frame: frame.protocol == ICMP)
 
 
 def test_ike_ports_of_this_router_let_no_transit_out(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Generated rules are for this router's own packets; no other host may use its addresses."""
     before = walks.drops("r1", "MARTIAN")
@@ -61,7 +61,7 @@ def test_ike_ports_of_this_router_let_no_transit_out(
 
 
 def test_an_engine_cannot_send_plaintext_as_encrypted(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Nor ESP from an address that is not its bundle's, nor by another bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
@@ -81,7 +81,7 @@ def test_an_engine_cannot_send_plaintext_as_encrypted(
 
 
 def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """800 bytes behind a header chosen by the attacker: `open` bypasses UDP to port 4000."""
     quoted = ipv4("10.2.0.99", H1, UDP, udp(4000, 4000, FORGED * 33))
@@ -92,7 +92,7 @@ def test_an_error_that_quotes_a_bypassed_flow_leaves_nothing_in_clear(
 
 
 def test_a_small_first_fragment_does_not_free_the_rest(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Eight bytes hold the ports; the fragments behind them are protected by the same rule."""
     datagram = ipv4(H1, H2, UDP, udp(7100, 7100, FORGED * 30), identification=0x7100)
@@ -101,10 +101,12 @@ def test_a_small_first_fragment_does_not_free_the_rest(
     before = len(engine.encrypted)
     from_h1(walks, *parts[1:40], parts[0])
     wait_until(lambda: len(engine.encrypted) - before == 40, 10, "forty fragments protected")
-    engine.encrypted.clear()  # the witness would take their contents for forged
+    engine.encrypted.clear()  # the monitor would take their contents for forged
 
 
-def test_refused_packets_are_in_the_audit_log(walks: ProtectedNetwork, witness: Witness) -> None:
+def test_refused_packets_are_in_the_audit_log(
+    walks: ProtectedNetwork, monitor: LeakMonitor
+) -> None:
     """With addresses, SPI, rule and interface (RFC 4301, 5.2)."""
     log = Path(walks.network.p4_router("r1").controller.config["state_dir"]) / "audit.log"
     known = len(log.read_text().splitlines())

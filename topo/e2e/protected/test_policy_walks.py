@@ -27,8 +27,8 @@ from ..packets import (
     udp,
     udp_over_ipv6,
 )
+from .monitor import FORGED, LeakMonitor
 from .network import ELSEWHERE, R1_TO_H1, R1_TO_T, SOON, TUNNEL, ProtectedNetwork
-from .witness import FORGED, Witness
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 H1, H2 = "10.1.0.2", "10.2.0.2"
@@ -69,7 +69,7 @@ def answered(walks: ProtectedNetwork) -> None:
 
 @VERSIONS
 def test_a_large_datagram_is_protected_in_fragments(
-    walks: ProtectedNetwork, witness: Witness, version: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
     """Fragmented to the tunnel's MTU before the engine, so that no ESP packet is a fragment."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -84,28 +84,28 @@ def test_a_large_datagram_is_protected_in_fragments(
     seen = walks.ping(h1.namespace, h2.address(version), count=5, size=3000, options=options)
     assert seen.lost == 0, walks.where_lost(seen)
     assert any(frame.fragment_offset for frame in walks.engines["r1"].encrypted)
-    assert not witness.sent("r1-2", lambda frame: frame.is_fragment)
+    assert not monitor.sent("r1-2", lambda frame: frame.is_fragment)
     assert walks.flows("r1", direction="outbound", later_fragments=True, action="protect")
 
 
 def test_fragments_of_a_bypass_by_port_are_bypassed(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """The first fragment matches `open` by its port, and the later ones follow it.
 
     Of every other datagram between the two hosts all fragments are protected, by the same rules.
     """
     payload = bytes(range(256)) * 8
-    witness.allow(lambda seen: seen.flow[:3] == (H1, H2, UDP) and seen.is_fragment)
+    monitor.allow(lambda seen: seen.flow[:3] == (H1, H2, UDP) and seen.is_fragment)
     with listener(walks.host("h2").namespace, OPEN_PORT) as waiting:
         from_h1(walks, *in_fragments(ipv4(H1, H2, UDP, udp(7001, OPEN_PORT, payload)), 800))
         assert waiting.recv(4096) == payload
     assert fragments_to_engine(walks) == []
-    assert len(witness.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))) == 3
+    assert len(monitor.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))) == 3
 
 
 def test_fragments_of_what_is_protected_are_protected(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """None leaves by `open`, whose ports a later fragment could have, in any order of arrival."""
     payload = bytes(range(256)) * 8
@@ -114,11 +114,11 @@ def test_fragments_of_what_is_protected_are_protected(
         from_h1(walks, *later, first)
         assert waiting.recv(4096) == payload
     assert sorted(fragments_to_engine(walks)) == [0, 800, 1600]
-    assert not witness.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))
+    assert not monitor.sent("r1-2", lambda seen: seen.flow[:3] == (H1, H2, UDP))
 
 
 def test_a_discard_by_port_takes_the_whole_datagram(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     with listener(walks.host("h2").namespace, CLOSED_PORT) as waiting:
         closed = ipv4(H1, H2, UDP, udp(7002, CLOSED_PORT, bytes(1600)))
@@ -141,7 +141,7 @@ def fragments_to_engine(walks: ProtectedNetwork) -> list[int]:
 
 
 def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Spoke 2 sends an error about a packet of `site`, from its outer address, which no rule names.
 
@@ -162,7 +162,7 @@ def test_an_error_goes_the_way_of_the_packet_it_quotes_and_is_never_cached(
 
 
 def test_an_error_in_clear_about_a_protected_flow_is_refused(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Any node on the path could forge one: RFC 4301, 6.1.1 leaves it to policy, ours refuses."""
     about = ipv4(H1, H2, UDP, udp(7003, 53, FORGED))
@@ -175,7 +175,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
 
 
 def test_an_error_about_somebody_elses_packet_is_dropped(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """It goes to h1, and h1 never sent the packet that it quotes."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
@@ -189,33 +189,33 @@ def test_an_error_about_somebody_elses_packet_is_dropped(
 
 
 def test_a_packet_with_options_is_protected_with_them(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     h1 = walks.host("h1").namespace
     seen = walks.ping(h1, H2, count=3, options=("-T", "tsonly"))
     assert seen.lost == 0, walks.where_lost(seen)
     assert {f.data[14] & 0xF for f in walks.engines["r1"].encrypted} == {15}
-    assert witness.esp("r1-2") == 3
+    assert monitor.esp("r1-2") == 3
 
 
 def test_more_options_than_the_parser_walks_are_searched_each_time(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """Forty of one octet: never cached, and still protected."""
     before = walks.rule("r1", "to-spoke2", "outbound", "site")["searched"]
     from_h1(walks, *[echo_request(H1, H2, b"with options", options=NO_OPERATION * 40)] * 3)
     wait_until(lambda: len(walks.engines["r2"].decrypted) == 3, 10, "three packets at r2")
     assert walks.rule("r1", "to-spoke2", "outbound", "site")["searched"] - before == 3
-    wait_until(lambda: len(echo_replies(witness)) == 3, 10, "three answers")
+    wait_until(lambda: len(echo_replies(monitor)) == 3, 10, "three answers")
 
 
-def echo_replies(witness: Witness) -> list[Frame]:
-    return witness.arrived("h1", lambda f: (f.protocol, f.icmp_type, f.source) == (ICMP, 0, H2))
+def echo_replies(monitor: LeakMonitor) -> list[Frame]:
+    return monitor.arrived("h1", lambda f: (f.protocol, f.icmp_type, f.source) == (ICMP, 0, H2))
 
 
 @pytest.mark.parametrize("kind", [131, 137], ids=["loose", "strict"])
 def test_a_source_route_is_dropped_by_name_wherever_it_stands(
-    walks: ProtectedNetwork, witness: Witness, kind: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
     route = bytes((kind, 7, 4)) + ipaddress.ip_address("10.9.0.9").packed
     first, hidden = route + NO_OPERATION, NO_OPERATION * 17 + route
@@ -231,7 +231,7 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 
 
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """The rule matches the protocol behind all of them."""
     h1, h2 = walks.host("h1"), walks.host("h2")
@@ -252,7 +252,7 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
 
 
 def test_esp_in_fragments_is_put_together_by_the_engine(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """They go to the engine whatever they contain: none meets a rule before it is decrypted."""
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
@@ -264,7 +264,7 @@ def test_esp_in_fragments_is_put_together_by_the_engine(
 
 
 def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     inner = ipv4(H2, H1, UDP, udp(7011, 7011, b"behind a NAT"))
     nobodys = OutboundSa(0x9998, "10.0.20.1", "10.0.12.1")
@@ -282,7 +282,7 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4], ids=["encrypt", "encrypted", "decrypt", "decrypted"])
 def test_a_forged_shim_on_a_front_port_is_dropped(
-    walks: ProtectedNetwork, witness: Witness, kind: int
+    walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
     """From outside as if decrypted, from inside as if encrypted."""
     before = walks.drops("r1", "FORGED_SHIM")
@@ -297,7 +297,7 @@ def test_a_forged_shim_on_a_front_port_is_dropped(
 
 
 def test_what_is_no_answer_of_the_engines_is_dropped(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """No shim, a request instead of an answer, and a decrypted packet of no bundle."""
     before = walks.drops("r1", "SHIM_INVALID")
@@ -309,7 +309,7 @@ def test_what_is_no_answer_of_the_engines_is_dropped(
 
 
 def test_esp_with_an_unknown_spi_is_dropped_by_name(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     nobodys = OutboundSa(0x9999, "10.0.20.1", "10.0.12.1")
     before = walks.drops("r1", "UNKNOWN_SPI")
@@ -321,7 +321,7 @@ def test_esp_with_an_unknown_spi_is_dropped_by_name(
 
 
 def test_esp_that_is_not_the_peers_ends_at_the_engine(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """ESP with a known SPI that no SA's other end made."""
     forged = (0x2001).to_bytes(4, "big") + bytes(4) + FORGED * 4
@@ -331,7 +331,7 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 
 
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
-    walks: ProtectedNetwork, witness: Witness
+    walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
     """The first one is searched, the others hit the verdict in the cache."""
     before = walks.drops("r1", "INBOUND_CLEARTEXT")

@@ -128,7 +128,7 @@ def measure(network: Restarts, kills: int) -> dict[str, Any]:
             network.controller.kill()
             network.controller.start()
             silent["to ready"].append(1000 * (time.time() - begin))
-            network.wait_alike()
+            network.wait_until_equal()
             for capture in (link, host):
                 capture.wait_for(lambda frame: frame.time > time.time() - 0.05, count=1)
             silent["to the neighbour"].append(silence(link, PROBE.own, begin))

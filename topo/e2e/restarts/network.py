@@ -189,7 +189,7 @@ class Restarts:
         self.router.start()
         wait_until(lambda: not unestablished(self.router), 60, "BGP", interval=0.2)
         wait_until(self.complete, 60, "zebra to have all routes", interval=0.2)
-        self.wait_alike()
+        self.wait_until_equal()
 
     def change(self, name: str, version: int, verb: str, prefixes: list[Prefix]) -> None:
         """Adds or deletes kernel routes of a transit router, which it announces."""
@@ -248,16 +248,16 @@ class Restarts:
 
         wait_until(seen, 30, "zebra to have them" if present else "zebra to forget them")
 
-    def wait_alike(self, deadline: float = 30.0) -> None:
+    def wait_until_equal(self, deadline: float = 30.0) -> None:
         """Wait until the switch equals zebra's RIB, entry by entry."""
         self.controller.wait_synced()
 
-        def alike() -> bool:
+        def is_equal() -> bool:
             differences = self.tables.differences()
             assert not differences, f"{len(differences)} entries: {differences[:5]}"
             return True
 
-        wait_until(alike, deadline, "the switch to equal the RIB", retry_on=(AssertionError,))
+        wait_until(is_equal, deadline, "the switch to equal the RIB", retry_on=(AssertionError,))
 
     def traffic(self) -> list[UdpFlows]:
         """Flows to addresses behind routes of every kind, one for each IP version."""

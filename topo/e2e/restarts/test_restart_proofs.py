@@ -103,7 +103,7 @@ def survive(network: Restarts, record: Record, change: Change) -> None:
             flows = [stack.enter_context(one) for one in network.traffic()]
             more(flows)
             change(turn, flows)
-            network.wait_alike()
+            network.wait_until_equal()
             more(flows)
             outcomes = [one.stop() for one in flows]
         record.restarts += 1
@@ -126,11 +126,11 @@ def test_the_comparison_finds_what_the_switch_lacks(network: Restarts) -> None:
         assert found.startswith(f"{prefix}: zebra 1 x port2"), found
         assert found.endswith("switch nothing"), found
         network.controller.start()
-        network.wait_alike()
+        network.wait_until_equal()
     finally:
         place.run("ip", "route", "del", str(prefix))
     wait_until(network.complete, 60, "BGP, should it have missed the controller", interval=0.2)
-    network.wait_alike()
+    network.wait_until_equal()
 
 
 def test_a_killed_controller_loses_nothing(network: Restarts) -> None:
@@ -190,7 +190,7 @@ def test_a_killed_bgpd_loses_nothing_until_it_is_back(network: Restarts) -> None
             # zebra has all of them before it drops them, too.
             given = partial(network.complete, started)
             wait_until(given, 60, "zebra to be given all routes again", interval=0.2)
-            network.wait_alike()
+            network.wait_until_equal()
             again = time.monotonic()
             more(flows)
             outcomes = [one.stop() for one in flows]
@@ -233,7 +233,7 @@ def test_a_killed_switch_forwards_again_once_it_is_programmed(network: Restarts)
             begin = time.monotonic()
             network.router.target.start()
             record.worst("seconds_of_the_switch_alone", time.monotonic() - begin)
-            network.wait_alike()
+            network.wait_until_equal()
             programmed = time.monotonic()
             record.worst("seconds_to_equal_tables", programmed - died)
             more(flows)

@@ -82,7 +82,7 @@ def test_the_router_answers_while_its_controller_is_gone(network: Restarts) -> N
             assert probes.ping(t1, own, count=10).lost == 0
         assert stand_in(network) is not None
         network.controller.start()
-        network.wait_alike()
+        network.wait_until_equal()
         assert stand_in(network) is None
         for own in OWN.values():
             assert probes.ping(t1, own, count=10).lost == 0
@@ -100,7 +100,7 @@ def test_nobody_stands_in_for_a_controller_that_ends_by_itself(network: Restarts
     t1 = network.transit["t1"].namespace
     assert probes.ping(t1, OWN[4], count=3).received == 0
     network.controller.start()
-    network.wait_alike()
+    network.wait_until_equal()
 
 
 def runs(pid: int) -> bool:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checked views of the fields of frames that the fast path needs.
+//! Parses the fields of frames that the fast path needs, into checked views.
 //!
-//! They support less than `sluice.wire` on purpose: Python handles packets with options or extension headers,
-//! fragments, and truncated or inconsistent frames.
+//! The views support fewer packets than `sluice.wire`. Packets with options or extension headers, fragments, and
+//! truncated or inconsistent frames are left to Python.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,14 @@ use crate::tap::device::Mac;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
-/// The lowest EtherType; below it, the field is a length (IEEE 802.3).
+/// The lowest EtherType. A lower value in this field is a length (IEEE 802.3).
 const FIRST_ETHERTYPE: u16 = 0x0600;
-/// LLC header of IS-IS, the only supported protocol without an EtherType.
+/// LLC header of IS-IS. IS-IS is the only supported protocol without an EtherType.
 const ISIS_LLC: [u8; 3] = [0xfe, 0xfe, 0x03];
 
-/// Mask of IPv4's flag MF and fragment offset.
+/// Mask of IPv4's MF flag and fragment offset.
 const FRAGMENT: u16 = 0x3fff;
-/// Required bytes behind the IP header, which contain type and code, or ports.
+/// Number of bytes required behind the IP header. They contain ICMP type and code, or the ports.
 const TRANSPORT: usize = 8;
 
 /// Protocol number of UDP.
@@ -30,11 +30,11 @@ const ICMPV6: u8 = 58;
 /// Payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload<'f> {
-    /// An IP packet: version, and the bytes behind the Ethernet header.
+    /// An IP packet: its version, and the bytes behind the Ethernet header.
     Ip(Version, &'f [u8]),
-    /// Another EtherType.
+    /// A payload with another EtherType.
     Other(u16),
-    /// IS-IS.
+    /// An IS-IS packet.
     Isis,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Frame<'f> {
     pub(super) payload: Payload<'f>,
 }
 
-/// An unfragmented IP packet without options and extension headers.
+/// An IP packet without options, extension headers and fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) source: IpAddr,
@@ -62,7 +62,7 @@ pub(super) struct Packet {
 }
 
 impl<'f> Frame<'f> {
-    /// Makes the view of a frame; returns `None` if it is truncated, or has a length field and is not IS-IS.
+    /// Parses a frame. Returns `None` if the frame is truncated, or if it has a length field but is not IS-IS.
     pub(super) fn of(frame: &'f [u8]) -> Option<Self> {
         let source = array(frame, 6)?;
         let mut ethertype = u16_at(frame, 12)?;
@@ -92,7 +92,7 @@ impl<'f> Frame<'f> {
 }
 
 impl Packet {
-    /// Makes the view of an IP packet, which padding may follow.
+    /// Parses an IP packet. Padding may follow the packet.
     pub(super) fn of(version: Version, packet: &[u8]) -> Option<Self> {
         match version {
             Version::V4 => Self::of_ipv4(packet),
@@ -124,21 +124,21 @@ impl Packet {
         })
     }
 
-    /// Returns source and destination port of UDP or TCP.
+    /// Returns source and destination port of a UDP or TCP packet.
     pub(super) fn ports(&self) -> Option<(u16, u16)> {
         let [a, b, c, d, ..] = self.transport;
         let has_ports = self.protocol == UDP || self.protocol == TCP;
         has_ports.then(|| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// Returns the type of ICMP or ICMPv6.
+    /// Returns the type of an ICMP or ICMPv6 message.
     pub(super) fn icmp_type(&self) -> Option<u8> {
         let is_icmp = self.protocol == ICMP || self.protocol == ICMPV6;
         is_icmp.then_some(self.transport[0])
     }
 }
 
-/// Returns a frame without its first 802.1Q tag; `None` if it has no complete one.
+/// Returns a frame without its first 802.1Q tag. Returns `None` if the frame has no complete tag.
 pub(super) fn without_tag(frame: &[u8]) -> Option<Vec<u8>> {
     if u16_at(frame, 12)? != VLAN {
         return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fast path between host and switch: BFD, BGP, ARP and similar packets pass in this crate's threads, independently
-//! of Python.
+//! Forwards packets between host and switch without Python (the fast path). BFD, BGP, ARP and similar packets pass
+//! through this crate's threads, so a busy Python process does not delay them.
 //!
 //! ```text
 //!   TAP thread      frame     -> rules::from_host -> packet-out queue of the session
@@ -10,16 +10,17 @@
 //!                   Python, through the same queues as without a fast path
 //! ```
 //!
-//! [`rules`] decides by tables that Python sets and updates. Frames that the tables do not list go to Python, which
-//! treats every frame as if there were no fast path. The fast path itself refuses no frame.
+//! [`rules`] decides by tables that Python sets and updates. Frames that the tables do not cover go to Python, which
+//! treats each of them as if there were no fast path. The fast path itself refuses no frame.
 //!
-//! If Python must know the packets that were delivered to the host, it gets a copy first ([`FastPath::told`]). This
-//! queue is bounded; if it is full, the packet goes to Python instead. Each punt reason may use half of the queue, so
+//! If Python must know which packets were delivered to the host, it gets copies, in a queue ([`FastPath::told`]). This
+//! queue is bounded. If it is full, the packet itself goes to Python. Each punt reason may use half of the queue, so
 //! that a flood of pings does not displace routing protocols.
 //!
-//! The session's queue is bounded, too. A TAP has at most [`WAITING`] frames in it, or an even share of
-//! [`ALL_WAITING`] if there are many TAPs, so that no TAP displaces another. All TAPs together use at most half of the
-//! queue, which leaves room for Python's packets. No lock is held while another thread may wait for Python's GIL.
+//! The session's queue is bounded, too. Each TAP may have [`WAITING`] frames in this queue. If there are many TAPs,
+//! each has an equal share of [`ALL_WAITING`] instead, so that no TAP displaces another. All TAPs together use at most
+//! half of the queue, which leaves room for Python's packets. No lock is held while another thread may wait for
+//! Python's GIL.
 
 mod frame;
 pub mod rules;
@@ -36,29 +37,29 @@ use crate::p4runtime::packet::PacketIn;
 use frame::without_tag;
 use rules::{Interfaces, Rules};
 
-/// Limit of one TAP's frames in the session's queue.
+/// Limit of one TAP's frames that wait in the session's queue.
 const WAITING: usize = 512;
-/// Limit of all TAPs' frames, shared evenly: half of the queue's default size.
+/// Limit for the waiting frames of all TAPs, shared equally: half of the queue's default size.
 const ALL_WAITING: usize = 2048;
 
-/// The fast path's interface to a session with a switch.
+/// Interface to a session with a switch.
 pub trait Switch: Debug + Send + Sync {
     /// Queues a packet-out.
     fn send(&self, frame: &[u8], metadata: &[u128], place: Place) -> Sent;
 }
 
-/// The fast path's interface to the host's interfaces.
+/// Interface to the TAPs of the host.
 pub trait Host: Debug + Send + Sync {
     /// Sends a frame to the host; returns whether the host accepted it.
     fn give(&self, index: u32, frame: &[u8]) -> bool;
-    /// Starts to pass the host's frames to the fast path, as there is a switch now. Idempotent.
+    /// Starts to pass the host's frames to the fast path, because a switch is attached now. Idempotent.
     fn wake(&self);
 }
 
 /// Result of a packet-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It was queued.
+    /// The packet-out was queued.
     Queued,
     /// The queue was full; the packet was dropped and counted.
     Full,
@@ -66,7 +67,7 @@ pub enum Sent {
     Refused,
 }
 
-/// Counts a frame as one of its TAP's frames that wait for the switch, until this is dropped.
+/// Counts a frame of a TAP as waiting for the switch, until this is dropped.
 #[derive(Debug)]
 pub struct Place(Arc<AtomicUsize>);
 
@@ -88,7 +89,7 @@ impl Drop for Place {
     }
 }
 
-/// Counters of the fast path; they only grow.
+/// Counters of the fast path. They never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Frames of the host that were queued for the switch.
@@ -97,13 +98,13 @@ pub struct Counters {
     pub from_host_dropped: AtomicU64,
     /// Frames that the host accepted.
     pub to_host: AtomicU64,
-    /// Frames that the host did not accept.
+    /// Frames that the host refused.
     pub to_host_refused: AtomicU64,
-    /// Packets that went to Python because the queue of copies for Python was full.
+    /// Packets that went to Python because the queue of copies was full.
     pub to_host_untold: AtomicU64,
 }
 
-/// Copies of delivered packets that Python has not fetched yet, each with its reason.
+/// Copies of delivered packets that Python has not fetched yet, each with its punt reason.
 #[derive(Debug, Default)]
 struct Told {
     packets: VecDeque<(u128, PacketIn)>,
@@ -111,7 +112,7 @@ struct Told {
 }
 
 impl Told {
-    /// Adds a packet if there is room: `limit` in total, half of it for one reason.
+    /// Adds a packet if there is room. `limit` is the total capacity; one reason may use half of it.
     fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
         let waiting = self.by_reason.entry(reason).or_default();
         let has_room = self.packets.len() < limit && *waiting < limit.div_ceil(2);
@@ -141,7 +142,7 @@ impl Contents for Told {
     }
 }
 
-/// The fast path; see the module.
+/// The fast path; see the module's documentation.
 #[derive(Debug)]
 pub struct FastPath {
     rules: Rules,
@@ -155,10 +156,10 @@ pub struct FastPath {
 }
 
 impl FastPath {
-    /// Makes a fast path without interfaces, so that nothing passes yet.
+    /// Creates a fast path without interfaces, so that no frame passes yet.
     ///
     /// # Errors
-    /// The kernel's error if it has no descriptor left.
+    /// The kernel's error if no descriptor is available.
     pub fn new(rules: Rules, told_limit: usize) -> io::Result<Self> {
         let reasons = rules.for_the_host.keys();
         Ok(Self {
@@ -197,7 +198,7 @@ impl FastPath {
         set(&self.host, Some(host));
     }
 
-    /// Sends a frame of the host; returns false if Python must handle it.
+    /// Sends a frame of the host to the switch. Returns false if Python must handle it.
     pub fn from_host(&self, index: u32, frame: &[u8]) -> bool {
         let Some(switch) = get(&self.switch) else {
             return false;
@@ -219,7 +220,7 @@ impl FastPath {
         true
     }
 
-    /// Delivers a packet-in to the host; returns false if Python must handle it.
+    /// Delivers a packet-in to the host. Returns false if Python must handle it.
     pub fn to_host(&self, packet: &PacketIn) -> bool {
         let (frame, metadata) = (&packet.payload, &*packet.metadata);
         let Some(host) = get(&self.host).and_then(|host| host.upgrade()) else {
@@ -249,14 +250,15 @@ impl FastPath {
         true
     }
 
-    /// Returns the metadata with which a frame of the host would be sent; `None` if Python must handle it.
+    /// Returns the metadata with which a frame of the host would be sent to the switch. `None` if Python must handle
+    /// it.
     pub fn would_send(&self, index: u32, frame: &[u8]) -> Option<Vec<u128>> {
         let interfaces = self.interfaces();
         let found = rules::from_host(&self.rules, &interfaces, index, frame);
         found.map(|(_, metadata)| metadata.to_vec())
     }
 
-    /// Returns the TAP and the frame that the host would get for a packet-in; `None` if Python must handle it.
+    /// Returns the TAP and the frame that the host would get for a packet-in. `None` if Python must handle it.
     pub fn would_give(&self, frame: &[u8], metadata: &[u128]) -> Option<(u32, Vec<u8>)> {
         let (index, _) = self.would_reach(frame, metadata)?;
         Some((index, without_tag(frame).unwrap_or_else(|| frame.to_vec())))
@@ -266,7 +268,7 @@ impl FastPath {
         rules::to_host(&self.rules, &self.interfaces(), frame, metadata)
     }
 
-    /// Readable while [`Self::told`] has packets.
+    /// Returns a descriptor that is readable while [`Self::told`] has packets.
     pub fn descriptor(&self) -> RawFd {
         self.told.descriptor()
     }
@@ -288,7 +290,7 @@ impl FastPath {
     }
 
     fn tell(&self, packet: &PacketIn) -> bool {
-        // `would_reach` has checked that the reason exists.
+        // `would_reach` has checked that the metadata include the reason.
         let reason = packet.metadata.get(self.rules.reason).copied();
         let reason = reason.unwrap_or_default();
         self.told
@@ -309,7 +311,7 @@ fn set<T>(lock: &RwLock<T>, value: T) {
         let mut held = lock.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *held, value)
     };
-    // Outside of the lock, since this may free a large table.
+    // Dropped after the lock is released, because this may free a large table.
     drop(before);
 }
 
@@ -332,7 +334,7 @@ pub(crate) mod tests {
     const TOLD: usize = 3;
     const TOLD_OF_ONE_REASON: usize = 2;
 
-    /// A counted place of a frame.
+    /// Returns the place of a frame, and counts it in `waiting`.
     pub(crate) fn a_place(waiting: &Arc<AtomicUsize>) -> Place {
         waiting.fetch_add(1, Relaxed);
         Place(Arc::clone(waiting))
@@ -340,7 +342,7 @@ pub(crate) mod tests {
 
     type Queued = (Vec<u8>, Vec<u128>, Place);
 
-    /// Keeps sent frames and their places, like a queue that is never read.
+    /// Keeps sent frames and their places, like a queue that is never drained.
     #[derive(Debug, Default)]
     struct Queue {
         frames: Mutex<Vec<Queued>>,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which frames pass without Python, by tables from Python. Pure.
+//! Decides which frames pass without Python, by tables that Python sets. Pure.
 //!
-//! A decision is either how the frame passes, or `None`, which means that Python must handle it. No frame is refused
-//! here, so that only Python counts refusals. The decision depends on the tables and on fields that all unfragmented
-//! packets of a flow share. So a flow keeps its path, and its order, until the tables change.
+//! A decision says how the frame passes, or is `None`, which means that Python must handle the frame. No frame is
+//! refused here, so that only Python counts refusals. The decision depends on the tables, and on fields that are equal
+//! in all unfragmented packets of a flow. So until the tables change, all packets of a flow take the same path and stay
+//! in order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,21 +22,21 @@ pub struct Rules {
     pub reason: usize,
     /// Index of the ingress layer-3 interface in a packet-in's metadata.
     pub interface: usize,
-    /// Punt reasons of packets for the host, and whether such packets are IP.
+    /// Punt reasons of packets for the host, each with whether such packets are IP.
     pub for_the_host: BTreeMap<u128, bool>,
     /// EtherTypes other than IP that the host may send.
     pub link_protocols: HashSet<u16>,
-    /// IP protocols that the host may send. For ICMP, the type must be in `icmp`, too.
+    /// IP protocols that the host may send. For ICMP, `icmp` must also list the type.
     pub protocols: HashSet<u8>,
-    /// Protocol and type of ICMP messages that are no errors.
+    /// Protocol and type of those ICMP messages that are not errors.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP source or destination ports whose packets from the host must go to Python.
+    /// UDP ports. Packets from the host with one of them as source or destination must go to Python.
     pub withheld_ports: HashSet<u16>,
-    /// UDP ports that the host may use to send in a VRF other than the default one.
+    /// UDP port ranges with which the host may send in a VRF other than the default one.
     pub vrf_ports: Vec<Ports>,
-    /// Protocols other than UDP that the host may receive and send in such a VRF.
+    /// Protocols other than UDP that the host may receive and send in a VRF other than the default one.
     pub answered_in_place: HashSet<u8>,
-    /// Destination UDP ports of datagrams that the host may receive in such a VRF.
+    /// Destination UDP ports of datagrams that the host may receive in a VRF other than the default one.
     pub answered_ports: HashSet<u16>,
     /// Whether Python needs copies of delivered IP packets.
     pub remember: bool,
@@ -44,27 +45,27 @@ pub struct Rules {
 /// Ranges of source and destination ports.
 pub type Ports = (RangeInclusive<u16>, RangeInclusive<u16>);
 
-/// Python's current tables of the interfaces.
+/// Tables of the interfaces, as Python set them last.
 #[derive(Clone, Debug, Default)]
 pub struct Interfaces {
     /// TAPs by ifindex.
     pub taps: HashMap<u32, Tap>,
-    /// Their ifindexes by layer-3 interface.
+    /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// Addresses that this router has in a VRF and in no other VRF, by VRF.
+    /// For each VRF, the addresses that this router has only in this VRF.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 
 /// One TAP.
 #[derive(Clone, Debug)]
 pub struct Tap {
-    /// The VRF of its interface; 0 is the default one.
+    /// VRF of the TAP's interface; 0 is the default VRF.
     pub vrf: u32,
     /// MAC addresses of the host on this TAP.
     pub macs: Vec<Mac>,
-    /// Metadata of a packet-out that is not IP.
+    /// Metadata for packet-outs that are not IP.
     pub link_metadata: Arc<[u128]>,
-    /// Metadata of a packet-out that is IP.
+    /// Metadata for packet-outs that are IP.
     pub ip_metadata: Arc<[u128]>,
     /// Number of this TAP's frames that wait for the switch.
     pub waiting: Arc<AtomicUsize>,
@@ -72,7 +73,7 @@ pub struct Tap {
 
 const DEFAULT_VRF: u32 = 0;
 
-/// Decides about a frame of the host; returns its TAP and the packet-out's metadata.
+/// Decides about a frame of the host. Returns its TAP and the metadata for the packet-out.
 pub(super) fn from_host<'i>(
     rules: &Rules,
     interfaces: &'i Interfaces,
@@ -101,7 +102,7 @@ pub(super) fn from_host<'i>(
     passes.then_some((tap, &*tap.ip_metadata))
 }
 
-/// Decides about a packet-in; returns the ifindex of its TAP, and whether it is IP.
+/// Decides about a packet-in. Returns the ifindex of its TAP, and whether the packet is IP.
 pub(super) fn to_host(
     rules: &Rules,
     interfaces: &Interfaces,
@@ -116,7 +117,7 @@ pub(super) fn to_host(
 }
 
 impl Rules {
-    /// Whether a packet of the host is neither an ICMP error about another packet nor needed by Python.
+    /// Returns whether a packet of the host is neither an ICMP error nor a packet that Python must handle.
     fn is_ordinary(&self, packet: &Packet) -> bool {
         let is_icmp_error = packet
             .icmp_type()
@@ -130,7 +131,7 @@ impl Rules {
         self.protocols.contains(&packet.protocol) && !is_icmp_error && !is_withheld
     }
 
-    /// Whether the connection or the daemon has chosen this packet's egress interface.
+    /// Returns whether the connection or the daemon has chosen the egress interface of this packet.
     fn is_of_its_vrf(&self, packet: &Packet) -> bool {
         if packet.protocol != UDP {
             return self.answered_in_place.contains(&packet.protocol);
@@ -142,7 +143,7 @@ impl Rules {
         })
     }
 
-    /// Whether any answer of the host comes from this packet's destination address.
+    /// Returns whether every answer of the host has the destination address of this packet as its source.
     fn is_answered_in_place(&self, frame: &[u8]) -> Option<bool> {
         let (version, packet) = match Frame::of(frame)?.payload {
             Payload::Ip(version, packet) => (version, packet),

@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Splits an FPM byte stream into frames. Pure.
 //!
-//! A frame is version (1 byte, 1), type (1 byte, 1 for netlink), length (2 bytes, big endian, header included) and
-//! that many bytes minus 4 of netlink messages. After an error the stream cannot be resynchronized, so the first error
-//! is final: [`Framer::frames`] repeats it and ignores all further bytes.
+//! A frame has a version (1 byte, value 1), a type (1 byte, 1 for netlink), a length (2 bytes, big endian, including
+//! this header), and then netlink messages. After an error the next frame cannot be found. So the first error is final:
+//! [`Framer::frames`] repeats it and ignores all further bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes of the FPM header.
+/// Bytes of the FPM header, included in a frame's length.
 pub const HEADER: usize = 4;
-/// Bytes of a netlink message header (`struct nlmsghdr`), the least payload of a frame.
+/// Bytes of a netlink message header (`struct nlmsghdr`), which is the shortest payload of a frame.
 pub const NETLINK_HEADER: usize = 16;
 const VERSION: u8 = 1;
 const TYPE_NETLINK: u8 = 1;
 
-/// An invalid frame, which starts at byte `offset` of the connection.
+/// An invalid frame in the stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("FPM frame at byte {offset}: {fault}")]
 pub struct FramingError {
     /// Offset of the frame's first byte in the stream.
     pub offset: u64,
-    /// The error.
+    /// Kind of the error.
     pub fault: Fault,
 }
 
 /// Errors of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Not version 1.
+    /// The version is not 1.
     #[error("version {0}, expected 1: is the peer a zebra with dplane_fpm_nl?")]
     Version(u8),
-    /// Not netlink.
+    /// The type is not netlink.
     #[error("message type {0}, expected 1 (netlink): make zebra send netlink (`-M dplane_fpm_nl`)")]
     Type(u8),
-    /// Too short for its own header and a netlink header.
+    /// The length is too short for the FPM header and a netlink header.
     #[error("length {0}, expected at least 20 (FPM header and a netlink header)")]
     Length(u16),
-    /// The stream ended inside the frame.
+    /// The stream ended within the frame.
     #[error("the connection ended after {have} of its bytes ({need} expected)")]
     Truncated {
-        /// Bytes of the frame that arrived.
+        /// Number of bytes of the frame that arrived.
         have: usize,
-        /// Bytes of the whole frame, as far as known (4 while the header is incomplete).
+        /// Length of the whole frame, or 4 if the header is incomplete.
         need: usize,
     },
 }
 
-/// The framing state of one connection.
+/// Splits the stream of one connection into frames.
 #[derive(Debug, Default)]
 pub struct Framer {
     buffer: BytesMut,
@@ -56,7 +56,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Returns the buffer, to append received bytes.
+    /// Returns the buffer, to which the caller appends received bytes.
     pub fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
@@ -83,10 +83,10 @@ impl Framer {
         }
     }
 
-    /// Checks that the stream may end here.
+    /// Checks that the stream may end at this byte.
     ///
     /// # Errors
-    /// [`Fault::Truncated`] if it ends inside a frame.
+    /// [`Fault::Truncated`] if the stream ends within a frame.
     pub fn finish(&mut self) -> Result<(), FramingError> {
         match self.frame_length() {
             _ if self.buffer.is_empty() || self.failed.is_some() => Ok(()),
@@ -98,8 +98,8 @@ impl Framer {
         }
     }
 
-    /// Returns the length of the first frame, once its header has arrived. Checks each header byte as soon as it
-    /// arrives, so that a wrong peer is detected early.
+    /// Returns the length of the first frame, if its header has arrived. Checks each header byte as soon as it arrives,
+    /// so that a wrong peer is detected early.
     fn frame_length(&self) -> Result<Option<usize>, Fault> {
         match *self.buffer {
             [version, ..] if version != VERSION => Err(Fault::Version(version)),

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 /// Half-life of received bytes in the level, in seconds.
 const HALF_LIFE: f64 = 0.02;
-/// Level in bytes above which it is a table: some 8,000 routes per second for a while, or 220 at once.
+/// Level in bytes above which a table is being transferred: about 8,000 routes per second for some time, or 220 routes
+/// at once.
 const BULK: f64 = 16.0 * 1024.0;
 
-/// Exponentially decaying count of a connection's received bytes.
+/// Count of a connection's received bytes that decays exponentially.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     level: f64,
@@ -31,7 +32,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether the last of `reads` reads counts as a table; the reads have equal sizes in bytes and intervals in ms.
+    /// Returns whether the last of `reads` reads counts as a table. Each read has `bytes` bytes; reads are `apart` ms
+    /// apart.
     fn bulk(reads: u32, bytes: usize, apart: u64) -> bool {
         let (mut pace, begin) = (Pace::default(), Instant::now());
         (0..reads).fold(false, |_, read| {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The FPM server: accepts zebra's connections and queues whole frames for Python.
+//! Runs the FPM server, which accepts zebra's connections and queues whole frames for Python.
 //!
-//! While a table is transferred, reads are paced ([`Pace`]): each read costs Python one wake-up, whether it has ten
-//! routes or a thousand.
+//! While a table is transferred, the server pauses between reads ([`Pace`]). Each read causes one wake-up of Python,
+//! whether it has ten routes or a thousand, so fewer reads cost less.
 //!
-//! No frame is dropped. Queued frames hold permits of a byte budget. A connection without a permit is not read until
-//! Python has polled, so TCP puts backpressure on zebra. A connection holds one of [`MAX_CONNECTIONS`] slots until
-//! Python has polled its `Closed`; without a free slot, peers are refused and counted.
+//! No frame is dropped. Queued frames hold permits of a byte budget. If there is no permit, the server does not read
+//! the connection until Python has polled, so TCP slows zebra down. A connection holds one of [`MAX_CONNECTIONS`] slots
+//! until Python has polled its `Closed`. If no slot is free, new connections are refused and counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -26,25 +26,25 @@ use super::pace::Pace;
 use crate::mailbox::{Contents, Mailbox, lock};
 use crate::runtime;
 
-/// Limit of concurrent connections; a router has one zebra, which reconnects.
+/// Limit of concurrent connections. A router has only one zebra, but old connections may remain when it reconnects.
 pub const MAX_CONNECTIONS: usize = 16;
-/// Bytes requested by one read of a socket.
+/// Number of bytes that one read of a socket requests.
 const READ_SIZE: usize = 256 * 1024;
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Pause before the next read while a table arrives in smaller pieces than [`READ_SIZE`].
+/// Pause before the next read while a table arrives in pieces smaller than [`READ_SIZE`].
 const PAUSE: Duration = Duration::from_millis(40);
-/// Bytes of memory that a queued frame takes beside its payload.
+/// Memory in bytes that a queued frame takes in addition to its payload.
 const FRAME_OVERHEAD: usize = 64;
 
-/// An event of a connection; the events of a connection are in order.
+/// An event of a connection. The events of one connection are in order.
 #[derive(Debug)]
 pub struct Event {
     /// Number of the connection, never reused.
     pub connection: u64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Budget or slot, released when Python has fetched the event.
+    /// Permit for the event's bytes or its connection's slot. It is released when Python has fetched the event.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -55,7 +55,7 @@ pub enum EventKind {
     Open(SocketAddr),
     /// Payloads of whole frames.
     Frames(Vec<Bytes>),
-    /// A framing error; `Closed` follows.
+    /// A framing error. `Closed` follows.
     Error(String),
     /// The connection ended, with the reason.
     Closed(String),
@@ -70,20 +70,20 @@ impl Contents for Inbox {
     }
 }
 
-/// Counters of a server; they only grow.
+/// Counters of a server. They never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connections accepted.
     pub connections: AtomicU64,
     /// Connections refused because [`MAX_CONNECTIONS`] were open.
     pub connections_refused: AtomicU64,
-    /// Whole frames.
+    /// Whole frames received.
     pub frames: AtomicU64,
     /// Bytes received.
     pub bytes: AtomicU64,
     /// Connections ended by framing errors.
     pub framing_errors: AtomicU64,
-    /// Number of times that a connection waited for Python.
+    /// How often a connection waited until Python had fetched frames.
     pub reads_paused: AtomicU64,
 }
 
@@ -97,7 +97,7 @@ struct Shared {
     disconnects: Mutex<HashMap<u64, oneshot::Sender<String>>>,
 }
 
-/// A listening FPM server. Dropping it closes everything.
+/// A listening FPM server. Dropping this stops listening and closes all connections.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -107,10 +107,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address` ("127.0.0.1:2620"); queues at most `queue_bytes` for Python.
+    /// Listens on `address` (for example "127.0.0.1:2620"). Queues at most `queue_bytes` for Python.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid address; the kernel's if it cannot listen there.
+    /// `InvalidInput` for an invalid address, or the kernel's error if listening fails.
     pub fn listen(address: &str, queue_bytes: u32) -> io::Result<Self> {
         let address: SocketAddr = address.parse().map_err(|_| {
             let message = format!("{address:?} is no listen address: write IP:PORT, like \"127.0.0.1:2620\" or \"[::1]:2620\"");
@@ -146,7 +146,7 @@ impl Server {
         self.address.port()
     }
 
-    /// Readable while [`Self::poll`] has events.
+    /// Returns a descriptor that is readable while [`Self::poll`] has events.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
@@ -162,7 +162,7 @@ impl Server {
     /// Closes one connection, if it still exists.
     pub fn disconnect(&self, connection: u64, reason: String) {
         if let Some(sender) = lock(&self.shared.disconnects).remove(&connection) {
-            // Sending fails if the connection has ended meanwhile, which is fine.
+            // Sending fails if the connection has ended meanwhile; this can be ignored.
             drop(sender.send(reason));
         }
     }
@@ -188,8 +188,8 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
-        // An accept fails if its connection is gone, or for lack of descriptors. In the latter case the peer stays in
-        // the backlog, so that retrying at once would be a busy loop.
+        // Accepting fails if the connection is gone, or if no descriptor is available. Without a free descriptor the
+        // connection stays in the backlog, so an immediate retry would be a busy loop.
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
@@ -198,7 +198,7 @@ async fn accept(
             shared.counters.connections_refused.fetch_add(1, Relaxed);
             continue;
         };
-        // Counted here and not in the connection's task, so that both counters are consistent.
+        // Counted here instead of in the connection's task, so that both counters are consistent.
         shared.counters.connections.fetch_add(1, Relaxed);
         tokio::spawn(serve(
             connection,
@@ -232,7 +232,7 @@ async fn serve(
     shared.post(connection, EventKind::Closed(reason), Some(slot));
 }
 
-/// Reads frames until the connection ends; returns the reason.
+/// Reads frames until the connection ends. Returns the reason for its end.
 async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> String {
     let mut framer = Framer::default();
     let mut pace = Pace::default();
@@ -278,13 +278,13 @@ impl Shared {
         self.mailbox.update(|inbox| inbox.0.push_back(event));
     }
 
-    /// Posts frames once the budget has room.
+    /// Queues frames for Python, after waiting until the budget has room.
     async fn post_frames(&self, connection: u64, frames: Vec<Bytes>) {
         let size: usize = frames
             .iter()
             .map(|frame| frame.len() + FRAME_OVERHEAD)
             .sum();
-        // A batch larger than the whole budget waits until the queue is empty.
+        // A batch that is larger than the whole budget waits until the queue is empty.
         let size = u32::try_from(size)
             .unwrap_or(u32::MAX)
             .min(self.budget_size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handle of a session: checks arguments, queues requests, and returns the inbox's events to Python.
+//! Provides the handle of a session, which checks arguments, queues requests, and returns the inbox's events to Python.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -30,15 +30,15 @@ const CONTROL_LIMIT: usize = 256;
 /// Settings of a session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// "host:port" or "unix:path" of the P4Runtime server.
+    /// Address of the P4Runtime server: "host:port" or "unix:path".
     pub address: String,
     /// Mutual TLS; `None` for a Unix socket, or for TCP without TLS.
     pub tls: Option<Tls>,
-    /// Device id, not 0.
+    /// Device id, which must not be 0.
     pub device_id: u64,
-    /// Election id (high, low), not (0, 0).
+    /// Election id (high, low), which must not be (0, 0).
     pub election_id: (u64, u64),
-    /// The role; `None` for the default one.
+    /// Role of the client; `None` for the default role.
     pub role: Option<Role>,
     /// Time limit for an answer of the switch.
     pub request_timeout: Duration,
@@ -50,16 +50,16 @@ pub struct Options {
     pub request_limit: usize,
 }
 
-/// Why a call was refused, without any effect.
+/// Why a call was refused. A refused call has no effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// An invalid argument.
     #[error("{0}")]
     Argument(String),
-    /// Packet metadata that do not fit the layout.
+    /// The packet metadata do not fit the layout.
     #[error(transparent)]
     Metadata(#[from] LayoutError),
-    /// A packet-out before the metadata layout was set.
+    /// A packet-out was sent before the metadata layout was set.
     #[error("packet metadata is not known yet: call set_packet_metadata() first")]
     NoLayout,
     /// The session has ended.
@@ -87,11 +87,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a session, which connects and arbitrates in the background. Once the metadata layout is set, packets
-    /// also pass through `fast_path`.
+    /// Starts a session, which connects and arbitrates in the background. When the metadata layout has been set,
+    /// packets also pass through `fast_path`.
     ///
     /// # Errors
-    /// An invalid argument, or the kernel's refusal of a thread or descriptor.
+    /// An invalid argument, or the kernel's error if no thread or descriptor is available.
     pub fn start(options: Options, fast_path: Option<Arc<FastPath>>) -> Result<Self, ClientError> {
         check(&options)?;
         let endpoint = target::endpoint(&options.address, options.tls.as_ref())
@@ -104,7 +104,7 @@ impl Client {
             mailbox,
             fast_path.map(Inlet::new),
         ));
-        // Requests are bounded by the inbox, which counts them.
+        // These channels are unbounded, because the inbox counts and limits the requests.
         let (ordered, ordered_calls) = mpsc::unbounded_channel();
         let (concurrent, concurrent_calls) = mpsc::unbounded_channel();
         let (control, control_messages) = mpsc::channel(CONTROL_LIMIT);
@@ -138,7 +138,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Readable while [`Self::poll`] has events.
+    /// Returns a descriptor that is readable while [`Self::poll`] has events.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Returns the fields of packet-out, in order.
+    /// Returns the metadata fields of packet-outs, in order.
     ///
     /// # Errors
     /// [`ClientError::NoLayout`] before [`Self::set_packet_metadata`].
@@ -172,7 +172,7 @@ impl Client {
         lock(&self.packet_out).clone().ok_or(ClientError::NoLayout)
     }
 
-    /// Queues packet-outs made with [`Self::packet_out_layout`]; returns how many were queued.
+    /// Queues packet-outs that were encoded with [`Self::packet_out_layout`]. Returns how many were queued.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
@@ -198,7 +198,7 @@ impl Client {
         Ok(queued)
     }
 
-    /// Sends a serialized WriteRequest after the previous one was answered.
+    /// Sends a serialized WriteRequest. Requests are sent one after another, each after the previous one was answered.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -230,7 +230,7 @@ impl Client {
         self.call(token, Method::Capabilities, Bytes::new())
     }
 
-    /// Requests the switch's ports from sluice-switch; other targets answer UNIMPLEMENTED.
+    /// Asks sluice-switch for its ports. Other targets answer UNIMPLEMENTED.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -238,8 +238,7 @@ impl Client {
         self.call(token, Method::Ports, Bytes::new())
     }
 
-    /// Requests the simulation of a packet that arrives on this port from sluice-switch; other targets answer
-    /// UNIMPLEMENTED.
+    /// Asks sluice-switch to simulate a packet that arrives on this port. Other targets answer UNIMPLEMENTED.
     ///
     /// # Errors
     /// [`ClientError::Closed`] and [`ClientError::Busy`].
@@ -291,7 +290,7 @@ impl Client {
         self.shared.mailbox.update(|inbox| inbox.outstanding())
     }
 
-    /// Ends the session; `Closed` follows.
+    /// Ends the session. The event `Closed` follows.
     pub fn close(&self) {
         self.shared.end();
         self.stop.send_replace(true);
@@ -306,10 +305,10 @@ impl Client {
         } else {
             &self.concurrent
         };
-        // Order: queued under the lock, so that requests are sent in the order of their numbers.
+        // Order: requests are queued under the lock, so that they are sent in the order of their numbers.
         let refused = self.shared.mailbox.update(|inbox| {
             let number = inbox.register(token, method.kind())?;
-            // Without a receiver the session is ending; its end answers all registered requests.
+            // If the receiver is gone, the session is ending. Its end answers all registered requests.
             drop(queue.send(Call {
                 number,
                 method,
@@ -323,7 +322,8 @@ impl Client {
         })
     }
 
-    /// Refuses messages after the session's end: the queues themselves close later, when the connection drops them.
+    /// Refuses messages after the session has ended. This check is needed because the queues close only later, when the
+    /// connection drops them.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
         if ended { Err(self.closed()) } else { Ok(()) }

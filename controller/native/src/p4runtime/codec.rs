@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A gRPC codec that passes serialized messages unchanged.
+//! Implements a gRPC codec that passes serialized messages unchanged.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;

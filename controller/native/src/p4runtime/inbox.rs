@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queues a session's answers, notifications and packet-ins for Python, and tracks outstanding requests.
 //!
-//! Invariants: every request is answered exactly once, by the switch or by the end of the session. `Closed` is the last
-//! event. All queues are bounded: a request counts until Python has polled its answer, notifications and packet-ins
-//! have their own limits, and read parts hold permits.
+//! Invariants: each request is answered exactly once, by the switch or by the end of the session. `Closed` is the last
+//! event. All queues are bounded: a request counts until Python has polled its answer. Notifications and packet-ins
+//! have separate limits, and read parts hold permits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ use crate::mailbox::Contents;
 
 /// Limit of notifications (digests, idle timeouts, stream errors) queued for Python.
 const NOTIFICATION_LIMIT: usize = 1024;
-/// Limit of arbitration results queued for Python. Beyond it, a new result replaces the last one.
+/// Limit of arbitration results queued for Python. When it is reached, a new result replaces the last one.
 const ARBITRATION_LIMIT: usize = 64;
 
-/// Canonical gRPC code and message.
+/// Canonical gRPC code, and message.
 pub type Code = (i32, String);
 
 /// An event for Python.
@@ -27,18 +27,18 @@ pub type Code = (i32, String);
 pub enum Event {
     /// The connection is up.
     Connected,
-    /// Result of an arbitration, requested or not.
+    /// Result of an arbitration, whether this client requested it or not.
     Arbitration {
-        /// OK if primary, else the reason.
+        /// OK if this client is primary, else the reason.
         status: Code,
-        /// The highest election id that the switch knows, (high, low).
+        /// Highest election id that the switch knows, as (high, low).
         election_id: Option<(u64, u64)>,
     },
     /// Packet-ins, oldest first.
     Packets(Vec<PacketIn>),
-    /// A notification, serialized.
+    /// A serialized notification.
     Notification(Notification, Bytes),
-    /// Part of the answer to a read; more may follow. The permit bounds the queued parts.
+    /// Part of the answer to a read. Further parts may follow. The permit limits the number of queued parts.
     ReadPart(u64, Bytes, OwnedSemaphorePermit),
     /// The answer to a request, with Python's token.
     Answer(u64, Answer),
@@ -46,7 +46,7 @@ pub enum Event {
     Closed(Code),
 }
 
-/// The kinds of notification that are passed to Python unchanged.
+/// Kinds of notifications that are passed to Python unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// DigestList
@@ -81,7 +81,7 @@ pub struct Answer {
     pub kind: Kind,
     /// OK, or the error from the switch or this client.
     pub status: Code,
-    /// One per update of a failed Write, or empty.
+    /// Errors of a failed Write, one for each update; may be empty.
     pub errors: Vec<Code>,
     /// The serialized response, if the kind has one.
     pub response: Bytes,
@@ -104,36 +104,36 @@ impl Answer {
 pub enum Refused {
     /// The session has ended.
     Closed,
-    /// Too many requests have no answer, or one that was not polled.
+    /// The limit of requests that are unanswered or whose answer Python has not polled is reached.
     Busy,
 }
 
-/// Counters of a session; they only grow.
+/// Counters of a session. They never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Packet-ins queued for Python.
     pub packet_in: AtomicU64,
-    /// Packet-ins dropped because Python did not keep up.
+    /// Packet-ins dropped because Python was too slow.
     pub packet_in_dropped: AtomicU64,
     /// Packet-ins that do not fit the metadata layout.
     pub packet_in_malformed: AtomicU64,
-    /// Packet-ins before the layout was set.
+    /// Packet-ins that arrived before the layout was set.
     pub packet_in_unexpected: AtomicU64,
     /// Packet-outs queued for the switch, including those of the fast path.
     pub packet_out: AtomicU64,
     /// Packet-outs dropped because the queue was full.
     pub packet_out_dropped: AtomicU64,
-    /// Digests dropped because Python did not keep up.
+    /// Digests dropped because Python was too slow.
     pub digests_dropped: AtomicU64,
-    /// Idle timeouts dropped for the same reason.
+    /// Idle timeouts dropped because Python was too slow.
     pub idle_timeouts_dropped: AtomicU64,
-    /// Stream errors dropped for the same reason.
+    /// Stream errors dropped because Python was too slow.
     pub stream_errors_dropped: AtomicU64,
     /// Stream messages of an unknown kind.
     pub unknown_stream_messages: AtomicU64,
 }
 
-/// The queues of one session; see the module.
+/// Queues of one session; see the module's documentation.
 #[derive(Debug)]
 pub struct Inbox {
     packet_limit: usize,
@@ -143,10 +143,10 @@ pub struct Inbox {
     notifications: usize,
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
-    /// Python's token and the kind of each request without an answer, by request number.
+    /// Requests without an answer, by number: Python's token, and the kind.
     pending: BTreeMap<u64, (u64, Kind)>,
     next_request: u64,
-    /// Requests that are pending or whose answer is in `events`.
+    /// Number of requests that are pending or whose answer is in `events`.
     outstanding: usize,
     closed: bool,
     /// Status of the `Closed` event that Python has not polled yet.
@@ -188,12 +188,12 @@ impl Inbox {
         self.layout.as_ref()
     }
 
-    /// Whether the session has ended.
+    /// Returns whether the session has ended.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Returns the number of requests that are pending or whose answer was not polled.
+    /// Returns the number of requests that are pending or whose answer Python has not polled.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -201,7 +201,7 @@ impl Inbox {
     /// Registers a request and returns its number.
     ///
     /// # Errors
-    /// The session has ended, or too many requests are outstanding; then nothing is registered.
+    /// The session has ended, or too many requests are outstanding. No request is registered then.
     pub fn register(&mut self, token: u64, kind: Kind) -> Result<u64, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -216,14 +216,14 @@ impl Inbox {
         Ok(request)
     }
 
-    /// Queues the answer to a request, unless the session's end has answered it.
+    /// Queues the answer to a request, unless the session's end has already answered the request.
     pub fn answer(&mut self, request: u64, answer: Answer) {
         if let Some((token, _)) = self.pending.remove(&request) {
             self.events.push_back(Event::Answer(token, answer));
         }
     }
 
-    /// Queues a part of the answer to a read, unless the session's end has answered it.
+    /// Queues a part of the answer to a read, unless the session's end has already answered the read.
     pub fn read_part(&mut self, request: u64, part: Bytes, permit: OwnedSemaphorePermit) {
         if let Some((token, _)) = self.pending.get(&request) {
             self.events.push_back(Event::ReadPart(*token, part, permit));
@@ -255,7 +255,7 @@ impl Inbox {
         self.events.push_back(event);
     }
 
-    /// Queues a notification, or drops and counts it.
+    /// Queues a notification. If there is no room, drops and counts it.
     pub fn notification(&mut self, kind: Notification, message: Bytes, counters: &Counters) {
         if self.notifications < NOTIFICATION_LIMIT {
             self.notifications += 1;
@@ -270,7 +270,7 @@ impl Inbox {
         .fetch_add(1, Relaxed);
     }
 
-    /// Decodes and queues a serialized PacketIn, or drops and counts it.
+    /// Decodes and queues a serialized PacketIn. If it is malformed or there is no room, drops and counts it.
     pub fn packet_in(&mut self, message: &Bytes, counters: &Counters) {
         let counter = match self
             .layout
@@ -284,7 +284,7 @@ impl Inbox {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Queues a packet-in, or drops and counts it.
+    /// Queues a packet-in. If there is no room, drops and counts it.
     pub fn put(&mut self, packet: PacketIn, counters: &Counters) {
         let counter = if self.packets.len() >= self.packet_limit {
             &counters.packet_in_dropped
@@ -295,7 +295,7 @@ impl Inbox {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// Ends the session: answers every pending request with UNAVAILABLE, then `Closed`.
+    /// Ends the session. Answers every pending request with UNAVAILABLE, and then queues `Closed`.
     pub fn close(&mut self, status: Code) {
         if self.closed {
             return;
@@ -310,8 +310,8 @@ impl Inbox {
         self.farewell = Some(status);
     }
 
-    /// Removes and returns at most `max` events; each packet-in counts as one. Neither events nor packet-ins can starve
-    /// the other: each gets at least half of `max` if needed.
+    /// Removes and returns at most `max` events; each packet-in counts as one event. Packet-ins get at least half of
+    /// `max` if they need it, and so do other events, so neither can starve the other.
     pub fn poll(&mut self, max: usize) -> Vec<Event> {
         let for_packets = self
             .packets

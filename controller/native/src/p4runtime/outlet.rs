@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session's interface to the fast path, for packet-outs and packet-ins.
+//! Connects a session to the fast path, for packet-outs and packet-ins.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,14 +13,14 @@ use super::session::Shared;
 use crate::fast_path::{FastPath, Place, Sent, Switch};
 use crate::mailbox::lock;
 
-/// A serialized packet-out in the queue. A frame of the fast path holds its [`Place`] until it is sent.
+/// A serialized packet-out in the queue. If the fast path queued it, it holds its [`Place`] until it is sent.
 #[derive(Debug)]
 pub(super) struct PacketOut {
     pub(super) message: Bytes,
     pub(super) _place: Option<Place>,
 }
 
-/// The sending side of a session's packet-out queue. It does not keep the session alive.
+/// Sending end of a session's packet-out queue. It does not keep the session alive.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) layout: Layout,
@@ -44,7 +44,7 @@ impl Switch for Outlet {
             message,
             _place: Some(place),
         };
-        // The other half of the queue is reserved for Python.
+        // Half of the queue is reserved for Python.
         let has_room = self.packets.capacity() > self.packets.max_capacity() / 2;
         let counters = &session.counters;
         match has_room.then(|| self.packets.try_send(packet)) {
@@ -65,7 +65,7 @@ impl Switch for Outlet {
 #[derive(Debug)]
 pub(super) struct Inlet {
     path: Arc<FastPath>,
-    /// The layout of packet-ins. Until it is set, the inbox handles packet-ins.
+    /// Layout of packet-ins. While it is `None`, the inbox handles packet-ins.
     layout: Mutex<Option<Arc<Layout>>>,
 }
 
@@ -83,7 +83,7 @@ impl Inlet {
         self.path.attach_switch(Arc::new(outlet));
     }
 
-    /// Handles a stream message. Returns false if it is no packet-in, or the layout is not set yet.
+    /// Handles a stream message. Returns false if the message is not a packet-in, or if the layout is not set yet.
     pub(super) fn receive(&self, message: &Bytes, session: &Shared) -> bool {
         let Some(layout) = lock(&self.layout).clone() else {
             return false;
@@ -150,7 +150,7 @@ mod tests {
             assert!(sent.is_ok());
         }
         assert_eq!(send(), Sent::Full);
-        // Packets of Python count, too: the fast path must leave half of the queue free.
+        // Python's packets count, too: the fast path must leave half of the queue free.
         for _ in 0..ROOM / 2 {
             drop(queue.try_recv());
         }

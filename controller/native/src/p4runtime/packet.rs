@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encodes packet-outs and decodes packet-ins directly in protobuf's wire format.
 //!
-//! A packet has a dozen metadata fields, of which generated message types would each make an object. Here the fields
-//! are integers in the order of a [`Layout`] that Python sets once. Values are encoded in the shortest form, and
-//! accepted with any padding (P4Runtime 1.5, section 8.4).
+//! A packet has about a dozen metadata fields. Generated message types would allocate an object for each of them. Here,
+//! the fields are integers in the order of a [`Layout`] that Python sets once. Values are encoded in the shortest form,
+//! and accepted with any padding (P4Runtime 1.5, section 8.4).
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{
@@ -11,25 +11,25 @@ use prost::encoding::{
     encoded_len_varint, skip_field,
 };
 
-/// `packet` in the oneof of both StreamMessageRequest and StreamMessageResponse.
+/// Field number of `packet` in the oneof of both StreamMessageRequest and StreamMessageResponse.
 const STREAM_PACKET: u32 = 2;
-/// `payload` of PacketIn and PacketOut.
+/// Field number of `payload` in PacketIn and PacketOut.
 const PAYLOAD: u32 = 1;
-/// `metadata` of PacketIn and PacketOut.
+/// Field number of `metadata` in PacketIn and PacketOut.
 const METADATA: u32 = 2;
-/// `metadata_id` of PacketMetadata.
+/// Field number of `metadata_id` in PacketMetadata.
 const METADATA_ID: u32 = 1;
-/// `value` of PacketMetadata.
+/// Field number of `value` in PacketMetadata.
 const METADATA_VALUE: u32 = 2;
-/// Widest metadata field, in bits.
+/// Maximum width of a metadata field, in bits.
 pub const MAX_WIDTH: u32 = 128;
 
 /// One metadata field of P4Info's controller packet metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its id in P4Info.
+    /// Id of the field in P4Info.
     pub id: u32,
-    /// Its width in bits.
+    /// Width of the field in bits.
     pub width: u32,
 }
 
@@ -40,31 +40,31 @@ pub struct Layout(Vec<Field>);
 /// Why a layout or a packet-out was refused as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// A width outside 1..=128.
+    /// A field has a width outside 1..=128.
     #[error("metadata field {id} has width {width}, expected 1 to 128 bits")]
     Width {
         /// Id of the field.
         id: u32,
-        /// Its width.
+        /// Width of the field in bits.
         width: u32,
     },
-    /// An id listed twice, or id 0.
+    /// Id 0, or an id that is listed twice.
     #[error("metadata id {0} is 0 or listed twice")]
     Id(u32),
-    /// A packet whose number of values differs from the layout's number of fields.
+    /// A packet has another number of values than the layout has fields.
     #[error("{given} metadata values, expected {expected} (one for each field of packet_out)")]
     Count {
-        /// Values given.
+        /// Number of values in the packet.
         given: usize,
-        /// Fields of the layout.
+        /// Number of fields in the layout.
         expected: usize,
     },
-    /// A value wider than its field.
+    /// A value is too wide for its field.
     #[error("metadata field {id} cannot hold {value:#x}: it has {width} bits")]
     Value {
         /// Id of the field.
         id: u32,
-        /// Its width.
+        /// Width of the field in bits.
         width: u32,
         /// The value.
         value: u128,
@@ -76,7 +76,7 @@ pub enum LayoutError {
 pub struct PacketIn {
     /// The packet.
     pub payload: Bytes,
-    /// One value per field of the layout.
+    /// Values of the metadata, one for each field of the layout.
     pub metadata: Box<[u128]>,
 }
 
@@ -106,10 +106,10 @@ impl Layout {
         &self.0
     }
 
-    /// Encodes a StreamMessageRequest with this packet-out.
+    /// Encodes a StreamMessageRequest that contains this packet-out.
     ///
     /// # Errors
-    /// Values that do not fit the fields.
+    /// A value that does not fit its field, or a wrong number of values.
     pub fn encode_packet_out(&self, payload: &[u8], values: &[u128]) -> Result<Bytes, LayoutError> {
         self.check(values)?;
         let metadata: usize = self
@@ -138,7 +138,7 @@ impl Layout {
     /// Decodes a serialized PacketIn.
     ///
     /// # Errors
-    /// [`Malformed`] if it is no PacketIn, or if a field is missing, repeated, unknown or too wide.
+    /// [`Malformed`] if the message is not a PacketIn, or if a field is missing, repeated, unknown or too wide.
     pub fn decode_packet_in(&self, message: &Bytes) -> Result<PacketIn, Malformed> {
         let mut metadata = vec![0_u128; self.0.len()].into_boxed_slice();
         // Number of fields decoded so far.
@@ -150,7 +150,7 @@ impl Layout {
                 PAYLOAD => payload = message.slice_ref(value),
                 METADATA => {
                     let (id, value) = decode_metadata(value)?;
-                    // Fast path: switches usually send the fields in P4Info's order.
+                    // Switches usually send the fields in P4Info's order, so try this order first.
                     let position = match self.0.get(seen) {
                         Some(field) if field.id == id => seen,
                         _ => return self.decode_in_any_order(message),
@@ -168,7 +168,7 @@ impl Layout {
         }
     }
 
-    /// Decodes a PacketIn whose metadata are in another order than the layout's.
+    /// Decodes a PacketIn whose metadata are in another order than the layout.
     fn decode_in_any_order(&self, message: &Bytes) -> Result<PacketIn, Malformed> {
         let mut metadata = vec![None; self.0.len()];
         let mut payload = Bytes::new();
@@ -219,7 +219,7 @@ impl Layout {
     }
 }
 
-/// Returns the PacketIn in a serialized StreamMessageResponse, if it is the only field.
+/// Returns the PacketIn in a serialized StreamMessageResponse, if this is the message's only field.
 pub(super) fn packet_in_of(message: &Bytes) -> Option<Bytes> {
     let mut cursor: &[u8] = message;
     match next_field(&mut cursor) {
@@ -232,14 +232,14 @@ fn fits(value: u128, width: u32) -> bool {
     u128::BITS - value.leading_zeros() <= width
 }
 
-/// Returns the bytes of a value's shortest big-endian form; one for zero.
+/// Returns the number of bytes in a value's shortest big-endian form; 1 for zero.
 fn value_length(value: u128) -> usize {
     ((u128::BITS - value.leading_zeros()).div_ceil(8) as usize).max(1)
 }
 
-/// Returns the bytes of a PacketMetadata message.
+/// Returns the number of bytes in a PacketMetadata message.
 fn metadata_length(field: Field, value: u128) -> usize {
-    // Key of the id, id, key and length of the value, value.
+    // Parts: tag of the id, id, tag and length of the value, value.
     1 + encoded_len_varint(u64::from(field.id)) + 2 + value_length(value)
 }
 
@@ -248,7 +248,7 @@ fn put_header(tag: u32, length: usize, buffer: &mut Vec<u8>) {
     encode_varint(length as u64, buffer);
 }
 
-/// Returns the next length-delimited field, or `None` at the end; skips fields of other types.
+/// Returns the next length-delimited field, or `None` at the end of the message. Skips fields of other types.
 fn next_field<'m>(cursor: &mut &'m [u8]) -> Result<Option<(u32, &'m [u8])>, Malformed> {
     while !cursor.is_empty() {
         let (tag, wire_type) = decode_key(cursor).map_err(|_| Malformed)?;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch's ports, as sluice-switch reports them at its P4Runtime address.
+//! Decodes the ports that sluice-switch reports at its P4Runtime address.
 
 use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::ListPortsResponse;
 
-/// The gRPC method, which other targets lack.
+/// gRPC method. Other targets than sluice-switch lack it.
 pub(super) const LIST_PORTS: &str = "/sluice.admin.v1.Admin/ListPorts";
 
 /// The ports of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPorts {
-    /// Numbers of the ports that are attached, and whether the link of each is up.
+    /// Numbers of the attached ports, each with whether its link is up.
     pub ports: Vec<(u32, bool)>,
     /// The CPU port, if the switch has one.
     pub cpu_port: Option<u32>,

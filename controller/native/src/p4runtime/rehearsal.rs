@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Simulation of a packet, as sluice-switch offers it at its P4Runtime address.
+//! Encodes and decodes the simulation of a packet, which sluice-switch offers at its P4Runtime address.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::proto::sluice::admin::v1::{RehearseRequest, TraceResponse};
 
-/// The gRPC method, which other targets lack.
+/// gRPC method. Other targets than sluice-switch lack it.
 pub(super) const REHEARSE: &str = "/sluice.admin.v1.Admin/Rehearse";
 
-/// One step of a packet: kind, name of the object, and details by name.
+/// One step of a simulated packet: kind, name of the object, and details by name.
 pub type Step = (String, String, Vec<(String, String)>);
 
 /// Encodes a `RehearseRequest`.

@@ -1,45 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The role that a session requests: the default one, a named one, or a named one that is restricted to packets
-//! (role.config in sluice-switch's format, `switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
+//! Encodes the role that a session requests: the default role, a named role, or a named role that is restricted to some
+//! packets. The restriction is role.config in sluice-switch's format
+//! (`switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
 
 use prost::Message;
 use prost_types::Any;
 
 use super::proto::p4::v1 as p4;
 
-/// The type that sluice-switch accepts as role.config.
+/// Type URL of the message that sluice-switch accepts as role.config.
 const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 
 /// A role other than the default one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Its name.
+    /// Name of the role.
     pub name: String,
-    /// The packets to which it is restricted; with `None` the switch decides what the role may do.
+    /// Packets to which the role is restricted. With `None`, the switch decides what the role may do.
     pub bounds: Option<Bounds>,
 }
 
-/// The only packets that a role may receive and send. It may write nothing.
+/// The only packets that a role may receive and send. With these bounds, the role may write nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Packets that it receives.
+    /// Packets that the role receives.
     pub packet_in: Filter,
-    /// Packets that it may send.
+    /// Packets that the role may send.
     pub packet_out: Filter,
 }
 
-/// Packets of which one metadata field has one of these values.
+/// Packets in which one metadata field has one of these values.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Filter {
     /// Id of the field.
     #[prost(uint32, tag = "1")]
     pub metadata_id: u32,
-    /// Values, big endian.
+    /// Values of the field, big-endian.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub values: Vec<Vec<u8>>,
 }
 
-/// The used fields of the switch's RoleConfig. The switch denies what absent fields would allow.
+/// Fields of the switch's RoleConfig that this client uses. The switch denies what absent fields would allow.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RoleConfig {
     #[prost(message, optional, tag = "4")]
@@ -88,7 +89,7 @@ mod tests {
         };
         let config = role.message().config.unwrap_or_default();
         assert_eq!(config.type_url, CONFIG_TYPE);
-        // Fields 4 and 5, each with field 1 (a varint) and fields 2 (bytes); no others.
+        // Encoding of fields 4 and 5. Each has field 1 (a varint) and fields 2 (bytes), and no other fields.
         let packet_in = [0x22, 8, 0x08, 2, 0x12, 1, 1, 0x12, 1, 5];
         let packet_out = [0x2a, 5, 0x08, 1, 0x12, 1, 7];
         assert_eq!(config.value, [&packet_in[..], &packet_out[..]].concat());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a session on the runtime's thread: connects, arbitrates, then concurrently
+//! Runs a session on the runtime's thread. It connects and arbitrates, and then concurrently
 //!
 //! * receives the stream,
-//! * sends writes and pipeline configurations one after another (the switch must apply next hop, group and route in
-//!   the controller's order),
+//! * sends writes and pipeline configurations one after another, because the switch must apply next hop, group and
+//!   route in the controller's order,
 //! * runs reads concurrently.
 //!
-//! The session ends with the stream, whichever side ends it; it never reconnects. If Python does not keep up, reads get
-//! backpressure: parts hold permits, and HTTP/2 flow control stops the switch. All stopped reads together cannot fill
-//! the connection's window, so that packet-ins still pass.
+//! The session ends when client or switch ends the stream; it never reconnects. If Python is too slow, reads are slowed
+//! down: their parts hold permits, and HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
+//! connection's window, so packet-ins still pass.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,12 +42,13 @@ const GET_PIPELINE: &str = "/p4.v1.P4Runtime/GetForwardingPipelineConfig";
 const CAPABILITIES: &str = "/p4.v1.P4Runtime/Capabilities";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Detects a peer that vanished. HTTP/2 pings would do so too, but gRPC servers close connections because of them.
+/// Interval of TCP keepalives, which detect a peer that has vanished. HTTP/2 pings could detect it too, but gRPC
+/// servers close connections because of them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
-/// Bytes of the largest message received or sent: a pipeline with its P4Info, a read of a large table.
+/// Maximum size in bytes of a message, such as a pipeline with its P4Info, or a read of a large table.
 const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
-/// Bytes of response metadata. The status of a failed Write is metadata: 8192 + 100 bytes for each update (P4Runtime
-/// 1.5, section 9.3). This suffices for 100,000 updates in base64.
+/// Maximum size in bytes of response metadata. The status of a failed Write is metadata: 8192 bytes and 100 for each
+/// update (P4Runtime 1.5, section 9.3). This limit is sufficient for 100,000 updates in base64.
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
 /// Limits of concurrent reads, and of read parts queued for Python.
 const READS: usize = 8;
@@ -55,7 +56,7 @@ const READ_PARTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
-/// A request of Python, registered in the inbox under `number`.
+/// A request from Python, registered in the inbox under `number`.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) number: u64,
@@ -86,7 +87,7 @@ impl Method {
         }
     }
 
-    /// Whether calls must reach the switch in order.
+    /// Returns whether calls of this method must reach the switch in order.
     pub(super) fn is_ordered(self) -> bool {
         matches!(self, Self::Write | Self::SetPipeline)
     }
@@ -140,24 +141,24 @@ impl Shared {
         self.ended.store(true, Relaxed);
     }
 
-    /// Whether the session has ended or is about to end.
+    /// Returns whether the session has ended or is about to end.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
 }
 
-/// The session's endpoint and its queues of requests and messages.
+/// Endpoint of the session, and its queues of requests and messages.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) endpoint: Endpoint,
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
     pub(super) outgoing: Outgoing,
-    /// Ends `outgoing` when it is dropped.
+    /// Dropping this ends `outgoing`.
     pub(super) session_end: oneshot::Sender<Infallible>,
 }
 
-/// Runs the session until it ends, or until `stop` becomes true or loses its sender.
+/// Runs the session until it ends, until `stop` becomes true, or until the sender of `stop` is dropped.
 pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
     let status = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
@@ -221,7 +222,7 @@ async fn ready(channel: Channel) -> Result<Grpc<Channel>, Status> {
     Ok(grpc)
 }
 
-/// Receives messages until the stream ends; returns the stream's status.
+/// Receives messages until the stream ends. Returns the status of the stream.
 async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -> Status {
     let path = PathAndQuery::from_static(STREAM_CHANNEL);
     let result = async {
@@ -246,7 +247,7 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
     }
 }
 
-/// Sends calls one after another, each after the previous one was answered.
+/// Sends calls one after another, each after the answer to the previous one.
 async fn call_in_order(shared: &Shared, channel: Channel, mut calls: UnboundedReceiver<Call>) {
     while let Some(call) = calls.recv().await {
         answer_unary(shared, channel.clone(), call).await;
@@ -315,7 +316,7 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         .update(|inbox| inbox.answer(call.number, answer));
 }
 
-/// Runs a read and queues its parts. The request timeout excludes the time spent waiting for Python.
+/// Runs a read and queues its parts. Time spent waiting for Python does not count towards the request timeout.
 async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
     let path = Method::Read.path();
     let start = async {
@@ -327,7 +328,7 @@ async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) ->
     };
     let mut parts = within(shared, start).await?.into_inner();
     loop {
-        // The semaphore is never closed.
+        // This error cannot occur, because the semaphore is never closed.
         let Ok(permit) = Arc::clone(&shared.read_parts).acquire_owned().await else {
             return Ok(());
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes the per-update errors of a failed Write: one `p4.v1.Error` per update, in order, inside the
-//! `google.rpc.Status` in gRPC's `grpc-status-details-bin` (P4Runtime 1.5, section 9.3).
+//! Decodes the errors of a failed Write, one `p4.v1.Error` for each update, in order. They are inside the
+//! `google.rpc.Status` that gRPC sends as `grpc-status-details-bin` (P4Runtime 1.5, section 9.3).
 
 use prost::Message;
 
@@ -9,8 +9,8 @@ use super::proto::p4::v1::Error;
 
 const ERROR_TYPE: &str = "p4.v1.Error";
 
-/// Returns canonical code and message of each update, in order; 0 is OK. Returns an empty list if the details violate
-/// the specification, so that an incomplete list is never taken for a complete one.
+/// Returns canonical code and message of each update, in order; code 0 is OK. Returns an empty list if the details
+/// violate the specification, so that an incomplete list is never mistaken for a complete one.
 pub fn update_errors(details: &[u8]) -> Vec<(i32, String)> {
     let Ok(status) = rpc::Status::decode(details) else {
         return Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two directions of StreamChannel: the queue of messages to send, and the dispatch of received ones.
+//! Handles both directions of StreamChannel: queues messages to send, and dispatches received messages.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,10 +23,10 @@ use super::proto::p4::v1::{
 use super::role::Role;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Serialized StreamMessageRequests to send; control messages overtake packets.
+/// Serialized StreamMessageRequests to send. Control messages overtake packets.
 ///
-/// It must end with the session. Until it ends, the connection keeps the stream open, and the switch keeps this session
-/// as primary.
+/// This stream must end with the session. Otherwise the connection would keep the stream open, and the switch would
+/// keep this session as primary.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address and transport of a P4Runtime server: Unix socket, TCP, or TCP with mutual TLS.
+//! Parses the address of a P4Runtime server, and selects its transport: Unix socket, TCP, or TCP with mutual TLS.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// Bytes of the longest path of a Unix socket (`sun_path` without its final zero).
+/// Maximum length in bytes of a Unix socket's path (`sun_path` without its final zero).
 const LONGEST_SOCKET_PATH: usize = 107;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Certificates and key of a session with mutual TLS, each PEM.
+/// Certificates and key of a session with mutual TLS, each in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities that may sign the switch's certificate.
+    /// Certificates of the authorities that may sign the switch's certificate.
     pub authority: Vec<u8>,
     /// The controller's certificate, with its chain.
     pub certificate: Vec<u8>,
     /// The controller's private key.
     pub key: Vec<u8>,
-    /// The name that the switch's certificate must have; by default the host of the address.
+    /// Name that the switch's certificate must have. The default is the host of the address.
     pub server_name: Option<String>,
 }
 
 impl fmt::Debug for Tls {
-    /// Omits the key.
+    /// Formats the settings without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("server_name", &self.server_name)
@@ -35,10 +35,10 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Returns the endpoint at `unix:PATH` or `HOST:PORT`.
+/// Returns the endpoint for the address `unix:PATH` or `HOST:PORT`.
 ///
 /// # Errors
-/// Describes the problem of the address, or of one of the certificates and keys.
+/// Describes what is wrong with the address, a certificate or the key.
 pub(super) fn endpoint(address: &str, tls: Option<&Tls>) -> Result<Endpoint, String> {
     if let Some(path) = address.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Converts the crate's errors to Python exceptions: ValueError for arguments, OSError with errno from the kernel,
-//! ConnectionError once closed, BlockingIOError for a full queue.
+//! Converts the crate's errors to Python exceptions: ValueError for invalid arguments, OSError for errors from the
+//! kernel, ConnectionError after closing, and BlockingIOError for a full queue.
 
 use std::io;
 
@@ -22,14 +22,14 @@ pub(super) fn client_error(error: ClientError) -> PyErr {
     }
 }
 
-/// Makes an OSError with the kernel's errno, or a ValueError or ConnectionError if there was no system call. `context`
-/// describes the failed step of errors that lack it.
+/// Converts an error to OSError with the kernel's errno. Errors without a system call become ValueError or
+/// ConnectionError. `context` describes the failed step if the error does not.
 pub(super) fn io_error(error: &io::Error, context: &str) -> PyErr {
     let device = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<DeviceError>());
     match (error.kind(), error.raw_os_error(), device) {
-        // Python selects the subclass (PermissionError, FileExistsError, ...) by errno.
+        // From the errno, Python selects the subclass (PermissionError, FileExistsError, ...).
         (_, _, Some(device)) => PyOSError::new_err((device.number, device.to_string())),
         (_, Some(number), _) => PyOSError::new_err((number, format!("{context}: {error}"))),
         (io::ErrorKind::NotConnected, ..) => PyConnectionError::new_err(error.to_string()),

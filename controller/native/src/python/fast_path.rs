@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `FastPath`.
+//! Implements the Python class `FastPath`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `FpmServer`.
+//! Implements the Python class `FpmServer`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -66,7 +66,7 @@ impl FpmServer {
     }
 }
 
-/// Converts an event to a tuple, and releases its share of the queue's budget.
+/// Converts an event to a tuple, and releases the event's permit.
 fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     let connection = event.connection;
     match &event.kind {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Python module `sluice._native`: thin classes over the rest of the crate.
+//! Implements the Python module `sluice._native`, with thin classes over the other modules of the crate.
 //!
 //! This module only converts values to Python objects and errors to exceptions. Invariant: no mailbox is locked while
-//! Python objects are made. `src/sluice/_native.pyi` is the reference.
+//! Python objects are created. `src/sluice/_native.pyi` is the reference.
 
 mod errors;
 mod fast_path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `P4RuntimeClient`.
+//! Implements the Python class `P4RuntimeClient`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use crate::p4runtime::rehearsal;
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
-/// A metadata id and its values.
+/// Id of a metadata field, and its values.
 type FilterArguments = (u32, Vec<u128>);
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -220,12 +220,12 @@ fn layout(fields: Vec<(u32, u32)>) -> PyResult<Layout> {
     Layout::new(fields).map_err(|error| client_error(ClientError::Metadata(error)))
 }
 
-/// Converts the metadata of a packet.
+/// Converts the metadata values of a packet.
 pub(super) fn metadata_values(values: &Bound<'_, PyTuple>) -> PyResult<Vec<u128>> {
     values.iter().map(|value| metadata_value(&value)).collect()
 }
 
-/// Converts a metadata value, with a fast path for values that fit 64 bits.
+/// Converts a metadata value. Values that fit in 64 bits are converted faster.
 fn metadata_value(value: &Bound<'_, PyAny>) -> PyResult<u128> {
     let value = value.cast::<PyInt>()?;
     match value.extract::<u64>() {
@@ -312,7 +312,7 @@ fn ports_tuple<'py>(
     ("ports", token, code, message, links, told.cpu_port).into_pyobject(py)
 }
 
-/// Makes Python's list of packets with metadata, as in ("packet_in", ...).
+/// Creates Python's list of packets with metadata, as in ("packet_in", ...).
 pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bound<'_, PyList>> {
     let mut objects = Vec::with_capacity(packets.len());
     for packet in packets {
@@ -322,8 +322,8 @@ pub(super) fn packet_list(py: Python<'_>, packets: Vec<PacketIn>) -> PyResult<Bo
     PyList::new(py, objects)
 }
 
-/// Makes Python's tuple of metadata values. Nearly all fit 64 bits, for which conversion is much faster than for wider
-/// ones.
+/// Creates Python's tuple of metadata values. Nearly all values fit in 64 bits, and such values are converted much
+/// faster than wider ones.
 pub(super) fn value_tuple<'py>(py: Python<'py>, values: &[u128]) -> PyResult<Bound<'py, PyTuple>> {
     let values = values.iter().map(|value| match u64::try_from(*value) {
         Ok(value) => Ok(value.into_pyobject(py)?.into_any()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `TapSet`.
+//! Implements the Python class `TapSet`.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -130,7 +130,7 @@ impl TapSet {
     }
 }
 
-/// Duplicates a descriptor of Python, so that Rust owns the duplicate.
+/// Duplicates a descriptor that Python owns. Rust owns the duplicate.
 fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes no pointers, and refuses a descriptor that is not open.
     let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Maps prefixes to record numbers, in order: a B-tree for each VRF and family.
+//! Maps prefixes to record numbers, in order. Uses a B-tree for each VRF and address family.
 //!
-//! A search among a million prefixes mostly waits for memory. So a key has only the parts that differ within its tree:
-//! 8 bytes for an IPv4 prefix, where a [`Slot`] has 24.
+//! A search among a million prefixes mostly waits for memory. So a key has only the parts that differ within its tree.
+//! A key for an IPv4 prefix has 8 bytes, while a [`Slot`] has 24.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,12 +10,12 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use super::slot::{IPV4, Slot};
 
-/// An IPv4 address in the high half, the prefix length in the low half.
+/// IPv4 prefix: the address in the high half, the prefix length in the low half.
 type Ipv4 = u64;
-/// The halves of an IPv6 address, and the length.
+/// IPv6 prefix: the two halves of the address, and the prefix length.
 type Ipv6 = (u64, u64, u8);
 
-/// A key behind every IPv4 prefix.
+/// A key that is greater than the keys of all IPv4 prefixes.
 const IPV4_END: Ipv4 = Ipv4::MAX;
 
 fn ipv4(slot: &Slot) -> Ipv4 {
@@ -27,14 +27,14 @@ fn ipv6(slot: &Slot) -> Ipv6 {
     ((bits >> 64) as u64, bits as u64, slot.length())
 }
 
-/// Prefixes of one VRF.
+/// Record numbers by the prefixes of one VRF.
 #[derive(Debug, Default)]
 struct Prefixes {
     ipv4: BTreeMap<Ipv4, u32>,
     ipv6: BTreeMap<Ipv6, u32>,
 }
 
-/// Prefixes of all VRFs.
+/// Record numbers by the prefixes of all VRFs.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     vrfs: BTreeMap<u32, Prefixes>,
@@ -51,7 +51,7 @@ impl Index {
         number.copied()
     }
 
-    /// Returns the number of a prefix's record; inserts the result of `make` if there is none.
+    /// Returns the number of a prefix's record. If there is none, inserts the number that `make` returns.
     pub(super) fn get_or_insert_with(&mut self, slot: &Slot, make: impl FnOnce() -> u32) -> u32 {
         let prefixes = self.vrfs.entry(slot.vrf()).or_default();
         *match slot.size() {
@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Yields the numbers of the prefixes behind `slot`, or of all, in order.
+    /// Yields the record numbers of the prefixes after `slot`, in order. Without `slot`, yields all.
     pub(super) fn after(&self, slot: Option<&Slot>) -> impl Iterator<Item = u32> + '_ {
         let (vrf, from_ipv4, from_ipv6) = match slot {
             None => (0, Unbounded, Unbounded),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index behaves like one B-tree of whole prefixes.
+        /// Tests that the index behaves like one B-tree of whole prefixes.
         #[test]
         fn it_holds_what_one_tree_holds_in_the_same_order(
             steps in prop::collection::vec((slots(), any::<bool>()), 0..200),

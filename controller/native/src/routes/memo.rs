@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes route messages of known text from the payloads of FPM frames.
+//! Decodes route messages whose text is known from the payloads of FPM frames. The text is the message without its
+//! prefix.
 //!
-//! A full table has a million prefixes, but only some hundred distinct texts around them: interface, gateway, metric.
-//! RTA_DST is cut out of a message and the rest is looked up, so that only the prefix is decoded. Python decodes each
-//! text once, by its general code, and adds it here. A frame with a message that misses, or is unusual in any way, is
-//! left to Python as a whole.
+//! A full table has a million prefixes, but only some hundred distinct texts: interface, gateway, metric. The attribute
+//! RTA_DST is cut out of a message, and the rest is looked up, so only the prefix must be decoded. Python decodes each
+//! text once, by its general code, and adds it here. If a message of a frame is unknown or unusual, Python decodes the
+//! whole frame.
 
 use std::collections::HashMap;
 
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Limit of cached texts. A full cache is cleared.
+/// Limit of cached texts. When it is reached, the cache is cleared.
 pub const LIMIT: usize = 16384;
 
 const NETLINK_HEADER: usize = 16;
 const RTMSG: usize = 12;
-/// Bytes of the shortest message with an RTA_DST.
+/// Length in bytes of the shortest message with an RTA_DST.
 const LEAST: usize = NETLINK_HEADER + RTMSG + 8;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -24,42 +25,42 @@ const RTA_TABLE: u16 = 15;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// A message cut at its prefix.
+/// Positions at which a message is cut.
 struct Cut {
     size: u8,
-    /// Start of RTA_DST.
+    /// Offset at which RTA_DST begins.
     at: usize,
-    /// End of RTA_DST.
+    /// Offset at which RTA_DST ends.
     end: usize,
 }
 
-/// A message of known text.
+/// A message whose text is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its prefix, in VRF 0, since the VRF depends on the text.
+    /// Prefix of the message. Its VRF is 0, because the VRF depends on the text.
     pub slot: Slot,
-    /// The number of its text.
+    /// Number of the message's text.
     pub text: u32,
 }
 
-/// Messages of known text, in order.
+/// Messages with known texts, in order.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// All of them.
+    /// All messages of the run.
     pub messages: Vec<Message>,
 }
 
-/// The numbers of the known texts.
+/// Numbers of the known texts.
 #[derive(Debug)]
 pub struct Memo {
     texts: HashMap<Box<[u8]>, u32>,
-    /// First octets of prefixes that are unusual.
+    /// For each octet, whether prefixes that begin with it are unusual.
     unusual: [bool; 256],
     scratch: Vec<u8>,
 }
 
 impl Memo {
-    /// Makes an empty memo. Prefixes whose first octet is in `unusual_heads` always miss.
+    /// Creates an empty memo. Prefixes whose first octet is in `unusual_heads` always miss.
     pub fn new(unusual_heads: &[u8]) -> Self {
         let mut unusual = [false; 256];
         for head in unusual_heads {
@@ -72,7 +73,7 @@ impl Memo {
         }
     }
 
-    /// Whether the memo is full, so that it must be cleared before the next text is learnt.
+    /// Returns whether the memo is full. It must then be cleared before it learns another text.
     pub fn is_full(&self) -> bool {
         self.texts.len() >= LIMIT
     }
@@ -82,8 +83,8 @@ impl Memo {
         self.texts.clear();
     }
 
-    /// Learns the number of the text of a message with this offset and length. Returns false if the message cannot be
-    /// cut, so that it would never hit.
+    /// Learns the number of a text. `offset` and `length` give the position of a message with this text in `data`.
+    /// Returns false if the message cannot be cut, and so would never hit.
     pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
         let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {
             (found == length).then_some((kind, data.get(offset..offset + length)?))
@@ -98,7 +99,8 @@ impl Memo {
         true
     }
 
-    /// Appends the messages of a frame's payload to `run`. Returns false, with `run` unchanged, if one of them misses.
+    /// Appends the messages of a frame's payload to `run`. If one of them misses, returns false and leaves `run`
+    /// unchanged.
     pub fn read(&mut self, data: &[u8], run: &mut Run) -> bool {
         let (before, mut offset) = (run.messages.len(), 0);
         while offset < data.len() {
@@ -117,7 +119,7 @@ impl Memo {
         let message = data.get(offset..offset.checked_add(length)?)?;
         let cut = cut(message, kind)?;
         let key = self.key(message, kind, &cut);
-        // The key's buffer goes back to `scratch` right after the lookup.
+        // After the lookup, the key's buffer becomes `scratch` again.
         let text = self.texts.get(key.as_slice()).copied();
         self.scratch = key;
         let text = text?;
@@ -127,7 +129,7 @@ impl Memo {
         usual.then_some((Message { slot, text }, length))
     }
 
-    /// Builds the lookup key of a message: type, family, and all bytes except the prefix.
+    /// Builds the lookup key of a message. It has the type, the family, and all bytes except the prefix.
     fn key(&mut self, message: &[u8], kind: u16, cut: &Cut) -> Vec<u8> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
@@ -145,7 +147,8 @@ fn header(data: &[u8], offset: usize) -> Option<(usize, u16)> {
     (length >= LEAST).then(|| (length, u16::from_ne_bytes([header[4], header[5]])))
 }
 
-/// Finds RTA_DST. Returns `None` unless it is the first attribute, or follows RTA_TABLE as in the kernel's messages.
+/// Finds RTA_DST. Returns `None` unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's
+/// messages.
 fn cut(message: &[u8], kind: u16) -> Option<Cut> {
     if kind != RTM_NEWROUTE && kind != RTM_DELROUTE {
         return None;
@@ -181,7 +184,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A message in zebra's form.
+    /// Returns a message in the form that zebra sends.
     pub(crate) fn route(kind: u16, address: &[u8], length: u8, gateway: u8) -> Vec<u8> {
         let family = if address.len() == 4 {
             AF_INET
@@ -235,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        /// No input bytes cause a panic, whatever texts are known.
+        /// Tests that no input bytes cause a panic, whatever texts are known.
         #[test]
         fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
             let mut memo = Memo::new(&[]);

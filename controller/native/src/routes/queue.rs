@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An ordered set of records, the newest first, like a Python dictionary with `popitem`.
+//! Implements an ordered set of records. Like a Python dictionary with `popitem`, it returns the newest first.
 //!
-//! The caller stores each record's place, the number that [`Queue::push`] returned; 0 means none. Removing a record
-//! from the middle leaves a gap. Gaps are closed when they outnumber the records.
+//! The caller stores the place of each record, which [`Queue::push`] returned; place 0 means that the record is not
+//! queued. Removing a record from the middle leaves a gap. Gaps should be closed when they outnumber the records.
 
 /// Marks a gap.
 const GAP: u32 = u32::MAX;
-/// Number of gaps that is always acceptable.
+/// Number of gaps up to which gaps are never closed.
 const FEW: usize = 1024;
 
-/// Numbers of records, the newest at the end.
+/// Numbers of records. The newest is at the end.
 #[derive(Debug, Default)]
 pub struct Queue {
     items: Vec<u32>,
@@ -22,12 +22,12 @@ impl Queue {
         self.items.len() - self.gaps
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a record, which must not be in the queue; returns its place.
+    /// Adds a record, which must not be in the queue. Returns its place.
     pub fn push(&mut self, item: u32) -> u32 {
         self.items.push(item);
         self.items.len() as u32
@@ -44,7 +44,7 @@ impl Queue {
         None
     }
 
-    /// Removes the record at a place. Afterwards [`Self::close_gaps`] may be due.
+    /// Removes the record at a place. The caller should then check [`Self::has_many_gaps`].
     pub fn remove(&mut self, place: u32) {
         self.items[place as usize - 1] = GAP;
         self.gaps += 1;
@@ -54,12 +54,12 @@ impl Queue {
         }
     }
 
-    /// Whether gaps outnumber the records.
+    /// Returns whether gaps outnumber the records.
     pub fn has_many_gaps(&self) -> bool {
         self.gaps > FEW + self.len()
     }
 
-    /// Closes all gaps; calls `moved` with each record and its new place.
+    /// Closes all gaps. Calls `moved` with each record and its new place.
     pub fn close_gaps(&mut self, mut moved: impl FnMut(u32, u32)) {
         self.items.retain(|&item| item != GAP);
         self.items.shrink_to(2 * self.items.len());
@@ -69,7 +69,8 @@ impl Queue {
         }
     }
 
-    /// Yields (place, record) behind a place, the oldest first. To continue, pass the last place.
+    /// Yields (place, record) for records after a place, the oldest first. To continue, pass the last place that was
+    /// yielded.
     pub fn after(&self, place: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         (place + 1..)
             .zip(self.items.iter().skip(place as usize))

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes routes in an encoded ReadResponse: a million entities that differ mostly in their prefix.
+//! Decodes routes from an encoded ReadResponse. It can have a million entities, which differ mostly in their prefix.
 //!
-//! The TableEntry of a route is a *head* (table and VRF), the LPM match, and a *tail* (the action). There are few heads
-//! and tails. Python decodes one entity of each combination. This module decodes further entities with the same head
-//! and tail, and leaves all others to Python.
+//! The TableEntry of a route has a *head* (table and VRF), the LPM match, and a *tail* (the action). Few heads and
+//! tails occur. Python decodes one entity with each combination. This module then decodes all entities with the same
+//! head and tail, and leaves the others to Python.
 
 use std::collections::HashMap;
 
 use super::slot::Slot;
 
-/// Limit of stored tails. When it is reached, all forms are forgotten.
+/// Limit of stored tails. When it is reached, all heads and tails are forgotten.
 const TAILS: usize = 65_536;
 
-// Tags of the fields, in their usual order.
+// Tags of the fields, in the order in which they usually occur.
 const ENTITIES: u8 = 0x0A; // ReadResponse.entities
 const TABLE_ENTRY: u8 = 0x12; // Entity.table_entry
 const MATCH: u8 = 0x12; // TableEntry.match
@@ -20,27 +20,27 @@ const FIELD_ID: u8 = 0x08; // FieldMatch.field_id
 const LPM: u8 = 0x22; // FieldMatch.lpm
 const VALUE: u8 = 0x0A; // FieldMatch.LPM.value
 const LENGTH: u8 = 0x10; // FieldMatch.LPM.prefix_len
-/// A varint from here on has several octets.
+/// A first octet of at least this value means that a varint has several octets.
 const LONG: u8 = 0x80;
 
-/// Offset of the TableEntry in an Entity whose length fits one octet.
+/// Offset of the TableEntry in an Entity whose length fits in one octet.
 const ENTRY: usize = 2;
 
-/// The encoding of a table and VRF, and its meaning.
+/// Encoding of a table and a VRF, with its meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The fields of a TableEntry before the LPM match.
     pub encoded: Box<[u8]>,
-    /// The id of the LPM match's field.
+    /// Id of the field that has the LPM match.
     pub field: u8,
-    /// Octets of an address.
+    /// Size of an address in octets.
     pub size: usize,
     /// The VRF.
     pub vrf: u32,
 }
 
 impl Head {
-    /// Returns the prefix and the tail of an entity with this head; `None` if the encoding is unusual.
+    /// Returns the prefix and the tail of an entity with this head. `None` if the encoding is unusual.
     fn cut<'a>(&self, entity: &'a [u8]) -> Option<(Slot, &'a [u8])> {
         let entry = entity.get(ENTRY..)?;
         let [TABLE_ENTRY, length, ..] = *entity else {
@@ -93,8 +93,8 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Learns head and tail of an entity, which is this route to this target. All entities with the same head and tail
-    /// have the same target. Ignores an entity with an unusual encoding.
+    /// Learns the head and the tail of an entity that is the route of `slot` to `target`. All entities with the same
+    /// head and tail have the same target. Ignores an entity with an unusual encoding.
     pub fn learn(&mut self, head: Head, entity: &[u8], slot: &Slot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;
@@ -111,8 +111,8 @@ impl Forms {
         self.tails += usize::from(before.is_none());
     }
 
-    /// Decodes the routes of a ReadResponse from an entity's first octet on. Stops at the first entity of unknown form,
-    /// or after `limit` routes. Returns the routes and the offset where it stopped.
+    /// Decodes the routes of a ReadResponse, starting with the entity at offset `start`. Stops at the first entity with
+    /// an unknown head or tail, or after `limit` routes. Returns the routes, and the offset at which it stopped.
     pub fn read(&self, response: &[u8], start: usize, limit: usize) -> (Vec<(Slot, u32)>, usize) {
         let (mut found, mut at) = (Vec::new(), start);
         while found.len() < limit {
@@ -137,7 +137,7 @@ impl Forms {
     }
 }
 
-/// Returns the entity at this offset of a ReadResponse, if its length fits one octet.
+/// Returns the entity at this offset of a ReadResponse, if its length fits in one octet.
 fn entity_at(response: &[u8], at: usize) -> Option<&[u8]> {
     let [ENTITIES, length, rest @ ..] = response.get(at..)? else {
         return None;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies runs of routes to the table. Each text has one meaning, which Python sets.
+//! Applies runs of routes to the table. Each text has one meaning, which Python has set.
 
 use super::memo::Run;
 use super::table::{Column, Table, Waiting};
 
-/// The common properties of a text's routes.
+/// Properties that all routes of a text share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The routes exist, with an entry and a target.
+    /// The routes exist. They have an entry and a target.
     Updated {
         /// VRF of the routes.
         vrf: u32,
-        /// Entry of the routes; each route is one use.
+        /// Entry of the routes. Each route counts as one use of the entry.
         entry: u32,
         /// Current target of the entry.
         target: u32,
@@ -23,19 +23,19 @@ pub enum Meaning {
     },
 }
 
-/// The result of a run.
+/// Result of applying a run.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Changed records, pinned, with their desired targets.
+    /// Changed records with their desired targets. The records are pinned.
     pub changes: Vec<(u32, u32)>,
-    /// Entries that lost their last route.
+    /// Entries whose last route was removed.
     pub unused: Vec<u32>,
-    /// Whether one of the prefixes covers a neighbour.
+    /// Whether one of the changed prefixes covers a neighbour.
     pub covers_neighbor: bool,
 }
 
 impl Table {
-    /// Sets the meaning of a text, until [`Self::forget_meanings`].
+    /// Sets the meaning of a text. It holds until [`Self::forget_meanings`].
     pub fn set_meaning(&mut self, text: u32, meaning: Meaning) {
         self.meanings.insert(text, meaning);
     }
@@ -45,7 +45,7 @@ impl Table {
         self.meanings.clear();
     }
 
-    /// Returns the texts of a run that have no meaning yet, each once.
+    /// Returns the texts of a run that have no meaning yet, each of them once.
     pub fn unknown_texts(&self, run: &Run) -> Vec<u32> {
         let mut unknown = Vec::new();
         for message in &run.messages {
@@ -76,7 +76,7 @@ impl Table {
                     };
                     let before = self.put_entry(number, 0);
                     if before == 0 {
-                        continue; // zebra also deletes routes that it never sent
+                        continue; // zebra also deletes routes that it never sent.
                     }
                     (before, number, self.records[number as usize].onlink)
                 }
@@ -94,7 +94,7 @@ impl Table {
         Some(applied)
     }
 
-    /// Sets the desired targets of a run's changes; queues those that are not installed. Releases the pins.
+    /// Sets the desired targets of a run's changes, and queues those that are not installed. Unpins the records.
     pub fn take_in(&mut self, changes: &[(u32, u32)]) {
         for &(number, target) in changes {
             self.put(number, Column::Desired, target);

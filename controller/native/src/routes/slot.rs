@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A prefix of one VRF, in 24 bytes.
+//! Stores a prefix of one VRF in 24 bytes.
 
 /// Octets of an IPv4 address.
 pub const IPV4: u8 = 4;
 /// Octets of an IPv6 address.
 pub const IPV6: u8 = 16;
 
-/// A prefix of one VRF. Ordered by VRF, IPv4 before IPv6, address and length.
+/// A prefix of one VRF. The order is: VRF, IPv4 before IPv6, address, length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     vrf: u32,
@@ -17,7 +17,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Makes a prefix; returns `None` for an invalid length. Bits behind the length are kept.
+    /// Creates a prefix. Returns `None` for an invalid length. Bits behind the length are kept.
     pub fn new(vrf: u32, address: &[u8], length: u8) -> Option<Self> {
         let (size, high, low) = match *address {
             [a, b, c, d] => (IPV4, u64::from(u32::from_be_bytes([a, b, c, d])) << 32, 0),
@@ -35,7 +35,7 @@ impl Slot {
         })
     }
 
-    /// Returns the same prefix of another VRF.
+    /// Returns the same prefix in another VRF.
     #[must_use]
     pub fn in_vrf(self, vrf: u32) -> Self {
         Self { vrf, ..self }
@@ -46,12 +46,12 @@ impl Slot {
         self.vrf
     }
 
-    /// Returns the octets of the address.
+    /// Returns the size of the address in octets.
     pub fn size(&self) -> u8 {
         self.size
     }
 
-    /// Returns the bits of the prefix.
+    /// Returns the length of the prefix in bits.
     pub fn length(&self) -> u8 {
         self.length
     }
@@ -66,12 +66,12 @@ impl Slot {
         u128::from(self.high) << 64 | u128::from(self.low)
     }
 
-    /// Whether a bit behind the length is set.
+    /// Returns whether a bit behind the length is set.
     pub fn has_host_bits(&self) -> bool {
         self.bits() & !self.mask() != 0
     }
 
-    /// Whether an address of the same size lies within the prefix.
+    /// Returns whether an address of the same size lies within the prefix.
     pub fn covers(&self, bits: u128) -> bool {
         (bits ^ self.bits()) & self.mask() == 0
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of prefixes. A record has the routing daemon's route, the target by the router's own links, and the
-//! desired and the installed target in the switch.
+//! Implements the table of prefixes. A record has the routing daemon's route, the target that the router's own links
+//! give, and the desired and the installed target in the switch.
 //!
-//! Values are numbers: of *entries* (the next hops that equal routes share) and of *targets* (the switch's action on
-//! packets); 0 is none. Python maps them to objects. A record is freed when all its values are none. To keep its number
-//! beyond one call, pin it.
+//! Values are numbers of *entries* (the next hops that equal routes share) and of *targets* (what the switch does with
+//! packets). 0 means none. Python maps the numbers to objects. A record is freed when all its values are 0. To use its
+//! number in several calls, the caller must pin it.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use super::queue::Queue;
 use super::runs::Meaning;
 use super::slot::{IPV4, IPV6, Slot};
 
-/// Limit of records visited in one step of a walk, of which most may be skipped.
+/// Limit of records that one step of a walk visits. Most of them may be skipped.
 const LOOKED_AT: usize = 4096;
-/// The same limit where a visit only compares two numbers, and usually skips the record: about 0.2 ms.
+/// Limit of visited records for steps that only compare two numbers, and usually skip the record. Takes about 0.2 ms.
 const COMPARED: usize = 65_536;
 
 /// The values of a prefix.
@@ -31,7 +31,7 @@ pub(super) struct Record {
     pub(super) in_flight: bool,
 }
 
-/// The two values of a prefix that Python reads and writes as dictionaries.
+/// The two values of a prefix that Python accesses as dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// The desired target in the switch.
@@ -58,11 +58,11 @@ pub struct Table {
     counts: [usize; 2],
     queues: [Queue; 2],
     in_flight: usize,
-    /// Number of calls of [`Self::clear_in_flight`].
+    /// How often [`Self::clear_in_flight`] was called.
     era: u64,
     entry_uses: Vec<usize>,
     target_uses: Vec<usize>,
-    /// Number of the routing daemon's routes of each length, by VRF and address size.
+    /// Number of the routing daemon's routes with each prefix length, by VRF and address size.
     lengths: HashMap<(u32, u8), Vec<usize>>,
     neighbors: [Vec<u128>; 2],
     pub(super) meanings: HashMap<u32, Meaning>,
@@ -75,8 +75,8 @@ impl Table {
         self.index.get(slot)
     }
 
-    /// Returns the record of a prefix; creates it if there is none. If it stays without values, the caller must
-    /// [`Self::release`] it.
+    /// Returns the number of a prefix's record, which is created if there is none. If the caller sets no value, it must
+    /// [`Self::release`] the record.
     pub(super) fn at(&mut self, slot: Slot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
@@ -99,7 +99,7 @@ impl Table {
         })
     }
 
-    /// Frees a record if it has no values and is not in use.
+    /// Frees a record if it has no values, is neither queued nor pinned, and has no write in flight.
     fn release(&mut self, number: u32) {
         let record = &self.records[number as usize];
         let known = record.entry | record.onlink | record.desired | record.installed;
@@ -114,7 +114,7 @@ impl Table {
         self.records[number as usize].pins += 1;
     }
 
-    /// Releases a pin.
+    /// Removes a pin from a record.
     pub fn unpin(&mut self, number: u32) {
         self.records[number as usize].pins -= 1;
         self.release(number);
@@ -125,8 +125,9 @@ impl Table {
         self.records[number as usize].slot
     }
 
-    /// Returns prefixes behind `after`, in order, that the routing daemon or the router's own links have: at most
-    /// `limit`, or fewer if many records were skipped. The second value is `after` of the next call; `None` at the end.
+    /// Returns prefixes after `after`, in order, that have a route of the routing daemon or of the router's own links.
+    /// Returns at most `limit`, or fewer if many records were skipped. The second value is `after` for the next call,
+    /// or `None` at the end.
     pub fn walk(&self, after: Option<Slot>, limit: usize) -> (Vec<Slot>, Option<Slot>) {
         let mut found = Vec::with_capacity(limit);
         for (looked_at, number) in self.index.after(after.as_ref()).enumerate() {
@@ -166,7 +167,7 @@ impl Table {
         before
     }
 
-    /// Returns a prefix's target; 0 if it has none.
+    /// Returns a prefix's target, or 0 if it has none.
     pub fn get(&self, slot: &Slot, column: Column) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.value_of(number, column))
@@ -180,7 +181,7 @@ impl Table {
         }
     }
 
-    /// Sets a prefix's target; 0 removes it. Returns the previous one.
+    /// Sets a prefix's target; 0 removes it. Returns the previous target.
     pub fn set(&mut self, slot: Slot, column: Column, target: u32) -> u32 {
         let number = match target {
             0 => match self.find(&slot) {
@@ -199,7 +200,8 @@ impl Table {
         self.counts[column as usize]
     }
 
-    /// Returns at most `limit` prefixes with their targets, from a record's number on, and the number to continue at.
+    /// Returns at most `limit` prefixes with their targets, starting at record number `from`. Also returns the number
+    /// at which to continue.
     pub fn items(&self, from: u32, column: Column, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, LOOKED_AT, limit, |record| {
             let target = match column {
@@ -210,8 +212,8 @@ impl Table {
         })
     }
 
-    /// Returns at most `limit` prefixes whose installed target differs from the desired one, with the desired target,
-    /// from a record's number on, and the number to continue at.
+    /// Returns at most `limit` prefixes whose installed target differs from the desired one, with the desired target.
+    /// Starts at record number `from`, and also returns the number at which to continue.
     pub fn unwritten(&self, from: u32, limit: usize) -> (Vec<(Slot, u32)>, u32) {
         self.select(from, COMPARED, limit, |record| {
             let differs = record.desired != 0 && record.desired != record.installed;
@@ -219,15 +221,15 @@ impl Table {
         })
     }
 
-    /// Returns the same for prefixes that are installed but not desired.
+    /// Returns at most `limit` prefixes that are installed but not desired. Otherwise like [`Self::unwritten`].
     pub fn unwanted(&self, from: u32, limit: usize) -> (Vec<Slot>, u32) {
         self.select(from, COMPARED, limit, |record| {
             (record.installed != 0 && record.desired == 0).then_some(record.slot)
         })
     }
 
-    /// Returns the results of `pick` for records from this number on, and the number to continue at. Visits at most
-    /// `looked_at` records and returns at most `limit` results.
+    /// Returns the results of `pick` for records from number `from` on, and the number at which to continue. Visits at
+    /// most `looked_at` records, and returns at most `limit` results.
     fn select<T>(
         &self,
         from: u32,
@@ -247,12 +249,12 @@ impl Table {
         (found, next)
     }
 
-    /// Whether a walk by record numbers has reached the end.
+    /// Returns whether a walk by record numbers has reached the end.
     pub fn is_end(&self, next: u32) -> bool {
         next as usize >= self.records.len()
     }
 
-    /// Removes all targets.
+    /// Removes the targets of all prefixes.
     pub fn clear(&mut self, column: Column) {
         for number in 0..self.records.len() as u32 {
             if self.value_of(number, column) != 0 {
@@ -269,7 +271,7 @@ impl Table {
 
     // -- queues
 
-    /// Queues a prefix, unless it is queued.
+    /// Queues a prefix, unless it is already queued.
     pub fn wait(&mut self, slot: Slot, waiting: Waiting) {
         let number = self.at(slot);
         self.enqueue(number, waiting);
@@ -282,7 +284,7 @@ impl Table {
         }
     }
 
-    /// Removes a prefix from a queue; returns whether it was queued.
+    /// Removes a prefix from a queue. Returns whether it was queued.
     pub fn stop_waiting(&mut self, slot: &Slot, waiting: Waiting) -> bool {
         let Some(number) = self.find(slot) else {
             return false;
@@ -308,7 +310,7 @@ impl Table {
         true
     }
 
-    /// Removes the newest record from a queue and returns it pinned.
+    /// Removes the newest record from a queue, pins it and returns its number.
     pub(super) fn pop_pinned(&mut self, waiting: Waiting) -> Option<u32> {
         let number = self.queues[waiting as usize].pop()?;
         self.records[number as usize].places[waiting as usize] = 0;
@@ -324,7 +326,7 @@ impl Table {
         Some(slot)
     }
 
-    /// Whether a prefix is queued.
+    /// Returns whether a prefix is queued.
     pub fn waits(&self, slot: &Slot, waiting: Waiting) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].places[waiting as usize] != 0)
@@ -335,7 +337,8 @@ impl Table {
         self.queues[waiting as usize].len()
     }
 
-    /// Returns at most `limit` queued prefixes behind a place, the oldest first, and the place to continue behind.
+    /// Returns at most `limit` queued prefixes after a place, the oldest first. Also returns the place after which to
+    /// continue.
     pub fn waiting_after(&self, place: u32, waiting: Waiting, limit: usize) -> (Vec<Slot>, u32) {
         let mut last = place;
         let found = self.queues[waiting as usize].after(place).take(limit);
@@ -358,18 +361,18 @@ impl Table {
 
     // -- writes under way
 
-    /// Returns the number of prefixes with a write under way.
+    /// Returns the number of prefixes with a write in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Whether a prefix has a write under way.
+    /// Returns whether a prefix has a write in flight.
     pub fn is_in_flight(&self, slot: &Slot) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].in_flight)
     }
 
-    /// Sets whether a prefix has a write under way.
+    /// Sets whether a prefix has a write in flight.
     pub fn mark_in_flight(&mut self, slot: Slot, under_way: bool) {
         let number = self.at(slot);
         self.set_in_flight(number, under_way);
@@ -381,7 +384,7 @@ impl Table {
         self.in_flight = self.in_flight + usize::from(under_way) - usize::from(before);
     }
 
-    /// Forgets all writes under way, after the end of a session.
+    /// Forgets all writes in flight, after the end of a session.
     pub fn clear_in_flight(&mut self) {
         self.era += 1;
         if self.in_flight == 0 {
@@ -401,13 +404,13 @@ impl Table {
 
     // -- the routing daemon's routes
 
-    /// Returns the entry of a prefix; 0 if it has none.
+    /// Returns the entry of a prefix, or 0 if it has none.
     pub fn entry(&self, slot: &Slot) -> u32 {
         self.find(slot)
             .map_or(0, |number| self.records[number as usize].entry)
     }
 
-    /// Sets a prefix's entry; 0 removes it. Returns the previous one.
+    /// Sets a prefix's entry; 0 removes it. Returns the previous entry.
     pub fn set_entry(&mut self, slot: Slot, entry: u32) -> u32 {
         let number = match entry {
             0 => match self.find(&slot) {
@@ -456,7 +459,7 @@ impl Table {
             .sum()
     }
 
-    /// Returns the lengths of a VRF's prefixes, the longest first.
+    /// Returns the prefix lengths that occur in a VRF, the longest first.
     pub fn lengths(&self, vrf: u32, size: u8) -> Vec<u8> {
         let counts = self
             .lengths
@@ -470,14 +473,14 @@ impl Table {
             .collect()
     }
 
-    /// Sets a prefix's target by the router's own links; 0 for none.
+    /// Sets the target that the router's own links give to a prefix; 0 for none.
     pub fn set_onlink(&mut self, slot: Slot, target: u32) {
         let number = self.at(slot);
         self.records[number as usize].onlink = target;
         self.release(number);
     }
 
-    /// Sets the neighbours' addresses of both families, each sorted.
+    /// Sets the addresses of neighbours for both families, each list sorted.
     pub fn set_neighbors(&mut self, neighbors: [Vec<u128>; 2]) {
         self.neighbors = neighbors;
     }
@@ -489,7 +492,7 @@ impl Table {
     }
 }
 
-/// Returns the use count of a number, which may be new.
+/// Returns the use count of a number. Adds a count of 0 if the number is new.
 fn use_of(uses: &mut Vec<usize>, number: u32) -> &mut usize {
     let number = number as usize;
     if uses.len() <= number {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encodes the next updates of routes as fields of a P4Runtime WriteRequest.
 //!
-//! Python encodes the parts that many routes share: table and VRF as the *head* of a TableEntry, the action as its
-//! *tail*. Only the LPM match in between is encoded for each route.
+//! Python encodes the parts that many routes share: the *head* of a TableEntry (table and VRF), and its *tail* (the
+//! action). Only the LPM match between them is encoded for each route.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,29 +14,29 @@ const INSERT: u8 = 1;
 const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
 
-/// Encoded table and VRF of a TableEntry, and encoded field id of its LPM match.
+/// Encoded table and VRF of a TableEntry, and the encoded field id of its LPM match.
 pub type Head = (Box<[u8]>, Box<[u8]>);
 
-/// The encoded parts that routes share.
+/// The encoded parts that many routes share.
 #[derive(Debug, Default)]
 pub struct Encoding {
-    /// Heads by octets of an address and VRF.
+    /// Heads by address size in octets and VRF.
     pub heads: HashMap<(u8, u32), Head>,
     /// Encoded actions by target.
     pub tails: HashMap<u32, Box<[u8]>>,
 }
 
-/// One update.
+/// One update of a route.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     number: u32,
-    /// The target; 0 deletes the route.
+    /// Target of the route; 0 deletes the route.
     pub target: u32,
-    /// P4Runtime's Update.Type.
+    /// Operation as in P4Runtime's Update.Type.
     pub operation: u8,
 }
 
-/// Updates that go to the switch together. Their records are pinned until the batch has `landed`.
+/// Updates that are sent to the switch together. Their records stay pinned until the batch has `landed`.
 #[derive(Debug, Default)]
 pub struct Batch {
     items: Vec<Item>,
@@ -51,29 +51,30 @@ impl Batch {
     }
 }
 
-/// Records taken from a queue, pinned, before Python has decided whether they may be written.
+/// Records taken from a queue, before Python has decided whether they may be written. They are pinned.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
-    /// Targets of the records, each once.
+    /// Targets of the records, each of them once.
     pub targets: Vec<u32>,
-    /// Address size in octets and VRF of the prefixes, each once.
+    /// Pairs of address size in octets and VRF that occur in the prefixes, each of them once.
     pub heads: Vec<(u8, u32)>,
 }
 
-/// The result of sorting taken records.
+/// Result of sorting taken records by whether they can be written.
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// Updates to write now.
     pub batch: Batch,
     /// Routes whose target is not ready.
     pub unready: Vec<(Slot, u32)>,
-    /// Routes to delete that are not installed.
+    /// Routes that were to be deleted but are not installed.
     pub absent: Vec<Slot>,
 }
 
 impl Table {
-    /// Takes at most `limit` records from a queue. Records with a write under way are moved to `postponed`, pinned.
+    /// Takes at most `limit` records from a queue. Records with a write in flight are moved to `postponed`, and stay
+    /// pinned.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
@@ -109,8 +110,8 @@ impl Table {
         taken
     }
 
-    /// Makes a batch of taken records, except those whose target is not `ready`. The table must not have changed since
-    /// [`Self::take`].
+    /// Makes a batch of taken records, except those whose target is not in `ready`. The table must not have changed
+    /// since [`Self::take`].
     pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
         let mut sorted = Sorted::default();
         sorted.batch.era = self.era();
@@ -156,8 +157,8 @@ impl Table {
         }
     }
 
-    /// Ends a batch that was answered, or will not be. With `applied`, the switch has applied all updates. Otherwise,
-    /// with `again`, the records are queued again.
+    /// Ends a batch. With `applied`, the switch has applied all its updates. Otherwise the batch failed or will not be
+    /// answered; if `again` is given, its records are queued again.
     pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
         if std::mem::replace(&mut batch.landed, true) {
             return;
@@ -176,14 +177,14 @@ impl Table {
         }
     }
 
-    /// Returns the prefix of an update in a batch that has not landed.
+    /// Returns the prefix of an update. The update's batch must not have landed.
     pub fn slot_of(&self, item: &Item) -> Slot {
         self.slot(item.number)
     }
 }
 
 impl Encoding {
-    /// Encodes an update as a field of a WriteRequest; returns `None` if head or tail are missing.
+    /// Encodes an update as a field of a WriteRequest. Returns `None` if the head or the tail is unknown.
     pub fn update(&self, slot: &Slot, target: u32, operation: u8, out: &mut Vec<u8>) -> Option<()> {
         let (head, field) = self.heads.get(&(slot.size(), slot.vrf()))?;
         let tail: &[u8] = match target {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One TAP interface: creation, MAC address, state, and non-blocking frame I/O
+//! Controls one TAP interface: creation, MAC address, state, and non-blocking frame I/O
 //! (Documentation/networking/tuntap.rst, `man 7 netdevice`).
 
 use std::ffi::c_ulong;
@@ -13,7 +13,7 @@ const CLONE_DEVICE: &str = "/dev/net/tun";
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
 /// `_IOW('T', 217, int)`, which libc lacks.
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
-/// linux/sockios.h and linux/ethtool.h.
+/// Constants from linux/sockios.h and linux/ethtool.h.
 const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GLINK: u32 = 0x0a;
 /// `_IOR('T', 210, unsigned int)`.
@@ -31,24 +31,24 @@ struct EthtoolValue {
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
 
-/// An open TAP interface. Dropping it removes the interface, unless that is persistent or another process has a queue
-/// of it open.
+/// An open TAP interface. Dropping this removes the interface, unless the interface is persistent or another process
+/// has one of its queues open.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
-    /// A socket for interface ioctls, in the interface's network namespace.
+    /// Socket for interface ioctls, in the interface's network namespace.
     control: OwnedFd,
     name: String,
     index: u32,
 }
 
 impl Tap {
-    /// Creates the TAP `name` in this network namespace, or opens a persistent one, and sets MTU and MAC. A new TAP is
-    /// administratively down. `queue` is one of its queues, if one is open already.
+    /// Creates the TAP `name` in this network namespace, or opens a persistent one, and sets its MTU and MAC. A new TAP
+    /// is administratively down. If a queue of the TAP is already open, pass it as `queue`.
     ///
     /// # Errors
-    /// `InvalidInput` for an invalid name, or a queue of another interface. Otherwise the kernel's, with the failed
-    /// step: no `/dev/net/tun`, no CAP_NET_ADMIN, name taken, MTU or MAC refused.
+    /// `InvalidInput` for an invalid name, or for a queue of another interface. Otherwise the kernel's error with the
+    /// failed step: no `/dev/net/tun`, no CAP_NET_ADMIN, name already used, MTU or MAC refused.
     pub fn create(
         name: &str,
         mtu: u32,
@@ -62,7 +62,7 @@ impl Tap {
         };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
-        // Order: last, so that a failure above leaves no interface behind.
+        // Order: this comes last, so that a failure above leaves no interface behind.
         ioctl_int(
             tap.as_raw_fd(),
             libc::TUNSETPERSIST as c_ulong,
@@ -72,10 +72,10 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Takes over a queue of the TAP `name` with this ifindex and attaches it. Changes nothing else of the interface.
+    /// Takes over an open queue of the TAP with this name and ifindex, and attaches the queue. Changes nothing else.
     ///
     /// # Errors
-    /// `NotFound` if the name belongs to another interface or to none; otherwise the kernel's.
+    /// `NotFound` if no interface or another one has the name; otherwise the kernel's error.
     pub fn join(name: &str, index: u32, queue: OwnedFd) -> io::Result<Self> {
         let tap = Self::adopt(name, queue)?;
         if tap.index != index {
@@ -88,7 +88,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Makes a TAP of one of its open queues.
+    /// Creates a TAP object from one of the interface's open queues.
     fn adopt(name: &str, queue: OwnedFd) -> io::Result<Self> {
         let of = queue_request(queue.as_raw_fd())?;
         if of.ifr_name != request(name)?.ifr_name {
@@ -107,8 +107,8 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // Several queues may be open: this one, and those of earlier keeper processes. A keeper also has this one
-        // open, so that interface and carrier outlive this process. The flags fit the kernel's 16-bit field.
+        // A TAP can have several open queues: this one, and those of earlier keeper processes. A keeper also holds this
+        // queue open, so that interface and carrier outlive this process. The flags fit in the kernel's 16-bit field.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
@@ -127,11 +127,11 @@ impl Tap {
         })
     }
 
-    /// Attaches or detaches this queue. If it is detached, the TAP stays, and other queues receive the host's frames. A
-    /// detached queue can be neither read nor written.
+    /// Attaches or detaches this queue. If it is detached, the TAP remains, and other queues receive the host's frames.
+    /// A detached queue can be neither read nor written.
     ///
     /// # Errors
-    /// The kernel's: EINVAL if the queue is in this state already.
+    /// The kernel's error; EINVAL if the queue is already in this state.
     pub fn attach(&self, attached: bool) -> io::Result<()> {
         let mut request = request(&self.name)?;
         let flag = if attached {
@@ -148,7 +148,7 @@ impl Tap {
     /// Returns whether this queue is attached.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn is_attached(&self) -> io::Result<bool> {
         let request = queue_request(self.as_raw_fd())?;
         // SAFETY: TUNGETIFF has filled this member of the union.
@@ -165,10 +165,10 @@ impl Tap {
         &self.name
     }
 
-    /// Sets IFF_UP.
+    /// Sets or clears IFF_UP.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_up(&self, up: bool) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFFLAGS, &mut request, "reading the flags")?;
@@ -182,10 +182,10 @@ impl Tap {
     /// Sets the carrier, independently of the administrative state.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_carrier(&self, up: bool) -> io::Result<()> {
         let value = i32::from(up);
-        // SAFETY: TUNSETCARRIER reads an int through the pointer, which is live.
+        // SAFETY: TUNSETCARRIER reads an int through the pointer; `value` lives during the call.
         let result = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER, &raw const value) };
         check(result).map_err(doing(|| format!("setting the carrier of {}", self.name)))
     }
@@ -193,7 +193,7 @@ impl Tap {
     /// Returns whether the interface is up and has a carrier, according to ethtool's ioctl.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn is_running(&self) -> io::Result<bool> {
         let mut question = EthtoolValue {
             command: ETHTOOL_GLINK,
@@ -205,10 +205,10 @@ impl Tap {
         Ok(question.data != 0)
     }
 
-    /// Reads one frame into `buffer`; returns its length.
+    /// Reads one frame into `buffer`. Returns the frame's length.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no frame; the kernel's; EBADFD after the interface was deleted.
+    /// `WouldBlock` if no frame is waiting; EBADFD if the interface was deleted; other errors of the kernel.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)
     }
@@ -216,8 +216,8 @@ impl Tap {
     /// Sends one frame to the host.
     ///
     /// # Errors
-    /// The kernel's: EIO while the interface is down, EAGAIN if its queue is full, EINVAL for a frame shorter than an
-    /// Ethernet header.
+    /// The kernel's error: EIO while the interface is down, EAGAIN if its queue is full, EINVAL for a frame that is
+    /// shorter than an Ethernet header.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
@@ -228,7 +228,7 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
-    /// Sets the MAC only if it differs: the kernel flushes an interface's neighbours whenever its MAC is set.
+    /// Sets the MAC only if it differs, because the kernel flushes the interface's neighbours whenever the MAC is set.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;
@@ -253,7 +253,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// Calls an ioctl of this interface; `what` describes it in errors.
+    /// Runs an ioctl of this interface. `what` describes the step in errors.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))
@@ -269,7 +269,7 @@ impl AsRawFd for Tap {
 /// Parses a unicast MAC address like "02:00:00:00:01:01".
 ///
 /// # Errors
-/// A sentence that describes the problem. A multicast or all-zero address is refused.
+/// Describes the problem in a sentence. Multicast addresses and the all-zero address are refused.
 pub fn parse_mac(text: &str) -> Result<Mac, String> {
     let octets: Vec<u8> = text
         .split(':')
@@ -293,7 +293,7 @@ pub fn parse_mac(text: &str) -> Result<Mac, String> {
     Ok(mac)
 }
 
-/// Makes an ifreq for interface `name`, with all other fields zero.
+/// Creates an ifreq for the interface `name`, with all other fields zero.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     let impossible = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if name.is_empty()
@@ -306,7 +306,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
             format!("{name:?} is no interface name: 1 to 15 bytes without spaces, '/', ':' or '%'");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    // SAFETY: ifreq is plain data for which all zeros is a value.
+    // SAFETY: ifreq is plain data, for which all zeros is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -314,9 +314,9 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Returns an ifreq with a queue's interface name and flags.
+/// Returns an ifreq with the interface name and the flags of a queue.
 fn queue_request(queue: RawFd) -> io::Result<libc::ifreq> {
-    // SAFETY: ifreq is plain data for which all zeros is a value.
+    // SAFETY: ifreq is plain data, for which all zeros is a valid value.
     let mut found: libc::ifreq = unsafe { std::mem::zeroed() };
     ioctl_ifreq(queue, TUNGETIFF, &mut found)
         .map_err(doing(|| "asking for the interface of a queue".to_owned()))?;
@@ -327,7 +327,7 @@ fn set_nonblocking(file: RawFd) -> io::Result<()> {
     // SAFETY: F_GETFL and F_SETFL take no pointers.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
     check(flags)?;
-    // SAFETY: as above.
+    // SAFETY: F_SETFL takes no pointers.
     check(unsafe { libc::fcntl(file, libc::F_SETFL, flags | libc::O_NONBLOCK) })
 }
 
@@ -349,12 +349,12 @@ fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers; the result is checked before it is used.
     let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     check(raw)?;
-    // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
+    // SAFETY: `raw` was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn ioctl_ifreq(fd: RawFd, command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the commands used here read or write one ifreq through the pointer, which is live.
+    // SAFETY: the commands used here read or write one ifreq; `request` lives during the call.
     check(unsafe { libc::ioctl(fd, command, std::ptr::from_mut(request)) })
 }
 
@@ -371,7 +371,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Adds the failed step to an error, which keeps its errno for [`errno`].
+/// Adds the failed step to an error. [`errno`] can still read the error's errno.
 fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let number = error.raw_os_error().unwrap_or(libc::EIO);
@@ -385,7 +385,7 @@ fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     }
 }
 
-/// A refused operation on an interface: the failed step, and the kernel's error.
+/// Error of an operation on an interface: the failed step, and the kernel's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}: {}", io::Error::from_raw_os_error(*.number))]
 pub struct DeviceError {

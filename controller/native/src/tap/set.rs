@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The TAPs of a router, whose frames one thread reads and queues for Python.
+//! Manages the TAPs of a router. One thread reads their frames and queues them for Python.
 //!
-//! The thread waits with epoll and reads each ready interface in slices, so that a busy one cannot starve the others.
-//! Frames that the fast path does not handle are queued. Every interface has its own share of the queue; frames beyond
-//! it are dropped and counted for that interface. The caller writes frames itself, without blocking.
+//! The thread waits with epoll, and reads each ready interface in slices, so that a busy interface cannot starve the
+//! others. Frames that the fast path does not handle are queued. Each interface has its own share of the queue. Frames
+//! that exceed the share are dropped, and counted for that interface. The caller writes frames itself, without
+//! blocking.
 //!
-//! A set that rests has its queues detached until there is a switch. Meanwhile the previous controller's stand-in, if
-//! any, receives the host's frames.
+//! While a set rests, its queues are detached; it rests until there is a switch. If the previous controller left a
+//! stand-in, the stand-in receives the host's frames meanwhile.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -19,11 +20,11 @@ use super::device::{Mac, Tap};
 use crate::fast_path::{FastPath, Host};
 use crate::mailbox::{Contents, Mailbox, lock};
 
-/// Limit of frames read from one interface before the next one.
+/// Maximum number of frames read from one interface before the next interface has its turn.
 const SLICE: usize = 64;
-/// Bytes of the largest frame from a TAP: 64 KiB of packet, an Ethernet header and a VLAN tag.
+/// Maximum size in bytes of a frame from a TAP: 64 KiB of packet, an Ethernet header and a VLAN tag.
 const FRAME_MAX: usize = 65536 + 18;
-/// epoll data of the stop event; an ifindex is never 0.
+/// epoll data of the stop event. It differs from every ifindex, because an ifindex is never 0.
 const STOP: u64 = 0;
 
 /// A frame with the ifindex of its interface.
@@ -32,7 +33,7 @@ pub type Frame = (u32, Box<[u8]>);
 #[derive(Debug, Default)]
 struct Inbox {
     frames: VecDeque<Frame>,
-    /// Number of each interface's frames in `frames`.
+    /// Number of frames in `frames` for each interface.
     shares: HashMap<u32, usize>,
 }
 
@@ -42,26 +43,26 @@ impl Contents for Inbox {
     }
 }
 
-/// Counters of one interface; they only grow.
+/// Counters of one interface. They never decrease.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames that the host sent, including dropped ones.
+    /// Frames that the host sent, including those that were dropped.
     pub rx_frames: AtomicU64,
     /// Bytes of these frames.
     pub rx_bytes: AtomicU64,
-    /// Frames of the host dropped because Python did not keep up.
+    /// Frames of the host that were dropped because Python was too slow.
     pub rx_dropped: AtomicU64,
-    /// Failed reads. After one, the interface is not read any more, since it was deleted.
+    /// Failed reads. A read fails if the interface was deleted; afterwards the interface is not read any more.
     pub rx_errors: AtomicU64,
     /// Frames sent to the host.
     pub tx_frames: AtomicU64,
     /// Bytes of these frames.
     pub tx_bytes: AtomicU64,
-    /// Frames to the host dropped because the interface is down.
+    /// Frames to the host that were dropped because the interface was down.
     pub tx_dropped_down: AtomicU64,
-    /// Frames to the host dropped because the interface's queue is full.
+    /// Frames to the host that were dropped because the interface's queue was full.
     pub tx_dropped_full: AtomicU64,
-    /// Frames that the kernel refused for another reason (size).
+    /// Frames that the kernel refused for another reason, such as their size.
     pub tx_errors: AtomicU64,
 }
 
@@ -79,11 +80,11 @@ struct Shared {
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
     fast_path: Option<Arc<FastPath>>,
-    /// Whether all queues are detached. Locked while a queue is attached or detached.
+    /// Whether all queues are detached. Locked while queues are attached or detached.
     rests: Mutex<bool>,
 }
 
-/// A set of TAPs with its reading thread. Dropping it removes them.
+/// A set of TAPs with its reading thread. Dropping this removes the TAPs.
 #[derive(Debug)]
 pub struct TapSet {
     shared: Arc<Shared>,
@@ -91,7 +92,7 @@ pub struct TapSet {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// True once the thread must end.
+/// Whether the thread must end.
 #[derive(Debug)]
 struct Stop(bool);
 
@@ -102,11 +103,11 @@ impl Contents for Stop {
 }
 
 impl TapSet {
-    /// Makes an empty set. It queues for Python at most `queue_limit` frames of each interface, except those that
-    /// `fast_path` handles. A set that `rests` does so until `fast_path` has a switch.
+    /// Creates an empty set. For each interface it queues at most `queue_limit` frames for Python; frames that
+    /// `fast_path` handles do not count. With `rests`, the set rests until `fast_path` has a switch.
     ///
     /// # Errors
-    /// The kernel's error if it has no descriptor or thread left.
+    /// The kernel's error if no descriptor or thread is available.
     pub fn new(
         queue_limit: usize,
         fast_path: Option<Arc<FastPath>>,
@@ -117,7 +118,7 @@ impl TapSet {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` is a descriptor that was just opened and has no other owner.
+        // SAFETY: `raw` was just opened and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(raw) };
         let shared = Arc::new(Shared {
             mailbox: Mailbox::new(Inbox::default())?,
@@ -145,11 +146,11 @@ impl TapSet {
         })
     }
 
-    /// Adds a TAP (see [`Tap::create`]) and returns its ifindex plus `base`, which is its index in this set: different
-    /// network namespaces use the same ifindexes.
+    /// Adds a TAP (see [`Tap::create`]). Returns its index in this set, which is its ifindex plus `base`. The base is
+    /// needed because different network namespaces use the same ifindexes.
     ///
     /// # Errors
-    /// Those of [`Tap::create`]; `NotConnected` once closed; `InvalidInput` if the sum overflows.
+    /// Errors of [`Tap::create`]; `NotConnected` if the set is closed; `InvalidInput` if the sum overflows.
     pub fn add(
         &self,
         name: &str,
@@ -163,10 +164,10 @@ impl TapSet {
         self.insert(Tap::create(name, mtu, mac, persist, queue)?, base)
     }
 
-    /// Adds an existing TAP by an open queue of it (see [`Tap::join`]).
+    /// Adds an existing TAP, given an open queue of the TAP (see [`Tap::join`]).
     ///
     /// # Errors
-    /// Those of [`Tap::join`]; `NotConnected` once closed.
+    /// Errors of [`Tap::join`]; `NotConnected` if the set is closed.
     pub fn join(&self, name: &str, index: u32, queue: OwnedFd) -> io::Result<()> {
         self.check_open()?;
         self.insert(Tap::join(name, index, queue)?, 0).map(drop)
@@ -196,7 +197,8 @@ impl TapSet {
             tap,
             counters: Counters::default(),
         };
-        // An old member under this index was deleted by another program, and its descriptor is dead.
+        // If the set already has a TAP with this index, another program deleted that TAP, and its descriptor is
+        // useless.
         drop(self.shared.write_members().insert(index, member));
         if !*rests {
             self.shared.watch(descriptor, u64::from(index))?;
@@ -207,18 +209,18 @@ impl TapSet {
     /// Sets the carrier of one TAP.
     ///
     /// # Errors
-    /// `NotFound` if the TAP is not in the set; the kernel's.
+    /// `NotFound` if the TAP is not in the set; otherwise the kernel's error.
     pub fn set_carrier(&self, index: u32, up: bool) -> io::Result<()> {
         let rests = lock(&self.shared.rests);
         self.with(index, |tap| {
             if !*rests {
                 return tap.set_carrier(up);
             }
-            // Avoids attaching a queue, for which the kernel walks its whole IPv6 FIB.
+            // Avoids attaching a queue, because the kernel then walks its whole IPv6 FIB.
             if up && tap.is_running()? {
                 return Ok(());
             }
-            // The kernel accepts the carrier from an attached queue only.
+            // The kernel accepts the carrier only from an attached queue.
             tap.attach(true)?;
             let result = tap.set_carrier(up);
             tap.attach(false)?;
@@ -226,7 +228,7 @@ impl TapSet {
         })
     }
 
-    /// Removes a TAP; returns false if it is not in the set. Frames that are queued already stay.
+    /// Removes a TAP. Returns false if it is not in the set. Frames that are already queued stay.
     pub fn remove(&self, index: u32) -> bool {
         let rests = lock(&self.shared.rests);
         let Some(member) = self.shared.write_members().remove(&index) else {
@@ -239,7 +241,7 @@ impl TapSet {
     /// Calls `action` with one TAP.
     ///
     /// # Errors
-    /// `NotFound` if the TAP is not in the set; those of `action`.
+    /// `NotFound` if the TAP is not in the set; errors of `action`.
     pub fn with(&self, index: u32, action: impl FnOnce(&Tap) -> io::Result<()>) -> io::Result<()> {
         match self.shared.members().get(&index) {
             Some(member) => action(&member.tap),
@@ -250,13 +252,13 @@ impl TapSet {
         }
     }
 
-    /// Returns the descriptor of a TAP's queue, which this set still owns.
+    /// Returns the descriptor of a TAP's queue. The set still owns the descriptor.
     pub fn queue(&self, index: u32) -> Option<RawFd> {
         let members = self.shared.members();
         members.get(&index).map(|member| member.tap.as_raw_fd())
     }
 
-    /// Readable while [`Self::read`] has frames.
+    /// Returns a descriptor that is readable while [`Self::read`] has frames.
     pub fn descriptor(&self) -> RawFd {
         self.shared.mailbox.descriptor()
     }
@@ -275,7 +277,7 @@ impl TapSet {
         })
     }
 
-    /// Sends frames to the host; returns how many it accepted.
+    /// Sends frames to the host. Returns how many the host accepted.
     pub fn write<'f>(&self, frames: impl IntoIterator<Item = (u32, &'f [u8])>) -> usize {
         frames
             .into_iter()
@@ -299,7 +301,7 @@ impl TapSet {
     pub fn close(&self) {
         self.stop.update(|stop| stop.0 = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // The result is irrelevant: the interfaces are removed even if the thread panicked.
+            // The result is ignored, because the interfaces are removed even if the thread panicked.
             drop(thread.join());
         }
         let rests = lock(&self.shared.rests);
@@ -334,7 +336,7 @@ impl Host for Shared {
             let watched =
                 attached.and_then(|()| self.watch(member.tap.as_raw_fd(), u64::from(*index)));
             if watched.is_err() {
-                // The interface was deleted by another program.
+                // Another program deleted the interface.
                 member.counters.rx_errors.fetch_add(1, Relaxed);
             }
         }
@@ -342,7 +344,7 @@ impl Host for Shared {
 }
 
 impl Member {
-    /// Writes a frame; returns whether the host accepted it.
+    /// Writes a frame to the host. Returns whether the host accepted it.
     fn write(&self, frame: &[u8]) -> bool {
         let counters = &self.counters;
         match self.tap.write(frame) {
@@ -376,7 +378,7 @@ impl Shared {
             events: libc::EPOLLIN as u32,
             u64: data,
         };
-        // SAFETY: the event is a live local; the kernel copies it.
+        // SAFETY: `event` lives during the call; the kernel copies it.
         let result = unsafe {
             libc::epoll_ctl(
                 self.epoll.as_raw_fd(),
@@ -392,17 +394,17 @@ impl Shared {
         }
     }
 
-    /// Stops receiving frames of a TAP. Its queue must be detached, since another process may have it open, too.
+    /// Stops receiving frames of a TAP. Detaches its queue, because another process may have the queue open, too.
     fn let_go(&self, member: &Member, is_attached: bool) {
         if is_attached {
             self.unwatch(member.tap.as_raw_fd());
-            // Fails for a deleted interface, which sends no more frames.
+            // This fails for a deleted interface, which sends no more frames.
             let _ = member.tap.attach(false);
         }
     }
 
     fn unwatch(&self, descriptor: RawFd) {
-        // SAFETY: EPOLL_CTL_DEL ignores the event. It fails for a descriptor that is not watched.
+        // SAFETY: EPOLL_CTL_DEL ignores the event. The call fails without harm for a descriptor that is not watched.
         unsafe {
             libc::epoll_ctl(
                 self.epoll.as_raw_fd(),
@@ -418,7 +420,7 @@ impl Shared {
         let mut buffer = vec![0; FRAME_MAX];
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         loop {
-            // SAFETY: the pointer and length are of a live local array.
+            // SAFETY: pointer and length describe a local array, which lives during the call.
             let ready = unsafe {
                 libc::epoll_wait(
                     self.epoll.as_raw_fd(),
@@ -427,7 +429,7 @@ impl Shared {
                     -1,
                 )
             };
-            // A negative result is EINTR: nothing is ready.
+            // A negative result is EINTR, so no descriptor is ready.
             let ready = usize::try_from(ready).unwrap_or(0);
             for event in &events[..ready] {
                 let data = event.u64;
@@ -439,8 +441,8 @@ impl Shared {
         }
     }
 
-    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock meanwhile, for which `remove` waits, so that
-    /// the interface is gone from the kernel when `remove` returns.
+    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock while reading. `remove` waits for this lock,
+    /// so when `remove` returns, the kernel has removed the interface.
     fn read_slice(&self, index: u32, buffer: &mut [u8]) {
         let members = self.members();
         let Some(member) = members.get(&index) else {
@@ -476,13 +478,13 @@ impl Shared {
         counters.rx_dropped.fetch_add(dropped, Relaxed);
     }
 
-    /// Offers a frame to the fast path; returns whether it was handled.
+    /// Offers a frame to the fast path. Returns whether the fast path handled it.
     fn passes(&self, index: u32, frame: &[u8]) -> bool {
         let fast_path = self.fast_path.as_ref();
         fast_path.is_some_and(|fast_path| fast_path.from_host(index, frame))
     }
 
-    /// Queues frames up to the interface's share; returns how many were dropped.
+    /// Queues frames up to the interface's share. Returns how many were dropped.
     fn queue(&self, index: u32, frames: Vec<Box<[u8]>>) -> u64 {
         self.mailbox.update(|inbox| {
             let share = inbox.shares.entry(index).or_default();

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resets the counts that `show` displays, for `sluice clear counters`.
 
-The counters themselves, in the switch and here, are not reset, so that metrics stay totals that
-only rise. Instead, the values at the last clearing are subtracted from the views. Pure.
+The counters themselves are not reset: metrics must not decrease. Instead, the values at the last
+clearing are subtracted from the views. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTED = {
 
 
 class ClearedCounters:
-    """The views' values at the last clearing; empty before the first."""
+    """Holds the values of the views at the last clearing; empty before the first."""
 
     def __init__(self) -> None:
         self.at: float | None = None

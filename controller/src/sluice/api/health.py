@@ -38,7 +38,7 @@ def _switch(controller: Controller, phase: Phase) -> Iterator[str]:
     elif not controller.ready:
         yield f"not ready yet: {phase.value}"
     if not controller.policy.started:
-        yield "the SPDs have not started yet: the interfaces that they guard drop"
+        yield "the SPDs are not active yet: packets of the interfaces that they guard are dropped"
     yield from controller.port_watch.problems
     yield from controller.associations.problems()
     yield from controller.mirrors.problems()
@@ -46,7 +46,7 @@ def _switch(controller: Controller, phase: Phase) -> Iterator[str]:
 
 def _host(controller: Controller) -> Iterator[str]:
     if not controller.sources.kernel.synced:
-        yield "the kernel has not told of all links, addresses and neighbours yet"
+        yield "the kernel's links, addresses and neighbours are not all read yet"
     devices = controller.sources.vrf_devices
     for name in () if devices is None else devices.missing:
         yield f"VRF device {name} is gone: restart the controller"

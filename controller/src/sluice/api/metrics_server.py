@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves `GET /metrics` over HTTP/1.1, for Prometheus, on a Unix socket or a loopback address.
 
-It supports just enough of HTTP (RFC 9112) for a scraper: one request for each connection, GET and
-HEAD of one path. Requests are bounded in size and time, connections in number, and texts are made
-one at a time. Every client that can connect may read; only the Unix socket has permissions.
+The server supports the part of HTTP (RFC 9112) that a scraper needs: one request for each
+connection, GET and HEAD of one path. Requests are bounded in size and time, connections in number,
+and texts are made one at a time. Every client that can connect may read; only the Unix socket has
+permissions.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class MetricsServer:
                 head = await reader.readuntil(b"\r\n\r\n")
             await self._respond(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            writer.transport.abort()  # it left, or is too slow
+            writer.transport.abort()  # the client left, or is too slow
         except asyncio.LimitOverrunError:
             await self._answer(writer, 431, "the request is too long\n")
             await _linger(reader, writer)

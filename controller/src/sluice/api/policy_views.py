@@ -83,7 +83,7 @@ class PolicyViews:
         return [await self._list(state, _rule) for state in self.lists(request)]
 
     async def counts(self) -> list[dict[str, Any]]:
-        """Returns the same for all lists, with only the names and counts of rules."""
+        """Returns one item for each list, with the names and counts of its rules only."""
         return [await self._list(state, _rule_name) for state in self.lists({})]
 
     async def _list(
@@ -152,7 +152,7 @@ class PolicyViews:
         """Returns the flows in the switch, list by list, in the order of eviction."""
         limit = request.get("limit") or DEFAULT_FLOW_LIMIT
         if not isinstance(limit, int) or limit < 0:
-            raise BadRequestError("limit is a whole number")
+            raise BadRequestError("limit must be a whole number")
         return Rows(self._flow_slices(self.lists(request), limit), {})
 
     async def _flow_slices(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles all requests of the API: `show`, and requests that check and change policy.
 
-`Requests(controller).answer(request)` is the server's handler. Requests contain the text of rule
-files, so that the client needs the permission to read them, not the controller. Depends on views
+`Requests(controller).answer(request)` is the server's handler. A request contains the text of
+rule files: the client reads them with its user's permissions. Depends on views
 and controller.
 """
 
@@ -94,7 +94,7 @@ class Requests:
         """
         names = request["configured"]
         if not isinstance(names, list) or not names or request.get("files"):
-            raise BadRequestError("configured: a list of names of SPDs, and no files beside it")
+            raise BadRequestError("configured: must be a list of names of SPDs, without files")
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
         for name in map(str, names):
@@ -138,7 +138,7 @@ class Requests:
         found = await asyncio.to_thread(compared)  # comparing long lists takes long
         limit = request.get("flows", DEFAULT_CHANGED_FLOWS)
         if not isinstance(limit, int) or limit < 0:
-            raise BadRequestError("flows is a whole number")
+            raise BadRequestError("flows must be a whole number")
         for one in found:
             one["flows"] = {}
         by_name = {one["spd"]: one["flows"] for one in found}
@@ -207,7 +207,7 @@ def _file(file: object) -> tuple[str, str]:
         name, text = file.get("name"), file.get("text")
         if isinstance(name, str) and isinstance(text, str):
             return name, text
-    raise BadRequestError("each of the files (and of frr) has a name and a text")
+    raise BadRequestError("each of the files (and of frr) must have a name and a text")
 
 
 def _change(change: RuleChange) -> dict[str, Any]:

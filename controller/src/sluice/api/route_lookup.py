@@ -140,7 +140,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise BadRequestError("a flow is an object: source, protocol, ports, flow_label")
+        raise BadRequestError("a flow must be an object: source, protocol, ports, flow_label")
     unknown = found.keys() - {"source", "protocol", "ports", "flow_label"}
     if unknown:
         raise BadRequestError(f"a flow has no {min(unknown)!r}")
@@ -148,7 +148,7 @@ def _flow(request: dict[str, Any], destination: Address) -> Flow | None:
     ports = found.get("ports")
     if ports is not None:
         if not isinstance(ports, list) or len(ports) != 2 or not all(map(_is_number, ports)):
-            raise BadRequestError("ports of a flow are two whole numbers: of source, destination")
+            raise BadRequestError("ports of a flow must be two whole numbers: source, destination")
         ports = ports[0], ports[1]
     try:
         return Flow(_address(found.get("source")), destination, protocol, ports, label)
@@ -161,7 +161,7 @@ def _number(flow: dict[str, Any], name: str) -> int:
     value = flow.get(name, 0 if name == "flow_label" else None)
     if isinstance(value, int) and _is_number(value):
         return value
-    raise BadRequestError(f"{name} of a flow is a whole number")
+    raise BadRequestError(f"{name} of a flow must be a whole number")
 
 
 def _is_number(value: Any) -> bool:

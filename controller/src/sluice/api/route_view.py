@@ -99,9 +99,8 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                legs: dict[
-                    EntityValue | None, list[dict[str, Any]]
-                ] = {}  # of a slice's few targets
+                # By target: the routes of a slice share few targets.
+                legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
                     if only.vrf not in (None, slot.vrf):
                         continue
@@ -188,7 +187,7 @@ class RouteView:
 
 
 def is_alive(leg: dict[str, Any]) -> bool:
-    """Whether a next hop's link is up and its neighbour is not known to be silent."""
+    """Returns whether a next hop's link is up and its neighbour is not known to be silent."""
     return bool(leg["up"]) and not leg["silent"]
 
 
@@ -217,5 +216,5 @@ def _prefix(request: dict[str, Any], name: str) -> Prefix | None:
 def _number(request: dict[str, Any], name: str) -> int | None:
     number = request.get(name)
     if number is not None and (not isinstance(number, int) or number < 0):
-        raise BadRequestError(f"{name} is a whole number")
+        raise BadRequestError(f"{name} must be a whole number")
     return number

@@ -84,7 +84,7 @@ def pieces(data: Any) -> Iterator[str]:
 
 
 def _is_long(data: Any) -> bool:
-    """Whether the data's JSON text should be made in pieces."""
+    """Returns whether the data's JSON text should be made in pieces."""
     if isinstance(data, str):
         return len(data) > TEXT
     if isinstance(data, dict):

@@ -70,10 +70,10 @@ class SaRequests:
 
     async def _delete(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         spi = request.get("spi")
-        gone = await self._associations.delete(
+        deleted = await self._associations.delete(
             str(request.get("name")), None if spi is None else _spi(spi)
         )
-        return [self._described(one) for one in gone]
+        return [self._described(one) for one in deleted]
 
     async def _rekey(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         name, associations = str(request.get("name")), self._associations
@@ -114,18 +114,18 @@ class SaRequests:
         }
 
     def _path_mtu(self, sa: SecurityAssociation) -> dict[str, Any] | None:
-        """Returns the path MTU of an outbound SA and what limits it; else None."""
+        """Returns the path MTU of an outbound SA and its cause; None for an inbound SA."""
         found = self._associations.path_mtu_of(sa)
         if found is None:
             return None
         interfaces = self._controller.fib.interfaces.by_l3_if
         bound = None if found.l3_if is None else interfaces.get(found.l3_if)
-        told, now = found.reported, asyncio.get_running_loop().time()
+        reported, now = found.reported, asyncio.get_running_loop().time()
         return {
             "bytes": found.mtu,
             "interface": None if bound is None else bound.spec.name,
-            "told_by": None if told is None else format_address(told.sender),
-            "forgotten_in": None if told is None else round(max(0.0, told.until - now), 1),
+            "told_by": None if reported is None else format_address(reported.sender),
+            "forgotten_in": None if reported is None else round(max(0.0, reported.until - now), 1),
         }
 
     def _described(self, sa: SecurityAssociation) -> dict[str, Any]:
@@ -161,5 +161,5 @@ def _spi(value: object) -> int:
 
 def _whole_path(text: str) -> Path:
     if not text.startswith("/"):
-        raise BadRequestError(f"{text!r}: a path in a request begins with /")
+        raise BadRequestError(f"{text!r}: a path in a request must begin with /")
     return Path(text)

@@ -160,7 +160,7 @@ class ApiServer:
         try:
             request = json.loads(line)
             if not isinstance(request, dict):
-                raise BadRequestError("a request is a JSON object")
+                raise BadRequestError("a request must be a JSON object")
             data = await self._handler(request)
         except ValueError as error:
             await self._send(writer, _refusal(f"not JSON: {error}"))
@@ -207,8 +207,8 @@ class _Lines:
         self._buffer = bytearray()
 
     async def next(self, permits: AsyncExitStack) -> bytes:
-        """Returns the next request; empty at the end. A large one needs a permit, which `permits`
-        then holds. Raises _TooLongError, TimeoutError."""
+        """Returns the next request; empty at the end. A large request takes a permit, which
+        `permits` then holds. Raises _TooLongError, TimeoutError."""
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
             deadline = await reading.enter_async_context(asyncio.timeout(None))

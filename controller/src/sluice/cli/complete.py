@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for shell completion: SPDs, SAs, interfaces and VRFs of the running controller. If none
-answers, there are no completions and no message."""
+"""Completes names of SPDs, SAs, interfaces and VRFs in the shell.
+
+The running controller supplies the names. If none answers, there are no completions and no
+message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice spd check` without a controller, with or without a configuration."""
+"""Runs `sluice spd check` without a controller, with or without a configuration."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands. Tables for people by default, the API's JSON with --json."""
+"""Defines the commands. They print tables for people, or with --json the API's JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sluice.cli.shared import EPILOG, FAILED, CommandFailedError, common, pages,
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=lambda context, _, asked: _say_version(context) if asked else None,
+    callback=lambda context, _, body: _say_version(context) if body else None,
     help="Show the version, the commit and the pipeline's digest, and exit.",
 )
 def cli() -> None:
@@ -79,9 +79,9 @@ def _check(config: Path) -> None:
 def _show(
     what: str, socket: Path | None, as_json: bool, table: str | None = None, **filters: Any
 ) -> None:
-    asked = {"command": "show", "what": what}
-    asked |= {name: value for name, value in filters.items() if value is not None}
-    data = request(socket, asked)
+    body = {"command": "show", "what": what}
+    body |= {name: value for name, value in filters.items() if value is not None}
+    data = request(socket, body)
     if as_json:
         click.echo(json.dumps(data, indent=2))
     else:
@@ -237,9 +237,9 @@ def show_routes(
         raise click.UsageError("--after-vrf is the VRF of --after, which is not given")
     filters = {"prefix": prefix, "after": after, "after_vrf": after_vrf}
     filters |= {"vrf": vrf, "protocol": protocol}
-    asked: dict[str, Any] = {"command": "show", "what": "routes"}
-    asked |= {name: value for name, value in filters.items() if value is not None}
-    found = pages(socket, asked, limit)
+    body: dict[str, Any] = {"command": "show", "what": "routes"}
+    body |= {name: value for name, value in filters.items() if value is not None}
+    found = pages(socket, body, limit)
     if as_json:
         _print_pages(found)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about IPsec policy: `sluice spd` and `sluice flow-cache`. `main` adds them."""
+"""Defines the commands `sluice spd` and `sluice flow-cache`; `main` adds them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _add_spd(name: str, text: str) -> None:
     def command(
         files: tuple[Path, ...], configured: tuple[str, ...], socket: Path | None, as_json: bool
     ) -> None:
-        asked = {"command": f"spd {name}"} | _rules(files, configured)
-        _print(f"spd {name}", request(socket, asked), as_json)
+        body = {"command": f"spd {name}"} | _rules(files, configured)
+        _print(f"spd {name}", request(socket, body), as_json)
 
     spd.command(name, help=text, epilog=EPILOG)(command)
 
@@ -102,9 +102,9 @@ def check(
     """
     rules, routing = _rules(files, configured), _read_frr(frr)
     if config is None:
-        asked = {"command": "spd check"} | rules | ({} if routing is None else {"frr": routing})
+        body = {"command": "spd check"} | rules | ({} if routing is None else {"frr": routing})
         try:
-            _print("spd check", request(socket, asked), as_json)
+            _print("spd check", request(socket, body), as_json)
             return
         except NoDaemonError as absent:
             if socket is not None or configured:
@@ -146,10 +146,10 @@ def diff(
     as_json: bool,
 ) -> None:
     """Show what committing each FILE would change: rules, and cached flows."""
-    asked = {"command": "spd diff"} | _rules(files, configured)
+    body = {"command": "spd diff"} | _rules(files, configured)
     if flows is not None:
-        asked["flows"] = flows
-    _print("spd diff", request(socket, asked), as_json)
+        body["flows"] = flows
+    _print("spd diff", request(socket, body), as_json)
 
 
 _add_spd(
@@ -181,12 +181,12 @@ def _add_cache(name: str, text: str) -> None:
     @_SPD
     @common
     def command(spd: str | None, socket: Path | None, as_json: bool) -> None:
-        asked: dict[str, Any] = {"command": f"flow-cache {name}"}
+        body: dict[str, Any] = {"command": f"flow-cache {name}"}
         if name == "show":
-            asked = {"command": "show", "what": "flow-cache"}
+            body = {"command": "show", "what": "flow-cache"}
         if spd is not None:
-            asked["spd"] = spd
-        _print("flow-cache", request(socket, asked), as_json)
+            body["spd"] = spd
+        _print("flow-cache", request(socket, body), as_json)
 
     flow_cache.command(name, help=text, epilog=EPILOG)(command)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's data about IPsec policy as tables for people. Depends on rich."""
+"""Prints the API's data about IPsec policy as tables for people. Depends on rich."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sluice.cli.table import Row, counted, good_or_bad, number_text, print_table
-from sluice.policy.coverage import name_some
+from sluice.policy.coverage import quoted_names
 from sluice.policy.model import PROTOCOLS
 
 PROTOCOL_NAMES = {number: name for name, number in PROTOCOLS.items()}
@@ -161,9 +161,13 @@ _SERVED_BY = {
 
 def _fragments(group: dict[str, Any]) -> str:
     """Returns one line about the fragments of some rules."""
-    served_by = _SERVED_BY[group["served_by"]].format(name_some(group["because"] or ["(no rule)"]))
+    served_by = _SERVED_BY[group["served_by"]].format(
+        quoted_names(group["because"] or ["(no rule)"])
+    )
     families = " and ".join(group["families"])
-    return f"{group['direction']}, {families} fragments of {name_some(group['rules'])}: {served_by}"
+    return (
+        f"{group['direction']}, {families} fragments of {quoted_names(group['rules'])}: {served_by}"
+    )
 
 
 def _warnings(console: Console, warnings: list[str]) -> None:

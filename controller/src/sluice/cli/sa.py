@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands about security associations: `sluice sa`. `main` adds them."""
+"""Defines the commands of `sluice sa`, about security associations; `main` adds them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _print(what: str, data: Any, as_json: bool) -> None:
 
 def list_sas(bundle: str | None, socket: Path | None, as_json: bool) -> None:
     """Prints all SAs, or a bundle's."""
-    asked = {"command": "show", "what": "sas"} | ({} if bundle is None else {"bundle": bundle})
-    _print("sas", request(socket, asked), as_json)
+    body = {"command": "show", "what": "sas"} | ({} if bundle is None else {"bundle": bundle})
+    _print("sas", request(socket, body), as_json)
 
 
 @sa.command("list", epilog=EPILOG)
@@ -78,8 +78,8 @@ def add(file: Path, socket: Path | None, as_json: bool) -> None:
     except UnicodeDecodeError as error:
         raise CommandFailedError(f"{file}: is not UTF-8 text") from error
     directory = str(file.absolute().parent)
-    asked = {"command": "sa add", "name": str(file), "text": text, "directory": directory}
-    _print("sas", request(socket, asked), as_json)
+    body = {"command": "sa add", "name": str(file), "text": text, "directory": directory}
+    _print("sas", request(socket, body), as_json)
 
 
 @sa.command("del", epilog=EPILOG)
@@ -92,10 +92,10 @@ def delete(name: str, spi: int | None, socket: Path | None, as_json: bool) -> No
     From then on, traffic that only this SA protects is dropped. Remove an SA of the configuration
     there, then reload; one that a rekey has replaced can be deleted with --spi.
     """
-    asked: dict[str, Any] = {"command": "sa del", "name": name}
+    body: dict[str, Any] = {"command": "sa del", "name": name}
     if spi is not None:
-        asked["spi"] = spi
-    _print("sa del", request(socket, asked), as_json)
+        body["spi"] = spi
+    _print("sa del", request(socket, body), as_json)
 
 
 @sa.command("rekey", epilog=EPILOG)
@@ -123,8 +123,8 @@ def rekey(
     stays until its successor has carried packets for a while; the old outbound one goes once the
     switch uses its successor.
     """
-    asked: dict[str, Any] = {"command": "sa rekey", "name": name, "spi": spi}
+    body: dict[str, Any] = {"command": "sa rekey", "name": name, "spi": spi}
     for key, path in (("key_file", key_file), ("integrity_key_file", integrity_key_file)):
         if path is not None:
-            asked[key] = os.path.abspath(path)
-    _print("sas", request(socket, asked), as_json)
+            body[key] = os.path.abspath(path)
+    _print("sas", request(socket, body), as_json)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API's data about security associations as tables for people. Depends on rich."""
+"""Prints the API's data about security associations as tables. Depends on rich."""
 
 from __future__ import annotations
 

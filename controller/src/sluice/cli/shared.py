@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared parts of commands that use the API: the socket, errors, exit codes, options."""
+"""Parts shared by commands that use the API: the socket, errors, exit codes, options."""
 
 from __future__ import annotations
 
@@ -61,23 +61,23 @@ def _find_socket(socket: Path | None) -> Path:
     raise WrongUsageError(f"several controllers run here ({names}); choose with --socket")
 
 
-def request(socket: Path | None, asked: dict[str, Any]) -> Any:
+def request(socket: Path | None, body: dict[str, Any]) -> Any:
     """Sends a request and returns the answer's data. Raises CommandFailedError."""
-    return _answer(socket, asked).get("data")
+    return _answer(socket, body).get("data")
 
 
 def pages(
-    socket: Path | None, asked: dict[str, Any], limit: int | None
+    socket: Path | None, body: dict[str, Any], limit: int | None
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of a view, at most `limit`, in pages that are requested one by one.
 
-    So the controller makes only rows that are read, and neither side stores all of them. Raises
+    The controller makes only rows that are read, and neither side stores all rows. Raises
     CommandFailedError.
     """
     path = _find_socket(socket)
     while True:
         size = PAGE if limit is None else min(PAGE, limit)
-        found = _answer(path, asked | {"limit": size})
+        found = _answer(path, body | {"limit": size})
         rows = found.get("data") or []
         yield rows
         if limit is not None:
@@ -85,12 +85,12 @@ def pages(
         following = found.get("next")
         if following is None or limit == 0:
             return
-        asked = asked | following
+        body = body | following
 
 
-def _answer(socket: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(socket: Path | None, body: dict[str, Any]) -> dict[str, Any]:
     try:
-        return answer(_find_socket(socket), asked)
+        return answer(_find_socket(socket), body)
     except DaemonAbsentError as error:
         raise NoDaemonError(str(error)) from error
     except RequestError as error:

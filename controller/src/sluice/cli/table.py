@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common layout of the command line's tables. Depends on rich."""
+"""Prints tables in the layout common to all commands. Depends on rich."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class Codec:
 
     def request(self, kind: EntityKind, key: EntityKey) -> p4r.Entity:
         """Returns the entity to read to learn the value of one key."""
-        asked = p4r.WriteRequest.FromString(self.update(UpdateType.DELETE, kind, key, None))
-        return asked.updates[0].entity
+        request = p4r.WriteRequest.FromString(self.update(UpdateType.DELETE, kind, key, None))
+        return request.updates[0].entity
 
     def read_part(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         """Stores the routes of an encoded ReadResponse, of which there may be very many, in

@@ -50,7 +50,7 @@ class RouteReader:
                 size = part[at + 1] if end - at > 1 else _LONG
                 if part[at] != _ENTITIES or size >= _LONG or end - at < 2 + size:
                     yield found
-                    yield from self._rest(part[at:], table)
+                    yield from self._decode_rest(part[at:], table)
                     return
                 start, at = at + 2, at + 2 + size
                 self._learn(part[start:at], table, found)
@@ -59,15 +59,15 @@ class RouteReader:
                 found = []
         yield found
 
-    def _rest(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
+    def _decode_rest(self, part: bytes, table: RouteTable) -> Iterator[list[DecodedEntity]]:
         entities = p4r.ReadResponse.FromString(part).entities
         for start in range(0, len(entities), SLICE):
             found: list[DecodedEntity] = []
             for entity in entities[start : start + SLICE]:
-                self._one(entity, table, found)
+                self._decode_one(entity, table, found)
             yield found
 
-    def _one(
+    def _decode_one(
         self, entity: p4r.Entity, table: RouteTable, others: list[DecodedEntity]
     ) -> tuple[RouteSlot, EntityValue] | None:
         """Decodes one entity. Stores and returns a route; appends another entity to `others`."""
@@ -84,7 +84,7 @@ class RouteReader:
     def _learn(self, encoded: bytes, table: RouteTable, others: list[DecodedEntity]) -> None:
         """Decodes one entity, and teaches its form to the table, which then reads similar ones."""
         entity = p4r.Entity.FromString(encoded)
-        route = self._one(entity, table, others)
+        route = self._decode_one(entity, table, others)
         entry = entity.table_entry
         if route is None or route[1] == UNKNOWN or not entry.match:
             return

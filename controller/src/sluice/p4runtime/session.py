@@ -390,7 +390,7 @@ class Session:
             if highest != self._election_id:
                 return  # an answer to the previous id
             if is_question(self._election_id):
-                self._ask_above(self._election_id)
+                self._arbitrate_above(self._election_id)
                 return
             self.arbitration, self.is_standby = "primary", False
             self._primary.set()
@@ -401,7 +401,7 @@ class Session:
                 )
             )
         elif code == NOT_FOUND and highest >= self._election_id:
-            self._ask_above(highest)  # the highest id's controller is gone
+            self._arbitrate_above(highest)  # the highest id's controller is gone
         elif highest == LARGEST:
             self.is_standby = True
             self.arbitration = (
@@ -412,7 +412,7 @@ class Session:
             self.is_standby = True
             self.arbitration = f"another controller is primary (election id {highest})"
 
-    def _ask_above(self, seen: ElectionId) -> None:
+    def _arbitrate_above(self, seen: ElectionId) -> None:
         """Arbitrates again on the same stream with a higher id; ends the session if there is
         none."""
         wanted = above(seen)

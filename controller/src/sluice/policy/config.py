@@ -80,7 +80,7 @@ class SpdConfig:
     rules: dict[Direction, tuple[Rule, ...]]
     flow_cache: FlowCacheConfig = field(default_factory=FlowCacheConfig)
     icmp_errors_checked: bool = False
-    """Whether the quoted packet decides on an inbound ICMP error in clear that no rule matches."""
+    """True: the quoted packet decides on an inbound ICMP error in clear that matches no rule."""
     is_mirrored: bool = False
     path_mtu: int = DEFAULT_PATH_MTU
 
@@ -148,7 +148,7 @@ class BundleConfig:
 
     @property
     def is_by_hand(self) -> bool:
-        """Returns whether an operator sets its SAs in the engines by hand."""
+        """Returns whether an operator sets the bundle's SAs in the engines by hand."""
         return self.outbound is not None or bool(self.inbound)
 
 
@@ -512,16 +512,16 @@ def _read_bundle(
         for value in section.sequence(BundleKeys.inbound)
         if (sa := _read_inbound(value.mapping(), by_hand)) is not None
     )
-    told = _read_engines_of_bundle(section, engines)
+    engine_ids = _read_engines_of_bundle(section, engines)
     path_mtu = section.defaulted(BundleKeys.path_mtu)
     if any(section.value(key) for key in (BundleKeys.outbound, BundleKeys.inbound)):
         for key in (BundleKeys.engines, BundleKeys.path_mtu):
             if section.value(key) is not None:
                 section.problem(key, "is for security_associations; here SAs are given by hand")
-        told = ()
+        engine_ids = ()
     if name is None or number is None or spd is None:
         return None
-    return BundleConfig(name, number, spd, vrf, outbound, inbound, told, path_mtu)
+    return BundleConfig(name, number, spd, vrf, outbound, inbound, engine_ids, path_mtu)
 
 
 def _read_engines_of_bundle(
@@ -531,11 +531,11 @@ def _read_engines_of_bundle(
 
     Without a list, all engines that have `admin`.
     """
-    told = tuple(engine.id for engine in engines if engine.admin is not None)
+    engine_ids = tuple(engine.id for engine in engines if engine.admin is not None)
     if section.value(BundleKeys.engines) is None:
-        return told
+        return engine_ids
     values = section.sequence(BundleKeys.engines)
-    named = [value.convert(scalars.one_of(told)) for value in values]
+    named = [value.convert(scalars.one_of(engine_ids)) for value in values]
     if not values or len(set(named)) < len(named):
         section.problem(
             BundleKeys.engines, "name each engine once, the preferred one first, like [1, 2]"

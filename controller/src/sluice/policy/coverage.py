@@ -56,7 +56,7 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
         is_one = len(covered) == 1
         yield (
             f"the {direction.value} {'rule' if is_one else 'rules'}"
-            f" {name_some([operators[one].name for one in covered])}"
+            f" {quoted_names([operators[one].name for one in covered])}"
             f" {'is' if is_one else 'are'} never reached: {operators[at].name!r} stands before and"
             f" matches all of {'its' if is_one else 'their'} packets"
         )
@@ -65,12 +65,12 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
     unmatched = [rule.name for rule in operators if _matches_nothing(rule)]
     if unmatched:
         yield (
-            f"the {direction.value} list has rules that match nothing: {name_some(unmatched)}:"
+            f"the {direction.value} list has rules that match nothing: {quoted_names(unmatched)}:"
             " the protocol of an IPv4 packet is never opaque"
         )
 
 
-def name_some(names: Sequence[str]) -> str:
+def quoted_names(names: Sequence[str]) -> str:
     """Returns the names in quotes: all, or the first ones and the count of the rest."""
     quoted = [repr(name) for name in names[:NAMED]]
     if len(names) > NAMED:

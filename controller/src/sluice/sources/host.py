@@ -117,7 +117,7 @@ class Addresses(Protocol):
         """Removes an address from an interface."""
 
 
-class PassingTap(NamedTuple):
+class FrameFilterTap(NamedTuple):
     """A TAP, with the source MAC addresses of the host's IP frames on it."""
 
     ifindex: int
@@ -134,11 +134,11 @@ class TapNamespace(NamedTuple):
     guard: Callable[[str], None]
 
 
-class Passing(NamedTuple):
+class FrameFilter(NamedTuple):
     """The state that decides whether a frame passes: the TAPs, and for each VRF its source
     addresses. These are own addresses in this VRF and in no other VRF of the same host stack."""
 
-    taps: list[PassingTap]
+    taps: list[FrameFilterTap]
     sources: dict[int, set[Address]]
 
 
@@ -155,7 +155,7 @@ class HostInterfaces:
         guard: Callable[[str], None] = lambda _: None,
         join: Callable[[str, int], None] = lambda _, __: None,
         tables: Mapping[int, int] | None = None,
-        on_change: Callable[[Passing], None] | None = None,
+        on_change: Callable[[FrameFilter], None] | None = None,
         vrf_namespaces: Mapping[int, TapNamespace] | None = None,
     ) -> None:
         """`devices` and `guard` belong to the namespace that the process runs in. `vrf_namespaces`
@@ -163,7 +163,7 @@ class HostInterfaces:
 
         `guard` is called with the name of each TAP before a frame can be read from it.
         `join` is called with a TAP's name and VRF before the TAP is up.
-        `publish` calls `on_change` with the new `Passing`.
+        `publish` calls `on_change` with the new `FrameFilter`.
         `is_probe` tests each frame that the host sends, given the TAP's index.
         `tables` maps kernel routing tables to VRFs.
         """
@@ -334,15 +334,16 @@ class HostInterfaces:
         return devices
 
     def publish(self) -> None:
-        """Passes the current `Passing` to `on_change` if it has changed. Call it after `apply`."""
+        """Passes the current `FrameFilter` to `on_change` if it has changed. Call it after
+        `apply`."""
         if self._is_published or self._on_change is None:
             return
-        self._on_change(Passing(self._passing_taps(), self._sources()))
+        self._on_change(FrameFilter(self._filter_taps(), self._sources()))
         self._is_published = True
 
-    def _passing_taps(self) -> list[PassingTap]:
+    def _filter_taps(self) -> list[FrameFilterTap]:
         return [
-            PassingTap(ifindex, l3_if, self._vrf[ifindex], frozenset(self._own_macs(ifindex)))
+            FrameFilterTap(ifindex, l3_if, self._vrf[ifindex], frozenset(self._own_macs(ifindex)))
             for ifindex, l3_if in self._l3_if.items()
         ]
 

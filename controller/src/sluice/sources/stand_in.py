@@ -90,10 +90,10 @@ class StandIn:
             select.select([one.fileno() for one in sessions], [], [], left)
             for session in sessions:
                 for event in session.poll(64):
-                    if not self._goes_on(session, event):
+                    if not self._handle_event(session, event):
                         return
 
-    def _goes_on(self, session: P4RuntimeClient, event: Any) -> bool:
+    def _handle_event(self, session: P4RuntimeClient, event: Any) -> bool:
         """Handles a session event. Returns False when standing in is over."""
         if event[0] == "closed":
             return False

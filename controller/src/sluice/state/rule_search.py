@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """First match in an ordered list of rules: the specification, and an index that agrees with it.
 
-`matches` and `first_match` are RFC 4301's ordered search, said plainly. `could_match` and
+`matches` and `first_match` are RFC 4301's ordered search in its plain form. `could_match` and
 `first_match_of_fragment` are what section 7 makes of it for later fragments, which show neither
 ports nor, in IPv6, their protocol: such a fragment meets the rule that its datagram meets.
 

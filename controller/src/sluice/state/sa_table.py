@@ -561,7 +561,7 @@ class SaTable:
         if taken := in_use[one.engine].intersection(wanted):
             what = "key" if any(map(is_key, taken)) else "SPI"
             return SaState.WAITING, f"another SA has its {what}: give it another, or delete that SA"
-        return SaState.WAITING, f"engine {one.engine} is being told"
+        return SaState.WAITING, f"engine {one.engine} is receiving it"
 
     def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
         """Returns why an SA cannot move to an engine that could serve it (nonce reuse), or None."""

@@ -70,8 +70,8 @@ class RouteMemo:
         if found is None:
             return None
         family, at, end = found
-        said = self._texts.get(kind << 8 | family)
-        text = said and said.get(data[offset + 18 : at] + data[end : offset + length])
+        known = self._texts.get(kind << 8 | family)
+        text = known and known.get(data[offset + 18 : at] + data[end : offset + length])
         if not text:
             return None
         bits, address = data[offset + 17], data[at + 4 : end]

@@ -34,7 +34,7 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     fibs.retain(|fib| fib.table == table && (exact.is_empty() || fib.exact == exact));
     let largest = fibs.into_iter().max_by_key(|fib| fib.status.routes);
     let Some(fib) = largest else {
-        // There are no routes, or the table never has any: report which.
+        // Reports whether the table has no routes now, or can never have any.
         let error = store.try_fib(table, &exact).err();
         let none = || Status::not_found(format!("table {} has no routes", request.table));
         return Err(error.map_or_else(none, status));
@@ -65,7 +65,7 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     })
 }
 
-/// Returns the table of this name, or the only one whose name ends with it.
+/// Returns the table with this name, or the only table whose name ends with it.
 fn named(store: &Store, name: &str) -> Result<TableId, Status> {
     let program = store.program();
     if let Some(id) = program.table_by_name(name) {

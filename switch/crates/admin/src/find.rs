@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the switches that run on this machine: each has a socket, named after its process id, in one directory.
+//! Finds the switches that run on this machine. Each has a socket in one directory, named after its process id.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use sluice_unix_socket::is_served;
 
-/// Returns the directory of the switches' sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
+/// Returns the directory of these sockets: `$SLUICE_SWITCH_RUN` or `/run/sluice-switch`.
 pub fn directory() -> PathBuf {
     let chosen = std::env::var_os("SLUICE_SWITCH_RUN");
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Returns the sockets in a directory that are named after a process and served, in the order of their names. Returns
-/// none if the directory does not exist. Other sockets, such as that of `--metrics-address`, may lie beside them.
+/// Returns the sockets in a directory that have the name of a process id and a running server, sorted by name. Returns
+/// none if the directory does not exist. Ignores other sockets, such as the one of `--metrics-address`.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// The directory cannot be read.
 pub fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

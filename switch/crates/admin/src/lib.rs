@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's side of a switch: a small gRPC service on a Unix socket (mode 0660) or on loopback.
+//! Serves the operator of a switch, by a small gRPC service on a Unix socket (mode 0660) or on loopback.
 //!
-//! * [`Server`]: listens until it is stopped; [`questions`]: its harmless, read-only part, for another server's
-//!   address;
+//! * [`Server`]: listens until it is stopped. [`questions`]: the read-only requests, which another server can serve at
+//!   its address;
 //! * [`find`]: finds the switches on this machine, for the client;
-//! * [`proto`]: the messages, and the client.
+//! * [`proto`]: messages, client and server stubs.
 //!
 //! Depends on `device` and `tables`; knows nothing of P4Runtime. Promises:
 //!
-//! * Only root and the socket's group can change a switch.
-//! * Only this machine, and clients that can reach P4Runtime, can query it.
-//! * A client that stops reading costs a bounded buffer.
+//! * Only root and the group of the socket can change a switch.
+//! * Only users of this machine, and clients that can reach P4Runtime, can query a switch.
+//! * For a client that stops reading, the server holds a bounded buffer.
 
 mod fib;
 pub mod find;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listens on a Unix socket or on loopback.
 //!
-//! A client that can open the Unix socket (its owner and its group, mode 0660) has all rights. Any user of the host can
-//! connect to loopback, and has only the harmless read requests there.
+//! The owner and the group of the Unix socket can open it (mode 0660); their clients have all rights. Any user of the
+//! host can connect to loopback, so clients there may only send read requests that cannot harm the switch.
 
 use std::fmt;
 use std::future::Future;
@@ -23,22 +23,22 @@ use crate::find;
 use crate::proto::admin_server::AdminServer;
 use crate::service::{About, PortPolicy, Rights, Service};
 
-/// Largest request in bytes: all are small.
+/// Limit in bytes for a request; all valid requests are small.
 const MAX_REQUEST: usize = 64 << 10;
-/// Requests that one connection may have open.
+/// Limit for simultaneous requests on one connection.
 const MAX_STREAMS: u32 = 16;
 
-/// The address of the admin service.
+/// Address of the admin service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// On a Unix socket.
+    /// A Unix socket.
     Unix(PathBuf),
     /// A loopback address, for read requests only.
     Loopback(SocketAddr),
 }
 
 impl Address {
-    /// Returns the default socket of this process, in the directory where [`find`] looks.
+    /// Returns the default socket of this process, in the directory that [`find`] searches.
     pub fn default_socket() -> Self {
         Self::Unix(find::directory().join(format!("{}.sock", std::process::id())))
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// Parses `unix:PATH`, or `HOST:PORT` with a loopback address for host.
+    /// Parses `unix:PATH`, or `HOST:PORT` where the host is a loopback address.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.trim_start_matches("//") {
@@ -81,14 +81,14 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A server that listens and does not serve yet.
+/// A server that is bound to its address but does not serve yet.
 pub struct Server {
     listener: Listener,
     service: Service,
 }
 
 impl Server {
-    /// Binds and listens. Replaces a socket that a dead switch left; a socket that is served is an error.
+    /// Binds and listens. Replaces a stale socket of a dead switch. Fails if another server uses the socket.
     pub async fn bind(
         address: &Address,
         device: Arc<Device>,
@@ -106,7 +106,7 @@ impl Server {
             about,
             ports,
             device,
-            // Any user of this host can connect to loopback.
+            // Any user of this host can connect to loopback, so rights are restricted there.
             rights: match listener {
                 Listener::Unix(..) => Rights::All,
                 Listener::Tcp(_) => Rights::Questions,
@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { listener, service })
     }
 
-    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address of the server: `unix:PATH` or `ADDRESS:PORT`.
     pub fn address(&self) -> io::Result<String> {
         Ok(match &self.listener {
             Listener::Unix(_, file) => format!("unix:{}", file.path().display()),

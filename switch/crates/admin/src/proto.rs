@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages, client and server of `proto/sluice/admin/v1/admin.proto`.
+//! Contains the generated messages, client and server of `proto/sluice/admin/v1/admin.proto`.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handlers of the admin requests.
+//! Handles the admin requests.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,39 +23,40 @@ use crate::proto::*;
 use crate::trace::{TraceStream, response};
 use crate::{fib, state};
 
-/// Most conditions in a trace's filter: each is checked on every packet.
+/// Limit for conditions in a trace's filter, because each is checked for every packet.
 const MAX_CONDITIONS: usize = 64;
 
-/// The longest packet that may be rehearsed, in bytes.
+/// Maximum length in bytes of a packet to rehearse.
 const LONGEST_PACKET: usize = 16 << 10;
 
 /// Minimum time between two rehearsals.
 const BETWEEN_REHEARSALS: Duration = Duration::from_millis(10);
 
-/// The longest profile.
+/// Maximum duration of a profile.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
 
 /// Facts about the switch that the device does not know.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// The version of this software.
+    /// Version of this software.
     pub version: &'static str,
-    /// The device id of P4Runtime clients.
+    /// Device id that P4Runtime clients use.
     pub device_id: u64,
-    /// The address that serves P4Runtime.
+    /// Address at which P4Runtime is served.
     pub p4runtime_address: String,
 }
 
-/// How new ports are attached.
+/// Whether ports can be attached, and how.
 #[derive(Debug, Clone)]
 pub enum PortPolicy {
-    /// As interfaces, with these options.
+    /// New ports are interfaces, attached with these options.
     Interfaces(InterfaceOptions),
-    /// Not at all: the ports are files, which are read together.
+    /// No ports can be attached: the ports are pcap files, which are read together.
     Refused,
 }
 
-/// Returns a service with the read requests only, which refuses all others; for use at another server's address.
+/// Returns a service that answers only read requests and refuses all others. Another server can serve it at its
+/// address.
 pub fn questions(device: Arc<Device>, about: About) -> Routes {
     Routes::new(AdminServer::new(Service {
         about,
@@ -67,12 +68,12 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
     }))
 }
 
-/// Rights of clients, by the address that they connect to.
+/// Rights of clients, which depend on the address that they connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rights {
     /// Read what any user of the host may know.
     Questions,
-    /// Also read the entries' actions, which P4Runtime shows at the same address.
+    /// Also read the actions of entries, which P4Runtime clients at the same address can read anyway.
     Entries,
     /// Also change the switch, slow it down, and see packets.
     All,
@@ -83,10 +84,11 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Held while a packet is rehearsed, and for a while after it. One for each address, so that many requests at
-    /// P4Runtime's address take no turn from the admin socket. Both together take little of the workers' time.
+    /// Lock held while a packet is rehearsed, and for [`BETWEEN_REHEARSALS`] afterwards. Each address has its own lock,
+    /// so requests at P4Runtime's address cannot delay those at the admin socket. Even with two locks, rehearsals take
+    /// little of the workers' time.
     pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
-    /// Ports' counters at the last reset of their statistics.
+    /// Counters of ports at the last reset of their statistics.
     pub(crate) baselines: Mutex<Baselines>,
 }
 
@@ -110,13 +112,13 @@ impl Service {
     }
 
     fn baselines(&self) -> MutexGuard<'_, Baselines> {
-        // A thread that panics leaves no partial change.
+        // A poisoned lock can be used, because a thread that panics leaves no partial change.
         self.baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all ports, with their counters since the last reset.
+    /// Returns all ports, with their counters since the last reset of statistics.
     fn listed(&self) -> ListPortsResponse {
         let baselines = self.baselines();
         let since = |info: PortInfo| {
@@ -212,7 +214,7 @@ impl Admin for Service {
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
-            // Check first, so that an interface in use is not touched needlessly.
+            // Check first, so that an interface in use is not modified needlessly.
             device.check_port(number, &interface).map_err(status)?;
             let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;
@@ -359,8 +361,8 @@ impl Admin for Service {
         let turn = Arc::clone(&self.rehearsing).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A worker runs this, and repeated requests must not affect packets. The lock is therefore held for its full
-        // time even if the client has gone.
+        // A worker runs the rehearsal, and repeated requests must not delay packets. So the lock is held for its full
+        // time even if the client has disconnected.
         tokio::spawn(async move {
             let rehearse = move |device: &Device| device.rehearse(port, packet).map_err(status);
             let _ = answer.send(blocking(device, rehearse).await);
@@ -395,7 +397,7 @@ impl Admin for Service {
     }
 }
 
-/// Returns the running program's store.
+/// Returns the store of the running program.
 fn store(device: &Device) -> Result<Arc<Store>, Status> {
     let no_program = || Status::failed_precondition("no program is loaded");
     device.store().ok_or_else(no_program)
@@ -445,7 +447,7 @@ fn interface_error(name: &str, error: &io::Error) -> Status {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Status::permission_denied(message),
         io::ErrorKind::InvalidInput => Status::invalid_argument(message),
-        // The kernel's error for a name that no interface has.
+        // The kernel's error if no interface has this name.
         _ if error.raw_os_error() == Some(libc::ENODEV) => Status::not_found(message),
         _ => Status::failed_precondition(message),
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State that an operator reads: of the running program, of ports' queues, and of registers. Registers can also be
-//! written.
+//! Reads the state of the running program, of ports' queues and of registers for an operator. Also writes registers.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use tonic::Status;
 
 use crate::proto::*;
 
-/// Returns clone sessions and multicast groups.
+/// Returns the clone sessions and multicast groups.
 pub(crate) fn replication(store: &Store) -> ListReplicationResponse {
     let view = store.view();
     let replicas = |copies: &[Copy]| copies.iter().map(replica).collect();
@@ -43,7 +42,7 @@ fn replica(copy: &Copy) -> Replica {
     }
 }
 
-/// Returns the queues of ports.
+/// Returns the queues that `wanted` selects.
 pub(crate) fn queues(device: &Device, wanted: impl Fn(&QueueInfo) -> bool) -> ListQueuesResponse {
     let queue = |info: QueueInfo| Queue {
         port: u32::from(info.port),
@@ -59,7 +58,7 @@ pub(crate) fn queues(device: &Device, wanted: impl Fn(&QueueInfo) -> bool) -> Li
     }
 }
 
-/// Reads cells.
+/// Reads cells of a register.
 pub(crate) fn read(
     store: &Store,
     request: &ReadRegisterRequest,
@@ -69,7 +68,7 @@ pub(crate) fn read(
     Ok(response(store, id, cells))
 }
 
-/// Writes cells.
+/// Writes cells of a register.
 pub(crate) fn write(
     store: &Store,
     request: &WriteRegisterRequest,
@@ -117,7 +116,7 @@ fn cells(store: &Store, id: RegisterId, index: Option<u32>) -> Result<Range<usiz
     }
 }
 
-/// Returns the register of this name, or the only one whose name ends with it.
+/// Returns the register with this name, or the only register whose name ends with it.
 fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
     let program = store.program();
     if let Some(id) = program.register_by_name(name) {
@@ -137,7 +136,7 @@ fn named(store: &Store, name: &str) -> Result<RegisterId, Status> {
     }
 }
 
-/// Parses a number into bytes. Hexadecimal numbers may have any length, decimal ones 128 bits.
+/// Parses a number into bytes. A hexadecimal number may have any length; a decimal number must fit in 128 bits.
 fn number(text: &str) -> Result<Vec<u8>, Status> {
     let bad = || Status::invalid_argument(format!("{text:?} is not a number"));
     let Some(digits) = text.strip_prefix("0x") else {

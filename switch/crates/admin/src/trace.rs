@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends traces to a client: a bounded buffer, and a count of the packets that did not fit.
+//! Sends traces to a client through a bounded buffer, and counts the packets that did not fit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tonic::Status;
 
 use crate::proto::{Detail, TraceLine, TraceResponse};
 
-/// Packets that may wait for a client.
+/// Capacity of the buffer of one client, in packets.
 const BUFFER: usize = 256;
 
-/// The buffer that workers fill with traces.
+/// Buffer of traces for one client, filled by workers.
 struct Buffer {
     sender: mpsc::Sender<Arc<PacketTrace>>,
     lost: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ impl TraceSink for Buffer {
     }
 }
 
-/// The stream of traces for a client; dropping it ends the trace.
+/// The stream of traces to a client. Dropping this ends the trace.
 pub(crate) struct TraceStream {
     receiver: mpsc::Receiver<Arc<PacketTrace>>,
     lost: Arc<AtomicU64>,

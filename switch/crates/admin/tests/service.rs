@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service as a client uses it, on a switch with ports in memory.
+//! Tests the service through its client, on a switch with ports in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A served switch; it stops when this is dropped.
+/// A switch and its running service. Dropping this stops the service.
 struct Served {
     device: Arc<Device>,
     client: AdminClient<Channel>,
@@ -162,7 +162,7 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// The bound holds whether clients wait for the answer or not.
+/// The limit holds whether or not clients wait for the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn rehearsals_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
@@ -205,7 +205,7 @@ async fn ports_have_their_statistics() {
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
     served.device.set_port_status(1, false);
-    // A frame is counted after it is sent.
+    // The switch counts a frame after sending it.
     let deadline = Instant::now() + DEADLINE;
     let list = loop {
         let list = served.client.list_ports(ListPortsRequest {}).await;
@@ -409,7 +409,8 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // More packets than the buffer, gRPC's windows and the sockets hold; none of them is lost.
+    // More packets than the buffer, gRPC's windows and the sockets hold. The switch forwards each of them, so only
+    // traces are lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {
         assert!(wire.send(&[3, 0, 0, 0, 0, 0]));
@@ -619,7 +620,7 @@ async fn queues_are_listed_and_set() {
     assert_eq!(found.get_ref().queues, [queue]);
     let closed = set(Some(1), Some(0), Some(0), None);
     served.client.set_queues(closed).await.unwrap();
-    // This program sends to port 1.
+    // The program sends this frame to port 1.
     assert!(wire.send(&[3, 0, 0, 0, 0, 0]));
     let deadline = Instant::now() + DEADLINE;
     let queues = loop {
@@ -710,7 +711,7 @@ async fn a_rehearsed_packet_is_told_and_leaves_nothing_behind() {
     );
     assert_eq!(said, Code::FailedPrecondition);
     load(&served.device, "registers");
-    // The program adds one to a register's cell. Both results are equal, since nothing is written.
+    // The program adds one to a register's cell. Both rehearsals have the same result, because neither writes the cell.
     for _ in 0..2 {
         let trace = served
             .client

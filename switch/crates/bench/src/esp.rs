@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `esp`: packets through the ESP engine, shim to shim, compared with AWS-LC's AEAD alone over the same number of
-//! bytes.
+//! Measures packets through the ESP engine (`esp`), shim to shim. The peer is AWS-LC's AEAD alone, over the same number
+//! of bytes.
 //!
-//! AES-128-GCM with ESN, tunnel over IPv4, window of 1,024 packets. Either 1 SA, or 10,000 SAs of which each packet
-//! uses a random one.
+//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and a window of 1,024 packets. There is 1 SA, or there are
+//! 10,000 SAs and each packet uses a random one.
 //!
-//! * *encrypt*, *decrypt*: frames lie in a batch. Before each pass their first bytes are rewritten, because encryption
-//!   has overwritten them; the payload is what the last pass left.
+//! * *encrypt*, *decrypt*: frames are already in a batch. Before each pass their first bytes are rewritten, because
+//!   encryption has overwritten them. The payload is the result of the previous pass.
 //! * *copied*: whole frames are also copied into the batch.
-//! * `aead-SIZE` seals or opens that many bytes in place, with the same number of keys, through the library's own Rust
-//!   interface.
+//! * `aead-SIZE` seals or opens SIZE bytes in place, with the same number of keys, through aws-lc-rs.
 //! * `aead-one-key` is the same with a single key.
 
 use std::hint::black_box;
@@ -28,7 +27,7 @@ use crate::setting::Setting;
 use crate::system::thread_time;
 
 const BATCH: usize = sluice_esp::batch::BATCH;
-/// Batches that are prepared for each measurement of decryption.
+/// Number of batches that are prepared for each measurement of decryption.
 const BATCHES: usize = 4;
 const MANY: usize = 10_000;
 const SIZES: [usize; 4] = [64, 256, 576, 1_350];
@@ -41,13 +40,13 @@ const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers of the AEAD alone; the same as between frames in a batch.
+/// Distance in bytes between the buffers of the AEAD alone. It equals the distance between frames in a batch.
 const STRIDE: usize = 66_880;
 
-/// The packets to send: sizes in turn, SAs at random.
+/// Packets to send. Their sizes take turns; their SAs are random.
 struct Traffic {
     name: String,
-    /// The peer's name.
+    /// Name of the peer in the report.
     peer: String,
     sizes: Vec<usize>,
     picks: Vec<u32>,
@@ -72,7 +71,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the size and the SA of a packet.
+    /// Returns the size and the SA of the packet with this number.
     fn packet(&self, number: usize) -> (usize, u32) {
         let size = self.sizes[number % self.sizes.len()];
         (size, self.picks[number % PICKS])
@@ -83,7 +82,7 @@ impl Traffic {
     }
 }
 
-/// Two engines with the same SAs: one encrypts, one decrypts.
+/// Two engines with the same SAs: one encrypts and one decrypts.
 struct Engines {
     sender: Engine,
     receiver: Engine,
@@ -99,7 +98,7 @@ fn key(number: u32) -> [u8; 20] {
 
 impl Engines {
     fn new(sas: usize) -> Result<Self> {
-        // In a tmpfs if there is one. Otherwise each SA waits until its sequence number is on disk.
+        // Uses a tmpfs if there is one. On a disk, each SA would wait until its sequence number is written.
         let memory = std::path::Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -145,7 +144,7 @@ fn spec(number: u32, direction: &str) -> Result<SaSpec> {
     Ok(spec)
 }
 
-/// Builds the start of a frame to encrypt: shim and IP header.
+/// Builds the first bytes of a frame to encrypt: shim and IP header.
 fn header(size: usize, sa: u32) -> [u8; HEADER] {
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
     packet[2..4].copy_from_slice(&(size as u16).to_be_bytes());
@@ -186,7 +185,7 @@ impl<'a> ToEncrypt<'a> {
         }
     }
 
-    /// Fills a batch: only the starts of its frames, or whole frames.
+    /// Fills a batch, either with the first bytes of each frame or with whole frames (`copied`).
     #[inline]
     fn fill(&mut self, batch: &mut Batch, copied: bool) {
         batch.clear();
@@ -206,12 +205,12 @@ impl<'a> ToEncrypt<'a> {
     }
 }
 
-/// Whether all frames have been processed.
+/// Returns whether all frames have an answer.
 fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
 
-/// Checks that one engine decrypts what the other encrypts to the original.
+/// Checks that decrypting what the first engine encrypted yields the original packets.
 fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     let (mut batch, mut sealed) = (Batch::default(), Batch::default());
     let mut frames = ToEncrypt::new(traffic);
@@ -232,7 +231,7 @@ fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     Ok(())
 }
 
-/// Fills a batch for decryption: the results of one batch become the frames of the next.
+/// Fills a batch for decryption. The answers in `from` become the frames of `to`.
 fn to_decrypt(from: &Batch, to: &mut Batch) {
     to.clear();
     for answer in from.answers() {
@@ -263,10 +262,10 @@ fn decrypt_pass(
     took
 }
 
-/// The library's AEAD alone.
+/// The library's AEAD without an engine.
 struct Aead {
     keys: Vec<LessSafeKey>,
-    /// A second copy of the keys, for opening: at a peer the keys have not just been used for sealing.
+    /// A second copy of the keys, for opening. Like keys at a peer, they have not just been used for sealing.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -306,7 +305,7 @@ impl Aead {
         first..first + size
     }
 
-    /// Seals this number of texts.
+    /// Seals the next `count` texts.
     fn seal(&mut self, traffic: &Traffic, count: usize) -> u64 {
         for at in 0..count {
             let (size, sa) = traffic.packet(self.number as usize);
@@ -321,7 +320,7 @@ impl Aead {
         self.number
     }
 
-    /// Opens the texts that were sealed last.
+    /// Opens the `count` texts that were sealed last.
     fn open(&mut self, traffic: &Traffic, count: usize) {
         let first = self.number - count as u64;
         for at in 0..count {
@@ -359,7 +358,7 @@ fn measure(
         setting.tell(&name, &rates);
         let mut case = Case::new(name, kind, &rates);
         if kind == "copied" {
-            // The AEAD copies nothing, so no ratio of the two is reported.
+            // The AEAD copies nothing, so the report has no ratio of engine and AEAD here.
             case.peers.clear();
         }
         let bits = rates[0].median() * traffic.mean_size() * 8.0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `exact`: exact match of 5-tuples, from a thousand to ten million entries.
+//! Measures exact match of 5-tuples (`exact`), from a thousand to ten million entries.
 //!
-//! Every key looked up is in the table; keys come in random order.
+//! All keys that are looked up are in the table. They come in random order.
 //!
-//! * *batch*: as many lookups at a time as possible. Ours and rte_hash use bursts. hashbrown has none; its lookups
-//!   overlap as far as the processor speculates.
-//! * *dependent*: the next key is one of the trace's next two, selected by the lowest bit of the value found. For
-//!   comparison, `random-read` is a chain of reads through memory of the same size as our table, one per cache line: a
-//!   lower bound for a lookup in it.
+//! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts; its
+//!   lookups overlap only as far as the processor speculates.
+//! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the value found selects it.
+//!   For comparison, `random-read` is a chain of reads through memory of the same size as our table, one read in each
+//!   cache line. It is a lower bound for a lookup in that table.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -27,39 +27,39 @@ const BURST: usize = 256;
 const SEED: u64 = 0x6578;
 /// Heap for rte_hash, in bytes.
 const HEAP_BYTES: usize = 5 << 28;
-/// Bytes of a 5-tuple: two addresses, two ports, the protocol.
+/// Bytes of a 5-tuple: two addresses, two ports, and the protocol.
 const IPV4_BYTES: usize = 13;
 const IPV6_BYTES: usize = 37;
 
-/// A trace of keys that are all in the table.
+/// A trace of keys, all of which are in the table.
 pub(crate) struct Keys {
-    /// Bytes per key.
+    /// Bytes of each key.
     pub(crate) width: usize,
     /// The keys, concatenated.
     pub(crate) bytes: Vec<u8>,
-    /// The number of each key's entry, which is its value in our table and in hashbrown.
+    /// Entry number of each key. In our table and in hashbrown, this is the value of the key.
     pub(crate) entries: Vec<u32>,
 }
 
-/// A table under measurement.
+/// A table to be measured.
 pub(crate) trait Table {
-    /// Returns its name in the results.
+    /// Returns the table's name in the results.
     fn name(&self) -> &str;
 
-    /// Returns the entries of the first `count` keys; `None` for a missing key.
+    /// Returns the entries of the first `count` keys, with `None` for missing keys.
     fn entries(&self, keys: &Keys, count: usize) -> Vec<Option<u32>>;
 
-    /// Looks up all keys as fast as possible; returns a digest of the values.
+    /// Looks up all keys as fast as possible. Returns a digest of the values.
     fn lookup(&self, keys: &Keys) -> u64;
 
-    /// Looks up half of the keys one at a time, each selected by the value before; returns a digest of the values.
+    /// Looks up half of the keys one at a time. Each value selects the next key. Returns a digest of the values.
     fn chain(&self, keys: &Keys) -> u64;
 
-    /// Returns the table's memory, if the table reports it.
+    /// Returns the size of the table's memory in bytes, if the table reports it.
     fn memory_bytes(&self) -> Option<usize>;
 }
 
-/// Returns the index of a chain step's key: one of two, selected by the lowest bit of the value found before.
+/// Returns the index of the key for a step of the chain. The lowest bit of the previous value selects one of two keys.
 #[inline(always)]
 pub(crate) fn choose(step: usize, value: u32) -> usize {
     2 * step + opaque(value & 1) as usize
@@ -117,7 +117,7 @@ impl Table for Own {
     }
 }
 
-/// A cycle through all cache lines of a memory block, in random order (Sattolo).
+/// A cycle through all cache lines of a memory block, in random order (Sattolo's algorithm).
 struct Reads(Vec<[u32; 16]>);
 
 impl Reads {
@@ -170,7 +170,7 @@ fn trace(width: usize, table: &[u8], count: usize, random: &mut Random) -> Keys 
     }
 }
 
-/// Measures all sizes.
+/// Measures tables of all sizes.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let sizes: &[(usize, usize)] = if setting.quick {
@@ -271,7 +271,7 @@ fn memory(name: &str, tables: &[Box<dyn Table>]) -> Memory {
 /// Checks that all tables find every key.
 ///
 /// # Errors
-/// A table misses a key: then the measurement is meaningless.
+/// A table misses a key, which makes the measurement meaningless.
 fn agree(tables: &[Box<dyn Table>], keys: &Keys) -> Result<()> {
     let sample = keys.entries.len().min(1 << 16);
     for table in tables {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The benchmarks' input: tables, rules and traces of keys, read from a file or generated.
+//! Provides the benchmarks' input: tables, rules and traces of keys, read from a file or generated.
 //!
 //! Promises: the same seed gives the same input, on every machine.
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `lpm4-full` and `lpm6-full`: longest-prefix match in full tables.
+//! Measures longest-prefix match in full tables (`lpm4-full` and `lpm6-full`).
 //!
-//! Two tables: the real one if a file has it, else a generated one of its size and mix; and a larger one that is always
-//! generated. Each is looked up in three ways:
+//! There are two tables. The first is a real table if a file is given, else a generated table of the same size and mix.
+//! The second is larger and always generated. Lookups are measured in three ways:
 //!
 //! * in batches, with the uniform and with the Zipf trace;
-//! * one key at a time, with the dependent trace: the uniform trace's keys, with one bit of each (the last of IPv4's,
-//!   the 64th of IPv6's) flipped if the value found before was odd. So no lookup starts before the last one ends.
+//! * one key at a time, with the dependent trace. It has the keys of the uniform trace, with one bit of a key (the last
+//!   of IPv4's, the 64th of IPv6's) flipped if the previous value was odd. So no lookup starts before the previous one
+//!   ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,9 +25,9 @@ use crate::peers::prefix_trie::{Net, Trie};
 use crate::report::{Case, Memory, Report};
 use crate::setting::Setting;
 
-/// Keys of a batch.
+/// Number of keys in a batch.
 pub(crate) const BURST: usize = 256;
-/// Keys on which all contenders must agree before they are measured.
+/// Number of keys on which all contenders must agree before they are measured.
 const SAMPLE: usize = 1 << 16;
 const SEED: u64 = 0x51;
 /// Heap for DPDK's structures, in bytes.
@@ -34,28 +35,28 @@ pub(crate) const HEAP_BYTES: usize = 3 << 29;
 
 /// A lookup structure with its routes.
 pub(crate) trait Table<A> {
-    /// Returns its name in the results.
+    /// Returns the structure's name in the results.
     fn name(&self) -> &str;
 
-    /// Returns the values of a trace's first `count` keys, 0 for none.
+    /// Returns the values of a trace's first `count` keys; 0 means no route.
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
 
-    /// Looks up some of the keys, [`BURST`] at a time; returns a digest of the values.
+    /// Looks up some of the keys, [`BURST`] at a time. Returns a digest of the values.
     fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
 
-    /// Looks up all keys one at a time, each derived from the value before; returns a digest of the values.
+    /// Looks up all keys one at a time; each depends on the previous value. Returns a digest of the values.
     fn chain(&self, trace: &Trace<A>) -> u64;
 }
 
 /// Sizes of the tables and traces of a run.
 pub(crate) struct Sizes {
-    /// Routes of the table that stands for the real one.
+    /// Number of routes of the real table, or of the generated one that replaces it.
     pub(crate) real: usize,
-    /// Routes of the larger table.
+    /// Number of routes of the larger table.
     pub(crate) larger: usize,
-    /// Keys of a trace.
+    /// Number of keys in a trace.
     pub(crate) keys: usize,
-    /// Destinations of a Zipf trace.
+    /// Number of destinations of a Zipf trace.
     pub(crate) destinations: usize,
 }
 
@@ -83,7 +84,8 @@ impl Sizes {
     }
 }
 
-/// Returns the real table or, without a file, one of its size and mix. Also returns its source.
+/// Returns the real table or, without a file, a generated table of the same size and mix. Also returns the table's
+/// source.
 pub(crate) fn real_table<A: Space>(
     setting: &Setting,
     size: usize,
@@ -102,7 +104,7 @@ pub(crate) fn real_table<A: Space>(
     Ok((prefixes, name.into_owned()))
 }
 
-/// Measures a family.
+/// Measures the tables of one address family.
 pub(crate) fn run<A: Space + Net>(setting: &Setting) -> Result<Report> {
     let sizes = Sizes::of::<A>(setting.quick);
     let mut report = setting.report("look-ups per second of one core");
@@ -155,7 +157,7 @@ fn one_table<A: Net>(
     Ok(())
 }
 
-/// Makes contenders of all tables with a trace: dependent lookups or batches.
+/// Creates a contender from each table and one trace, for dependent lookups or for batches.
 pub(crate) fn contenders<'a, A: Family>(
     tables: &'a [Box<dyn Table<A>>],
     trace: &'a Trace<A>,
@@ -173,7 +175,7 @@ pub(crate) fn contenders<'a, A: Family>(
     contenders
 }
 
-/// Returns those of DPDK's tables that are available.
+/// Returns DPDK's tables for a family, as far as they are available.
 fn dpdk_tables<A: Family>(
     setting: &Setting,
     routes: &[Route<A>],
@@ -201,8 +203,9 @@ pub(crate) fn dpdk_names<A: Family>() -> [&'static str; 2] {
     }
 }
 
-/// Reports our memory and, for IPv4, that of DIR-24-8 (Gupta, Lin, McKeown 1998) by its definition with two bytes per
-/// entry: one entry for each /24, and 256 for each /24 with longer prefixes.
+/// Reports the memory of our table. For IPv4, also reports the memory of DIR-24-8 (Gupta, Lin, McKeown 1998), computed
+/// from its definition: two bytes for each entry, one entry for each /24, and 256 more for each /24 with longer
+/// prefixes.
 fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memory {
     let mut peers = BTreeMap::new();
     if A::BITS == 32 {
@@ -219,10 +222,10 @@ fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memor
     }
 }
 
-/// Checks that all tables agree.
+/// Checks that all tables return the same values.
 ///
 /// # Errors
-/// They differ: then the measurement is meaningless.
+/// The tables differ, which makes the measurement meaningless.
 pub(crate) fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
     let expected = tables[0].values(trace, SAMPLE);
     for table in &tables[1..] {

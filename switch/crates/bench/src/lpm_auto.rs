@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `lpm-auto`: the quality of the automatic choice of algorithm, and the speed of updates.
+//! Measures how well the framework chooses among algorithms, and how fast it is updated (`lpm-auto`).
 //!
-//! - *size*: from one route to a million, the automatic choice against each algorithm; `best-own`
-//!   is the fastest of them in that case.
-//! - *updates*: updates per second, one after the other: next hops that change, routes that are removed and added
-//!   again. Includes RIB and structure on both sides.
-//! - *churn*: lookups per second with one update after every ten-thousandth of the contender's lookups in a second,
-//!   hence nearly 10,000 updates per second. `without-updates` is ours without any update.
+//! - *size*: compares the framework's choice with each algorithm, for one route to a million. `best-own` is the fastest
+//!   of these algorithms in each case.
+//! - *updates*: updates per second, one after the other. Next hops change, and routes are removed and added again. Both
+//!   our structure and the peer update RIB and lookup structure.
+//! - *churn*: lookups per second with nearly 10,000 updates per second. An update follows after each ten-thousandth
+//!   part of the lookups that the contender does in a second. `without-updates` is our structure without updates.
 
 use std::cell::Cell;
 
@@ -26,13 +26,13 @@ use crate::report::{Case, OURS, Report};
 use crate::setting::Setting;
 
 const SEED: u64 = 0x6175;
-/// Routes that a pass of updates changes, removes and adds.
+/// Number of routes that one pass of updates changes, removes and adds.
 const CHANGED: usize = 2_000;
 /// Updates per second.
 const CHURN: f64 = 10_000.0;
 const BEST: &str = "best-own";
 
-/// Measures both families.
+/// Measures both address families.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core (updates: updates)");
     by_size::<u32>(setting, &mut report)?;
@@ -60,7 +60,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         let own = Own::automatic(&routes);
         let chosen = own.status().algorithm;
         let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
-        for kind in A::KINDS {
+        for kind in A::ALGORITHMS {
             if let Some(table) = Own::algorithm(kind, &rib) {
                 tables.push(Box::new(table));
             }
@@ -80,7 +80,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns a table of this size. Small ones also have short prefixes, like the table of a host or a site.
+/// Returns a table of this size. Small tables also have short prefixes, like the table of a host or a site.
 fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     let mut prefixes = generate::table(size, SEED);
     if let Some(first) = prefixes.first_mut() {
@@ -89,7 +89,7 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Adds the fastest algorithm once more, as `best-own`. Returns its name.
+/// Adds the fastest algorithm once more, under the name [`BEST`]. Returns which algorithm it is.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
@@ -101,10 +101,10 @@ fn name_best(rates: &mut Vec<Rates>) -> String {
     name
 }
 
-/// An update: the new next hop of a route, or `None` to remove it.
+/// An update of a route: its new next hop, or `None` to remove it.
 type Update<A> = (Prefix<A>, Option<u32>);
 
-/// Returns updates that leave the table unchanged in the end.
+/// Returns updates that together leave the table unchanged.
 fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     let mut random = Random::new(SEED + 2);
     let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
@@ -122,7 +122,7 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
 /// Applies an update to a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
-/// Measures updates alone, and lookups with updates in between.
+/// Measures updates alone, and lookups with updates between them.
 fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let sizes = Sizes::of::<A>(setting.quick);
     let (prefixes, source) = lpm::real_table::<A>(setting, sizes.real)?;
@@ -182,8 +182,8 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes a peer that refused updates, since it did less work than the others, and notes this in the report. DPDK's
-/// structures run out of parts that they do not release.
+/// Excludes a peer that refused updates, because it did less work than the others. Notes this in the report. DPDK's
+/// structures never release some of their parts, and so run out of them.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {
@@ -201,7 +201,7 @@ fn same_again<A: Family>(own: &Own<Followed<A>>, quiet: &Own<Followed<A>>, trace
     assert_eq!(own.values(trace, count), quiet.values(trace, count));
 }
 
-/// Returns DPDK's FIB and its updates, if available.
+/// Returns DPDK's FIB and its update functions, if DPDK is available.
 fn peer<A: Family>(
     setting: &Setting,
     routes: &[Route<A>],
@@ -221,7 +221,7 @@ fn peer<A: Family>(
     }
 }
 
-/// Makes a contender that looks up the whole trace with updates in between.
+/// Creates a contender that looks up the whole trace, with updates between the lookups.
 fn churning<'a, A: Family>(
     table: &'a dyn Table<A>,
     apply: &'a Apply<'a, A>,

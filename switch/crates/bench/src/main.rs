@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the switch's lookup structures and its ESP engine against their peers, all in one process and in turn.
 //!
-//! `make bench-NAME` runs it and writes the results. This program prints every round as JSON on standard output, and
-//! its progress on standard error. It is not part of the product.
+//! `make bench-NAME` runs this program and writes the results. The program prints every round as JSON on standard
+//! output, and its progress on standard error. It is not part of the product.
 //!
-//! - [`input`]: tables, rules and traces; [`peers`]: the structures of other projects
-//! - [`measure`]: rounds of all contenders in turn; [`report`]: the output
-//! - [`lpm`] and the other modules: one benchmark each
+//! - [`input`]: tables, rules and traces; [`peers`]: lookup structures of other projects
+//! - [`measure`]: runs the contenders in turn, in rounds; [`report`]: the output
+//! - [`lpm`] and the other modules: one benchmark in each module
 //!
-//! Promises: all contenders agree on a sample of lookups before any is measured; the same seed gives the same input.
+//! Promises: all contenders agree on a sample of lookups before the first is measured. The same seed yields the same
+//! input.
 
 mod esp;
 mod exact;

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures several contenders at one task: in turn, round by round, for about the same time each.
+//! Measures several contenders at one task. They run in turn, round by round, each for about the same time.
 //!
-//! Rates are per second of processor time, so that other processes disturb less. The order rotates from round to round.
-//! Before the first round each contender warms up for as long as a round.
+//! Rates are per second of processor time, so that other processes disturb them less. The order of contenders rotates
+//! from round to round. Before the first round, each contender warms up for the time of one round.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use crate::system::thread_time;
 
-/// The extent of a measurement.
+/// Number of rounds, and their length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Processor time per contender and round.
+    /// Processor time of each contender in a round.
     pub(crate) time: Duration,
 }
 
-/// A measured task of one structure.
+/// One structure with the task to be measured.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
-    /// Operations per pass.
+    /// Number of operations in a pass.
     operations: usize,
     pass: Pass<'a>,
 }
 
 enum Pass<'a> {
-    /// Performs the operations; returns a value that keeps the compiler from removing any.
+    /// Runs the operations. Returns a value that keeps the compiler from removing them.
     Plain(Box<dyn FnMut() -> u64 + 'a>),
-    /// Performs the operations; returns their time without their preparation.
+    /// Runs the operations. Returns their processor time, without the time to prepare them.
     Timed(Box<dyn FnMut() -> Duration + 'a>),
 }
 
 impl<'a> Contender<'a> {
-    /// Creates a contender with this number of operations per pass.
+    /// Creates a contender whose passes have this number of operations.
     pub(crate) fn new(
         name: impl Into<String>,
         operations: usize,
@@ -71,7 +71,7 @@ impl<'a> Contender<'a> {
         thread_time() - start
     }
 
-    /// Returns the number of passes that take this time.
+    /// Returns how many passes fit into the given time.
     fn calibrate(&mut self, time: Duration) -> usize {
         let (mut count, mut spent) = (0, Duration::ZERO);
         while spent < time {
@@ -82,7 +82,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// One contender's rates: operations per second, round by round.
+/// Rates of one contender, in operations per second, one for each round.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     pub(crate) name: String,
@@ -90,7 +90,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Returns the median round.
+    /// Returns the median of all rounds.
     pub(crate) fn median(&self) -> f64 {
         let mut sorted = self.rounds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -102,7 +102,7 @@ impl Rates {
     }
 }
 
-/// Measures all contenders; returns their rates in their order.
+/// Measures all contenders. Returns their rates in the order of the contenders.
 pub(crate) fn interleave(contenders: &mut [Contender<'_>], effort: Effort) -> Vec<Rates> {
     let counts: Vec<usize> = contenders
         .iter_mut()

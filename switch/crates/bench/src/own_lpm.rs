@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own longest-prefix-match structures as contenders: routes with a follower, as in the switch's tables,
-//! and each algorithm by itself.
+//! Provides the project's own longest-prefix-match structures as contenders: routes with a follower, as in the switch's
+//! tables, and each algorithm alone.
 
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use sluice_fib::{Algorithm, Follower, Kind, NONE, Prefix, Rib, Status, TrackedRib};
+use sluice_fib::{Algorithm, Follower, NONE, NamedAlgorithm, Prefix, Rib, Status, TrackedRib};
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
@@ -17,10 +17,10 @@ use crate::system::opaque;
 
 /// Lookup in a structure of `sluice-fib`.
 pub(crate) trait Structure<A> {
-    /// Looks up one address; [`NONE`] for no route.
+    /// Looks up one address. Returns [`NONE`] if there is no route.
     fn one(&self, address: A) -> u32;
 
-    /// Looks up many addresses.
+    /// Looks up many addresses, and writes their values.
     fn many(&self, addresses: &[A], values: &mut [u32]);
 }
 
@@ -78,7 +78,7 @@ impl<A: Family> Structure<A> for Box<dyn Algorithm<A>> {
     }
 }
 
-/// Results of a batch, aligned to cache lines. Where a lookup is almost free, misaligned results would cost more than
+/// Results of a batch, aligned to cache lines. In the fastest lookups, writing misaligned results would cost more than
 /// the lookup.
 #[repr(align(64))]
 struct Values([u32; BURST]);
@@ -126,7 +126,7 @@ impl<A: Family> Own<Followed<A>> {
 
 impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     /// Creates one algorithm; `None` if it cannot hold the routes.
-    pub(crate) fn algorithm(kind: &Kind<A>, rib: &Rib<A>) -> Option<Self> {
+    pub(crate) fn algorithm(kind: &NamedAlgorithm<A>, rib: &Rib<A>) -> Option<Self> {
         Some(Self {
             name: kind.name.into(),
             structure: RefCell::new(kind.build(rib).ok()?),
@@ -134,7 +134,7 @@ impl<A: Family> Own<Box<dyn Algorithm<A>>> {
     }
 }
 
-/// Converts a value to the common form of all contenders: 0 for none.
+/// Converts a value to the form that all contenders share: 0 means no route.
 #[inline]
 fn hop(value: u32) -> u32 {
     if value == NONE { 0 } else { value }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structures that ours are compared with, each used as its documentation recommends.
+//! Provides the structures of other projects as contenders, each used as its documentation recommends.
 
 pub(crate) mod dpdk;
 pub(crate) mod dpdk_acl;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The benchmark's output on standard output, as JSON: every round of every contender. The Python package `bench`
-//! computes medians, ratios and bars from it, and writes all results.
+//! Formats the benchmark's output as JSON: every round of every contender. The Python package `bench` computes medians,
+//! ratios and bars from this output, and writes all results.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use crate::measure::Rates;
 
-/// The structure under test, among the contenders' names.
+/// Name of the contender that is the structure under test.
 pub(crate) const OURS: &str = "ours";
 
-/// One workload's measurements.
+/// Measurements of one workload.
 #[derive(Debug, Serialize)]
 pub(crate) struct Case {
     pub(crate) workload: String,
-    /// The kind of bar that it counts for.
+    /// Kind of the bar that applies to this case.
     pub(crate) kind: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) peers: BTreeMap<String, Vec<f64>>,
@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-/// Memory in bytes of structures with the same content.
+/// Memory in bytes of structures that have the same content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) workload: String,
@@ -56,17 +56,17 @@ pub(crate) struct Memory {
     pub(crate) peers: BTreeMap<String, usize>,
 }
 
-/// A benchmark's measurements.
+/// Measurements of one benchmark.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) unit: &'static str,
     pub(crate) cases: Vec<Case>,
     pub(crate) memory: Vec<Memory>,
-    /// Peers that could not be measured, at all or in some case, with the reason.
+    /// Peers that were not measured in some or all cases, with the reason.
     pub(crate) missing: BTreeMap<String, String>,
-    /// Description of the input.
+    /// Description of the benchmark's input.
     pub(crate) input: BTreeMap<String, String>,
-    /// The peers' versions.
+    /// Versions of the peers.
     pub(crate) versions: BTreeMap<String, String>,
 }
 
@@ -76,7 +76,7 @@ impl Report {
         self.input.insert(name.into(), value.to_string());
     }
 
-    /// Records a peer that is not measured, with the reason. The first reason is kept.
+    /// Records a peer that is not measured, with the reason. Keeps the first reason for each peer.
     pub(crate) fn misses(&mut self, peer: &str, why: impl Into<String>) {
         self.missing.entry(peer.into()).or_insert(why.into());
     }

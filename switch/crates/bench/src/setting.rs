@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of a whole run: the effort, the input, and DPDK if available.
+//! Holds the settings of a run: the effort, the input, and DPDK if it is available.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -11,25 +11,25 @@ use crate::measure::{Effort, Rates};
 use crate::peers::dpdk::Dpdk;
 use crate::report::{OURS, Report};
 
-/// Number of fine rounds per round.
+/// Number of fine rounds that replace one round.
 const FINER: usize = 6;
 
 /// Settings of a run.
 pub(crate) struct Setting {
-    /// Tiny tables and short rounds, to check that everything works.
+    /// Whether to use tiny tables and short rounds, only to check that everything works.
     pub(crate) quick: bool,
     pub(crate) rounds: usize,
-    /// A file of prefixes.
+    /// File with prefixes, if one is given.
     pub(crate) table: Option<PathBuf>,
-    /// The library with DPDK's peers.
+    /// Library with DPDK's peers, if one is given.
     pub(crate) library: Option<PathBuf>,
-    /// The processor that runs everything.
+    /// Number of the processor that runs the benchmark.
     pub(crate) processor: u32,
     started: OnceCell<Result<Dpdk, String>>,
 }
 
 impl Setting {
-    /// Creates the settings; DPDK is started when it is first used.
+    /// Creates the settings. DPDK is started at its first use.
     pub(crate) fn new(
         quick: bool,
         rounds: usize,
@@ -47,7 +47,7 @@ impl Setting {
         }
     }
 
-    /// Returns the effort of a measurement.
+    /// Returns the effort of each measurement.
     pub(crate) fn effort(&self) -> Effort {
         Effort {
             rounds: self.rounds,
@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// Returns the same effort in more and shorter rounds, for contenders that differ little. A disturbance then
-    /// affects all of them, and the median round is an undisturbed one.
+    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. A short disturbance
+    /// then affects few rounds, so the median round is an undisturbed one.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {
@@ -78,8 +78,8 @@ impl Setting {
         report
     }
 
-    /// Starts DPDK, which these peers need; without it the report lists them as missing. The first call sets
-    /// `heap_bytes` for all of them together.
+    /// Starts DPDK for these peers. If DPDK is not available, the report lists them as missing. The first call sets
+    /// `heap_bytes` for all peers together.
     pub(crate) fn dpdk(
         &self,
         peers: &[&str],
@@ -114,7 +114,7 @@ impl Setting {
         }
     }
 
-    /// Prints the result on standard error.
+    /// Prints the result of a workload on standard error.
     pub(crate) fn tell(&self, workload: &str, rates: &[Rates]) {
         if self.quick {
             return;

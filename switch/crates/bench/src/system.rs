@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operating system functions for measurements: pinning to one processor, and time on it.
+//! Wraps operating system functions for measurements: pinning to a processor, and processor time.
 
 use std::io;
 use std::time::Duration;
 
-/// Binds this thread, and those it starts, to the last processor that it may run on.
+/// Binds this thread, and threads that it starts later, to the last processor on which it may run.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the request.
 pub(crate) fn pin() -> io::Result<u32> {
     let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: a cpu_set_t is an array of bits, for which all zeroes is a value.
+    // SAFETY: a cpu_set_t is an array of bits, for which zero is a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most `size` bytes, which `set` has.
+    // SAFETY: the kernel writes at most `size` bytes, the size of `set`.
     if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let all = 0..libc::CPU_SETSIZE as usize;
-    // SAFETY: `cpu` is below CPU_SETSIZE, hence within the set.
+    // SAFETY: `cpu` is below CPU_SETSIZE, so it is within the set.
     let last = all.rev().find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
     let last = last.ok_or_else(|| io::Error::other("no processor to run on"))?;
-    // SAFETY: `last` is below CPU_SETSIZE, and the kernel reads `size` bytes, which `set` has.
+    // SAFETY: `last` is below CPU_SETSIZE; the kernel reads `size` bytes, the size of `set`.
     let bound = unsafe {
         libc::CPU_ZERO(&mut set);
         libc::CPU_SET(last, &mut set);
@@ -38,16 +38,16 @@ pub(crate) fn thread_time() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the clock exists on every Linux, and `time` is a timespec to write to.
+    // SAFETY: this clock exists on every Linux, and `time` is a writable timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the value, opaque to the compiler: computations from it must wait for it.
+/// Returns the value, hidden from the compiler, so that computations with it must wait until the value is known.
 #[inline(always)]
 pub(crate) fn opaque(value: u32) -> u32 {
     let mut word = u64::from(value);
-    // SAFETY: no instruction at all; the value stays in its register.
+    // SAFETY: the block has no instruction; the value stays in its register.
     unsafe {
         std::arch::asm!(
             "/* {0} */",

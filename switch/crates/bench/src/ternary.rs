@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ternary`: finds the first of many overlapping rules that matches a packet, with ten to a hundred thousand rules.
-//! Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol, shaped like those of access
-//! lists, firewalls and packet filter chains. The trace is the classifier's own: packets inside of random rules, often
-//! at their corners.
+//! Measures how fast the first of many overlapping rules is found that matches a packet (`ternary`), with ten to a
+//! hundred thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol.
+//! Their shapes are those of access lists, firewalls and packet filter chains. The classifier generates the trace:
+//! packets inside of random rules, often at the corners of these rules.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use anyhow::{Result, bail};
 use sluice_classifier::sample::{self, FiveTuple, KEY_BYTES, Shape};
-use sluice_classifier::{Classifier, Rank, Rule};
+use sluice_classifier::{Classifier, Precedence, Rule};
 
 use crate::measure::{Contender, interleave};
 use crate::peers::dpdk_acl::{self, DpdkAcl};
@@ -20,7 +20,7 @@ const BURST: usize = 256;
 const SEED: u64 = 0x616c;
 /// Heap for rte_acl, in bytes.
 const HEAP_BYTES: usize = 2 << 30;
-/// Position of the ports in a key.
+/// Positions of the two ports in a key.
 const PORTS: [std::ops::Range<usize>; 2] = [8..10, 10..12];
 
 struct Own(Classifier);
@@ -35,16 +35,16 @@ impl Own {
                 bounds: &bounds,
             };
             // Each rule has a priority of its own, as rte_acl requires.
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: -(number as i32),
                 sequence: 0,
             };
-            classifier.insert(rule, rank, number as u32 + 1);
+            classifier.insert(rule, precedence, number as u32 + 1);
         }
         Self(classifier)
     }
 
-    /// Returns the rules found, 0 for none.
+    /// Returns the rule that matches each key, or 0 for none.
     fn values(&self, keys: &[u8]) -> Vec<u32> {
         let mut found = vec![0; keys.len() / KEY_BYTES];
         self.0.lookup_batch(keys, &mut found);
@@ -69,7 +69,7 @@ impl Own {
     }
 }
 
-/// Measures all sizes and shapes.
+/// Measures all numbers and shapes of rules.
 pub(crate) fn run(setting: &Setting) -> Result<Report> {
     let mut report = setting.report("look-ups per second of one core");
     let list = Shape::AccessList;
@@ -141,10 +141,10 @@ fn one_set(
     Ok(())
 }
 
-/// Checks both against the rules themselves (some keys) and against each other (all keys).
+/// Checks both classifiers against the rules (for some keys) and against each other (for all keys).
 ///
 /// # Errors
-/// They differ: then the measurement is meaningless.
+/// The results differ, which makes the measurement meaningless.
 fn agree(
     rules: &[FiveTuple],
     trace: &[[u8; KEY_BYTES]],

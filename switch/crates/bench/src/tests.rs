@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every benchmark quickly and without DPDK: all contenders agree, and the report is complete.
+//! Runs every benchmark quickly and without DPDK. Checks that all contenders agree and that the report is complete.
 
 use super::*;
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the commit that is built, for build scripts that put it into `--version`.
+//! Finds the commit that is being built. Build scripts include it in the output of `--version`.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Characters of a digest or commit to show, as `sluice --version` does.
+/// Number of characters shown of a digest or commit, as in `sluice --version`.
 pub const SHOWN: usize = 12;
 
-/// Returns the commit: `SLUICE_COMMIT`, or that of the checkout at `root`. Makes cargo rerun the build script when
-/// either changes.
+/// Returns the commit of the build: `SLUICE_COMMIT` if it is set, else the commit of the checkout at `root`. Makes
+/// cargo rerun the build script when one of them changes.
 pub fn commit(root: &Path) -> String {
     println!("cargo::rerun-if-env-changed=SLUICE_COMMIT");
     if let Ok(named) = std::env::var("SLUICE_COMMIT") {
         return named;
     }
-    // Git writes this file at each commit and checkout.
+    // Git appends to this file at each commit and checkout.
     if let Some(log) = git(root, &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={}", root.join(log).display());
     }

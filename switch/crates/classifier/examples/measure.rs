@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use sluice_classifier::sample::{self, KEY_BYTES, Shape};
-use sluice_classifier::{Classifier, Rank, Rule};
+use sluice_classifier::{Classifier, Precedence, Rule};
 
 /// Packets in a trace, and in a batch.
 const PACKETS: usize = 1 << 16;
@@ -31,7 +31,7 @@ fn measure(shape: Shape, count: usize) {
     let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
     for (index, rule) in rules.iter().enumerate() {
         let (value, bounds) = rule.parts();
-        let rank = Rank {
+        let precedence = Precedence {
             priority: -(index as i32),
             sequence: 0,
         };
@@ -40,7 +40,7 @@ fn measure(shape: Shape, count: usize) {
                 value: &value,
                 bounds: &bounds,
             },
-            rank,
+            precedence,
             index as u32,
         );
     }

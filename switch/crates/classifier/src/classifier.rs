@@ -7,7 +7,7 @@ use crate::effort::Effort;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::Avx2;
 use crate::kernel::Portable;
-use crate::layout::{Layout, MAX_KEY_BYTES, Rank, Rule};
+use crate::layout::{Layout, MAX_KEY_BYTES, Precedence, Rule};
 use crate::tree::Tree;
 
 /// Result of a lookup that no rule matches.
@@ -51,21 +51,21 @@ impl Classifier {
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length, or if `value` is too great.
-    pub fn insert(&mut self, rule: Rule<'_>, rank: Rank, value: u32) -> Option<u32> {
+    pub fn insert(&mut self, rule: Rule<'_>, precedence: Precedence, value: u32) -> Option<u32> {
         self.check(rule);
         assert!(value <= MAX_VALUE, "a value is at most {MAX_VALUE}");
         self.tree
-            .insert(rule, rank, value + 1)
+            .insert(rule, precedence, value + 1)
             .map(|handle| handle - 1)
     }
 
-    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of `rank`.
+    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of `precedence`.
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length.
-    pub fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
+    pub fn remove(&mut self, rule: Rule<'_>, precedence: Precedence) -> Option<u32> {
         self.check(rule);
-        self.tree.remove(rule, rank).map(|handle| handle - 1)
+        self.tree.remove(rule, precedence).map(|handle| handle - 1)
     }
 
     fn check(&self, rule: Rule<'_>) {

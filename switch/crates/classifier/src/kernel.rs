@@ -235,7 +235,7 @@ impl Machine for Avx2 {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::layout::{Layout, Rank, Rule};
+    use crate::layout::{Layout, Precedence, Rule};
     use crate::sample::Random;
 
     /// Returns bytes of few values, so that rules match, including the extremes of a byte.
@@ -274,11 +274,11 @@ mod tests {
                         value: &value,
                         bounds: &bounds,
                     };
-                    let rank = Rank {
+                    let precedence = Precedence {
                         priority: 0,
                         sequence: 0,
                     };
-                    let record = layout.record(rule, rank);
+                    let record = layout.record(rule, precedence);
                     layout.put(arena.words_mut(block, words), lane, &record);
                 }
                 let group = arena.words(block, words).as_ptr();

@@ -29,7 +29,7 @@ pub struct Rule<'a> {
 /// Order of rules: the higher priority comes first, then the lower sequence. No two rules of one classifier have equal
 /// ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rank {
+pub struct Precedence {
     /// Higher wins.
     pub priority: i32,
     /// Among equal priorities, lower wins.
@@ -96,7 +96,7 @@ impl Layout {
     }
 
     /// Returns a rule's record. The low half of its last word is 0.
-    pub(crate) fn record(&self, rule: Rule<'_>, rank: Rank) -> Vec<u64> {
+    pub(crate) fn record(&self, rule: Rule<'_>, precedence: Precedence) -> Vec<u64> {
         let mut record = vec![0; self.stride()];
         let mut parts = record.chunks_exact_mut(self.words);
         let mut put = |bytes: &[u8]| {
@@ -115,7 +115,7 @@ impl Layout {
             }
         }
         self.complete(&mut record);
-        let priority = rank.priority as u32 ^ 1 << 31;
+        let priority = precedence.priority as u32 ^ 1 << 31;
         *record.last_mut().expect("a last word") = u64::from(priority) << 32;
         record
     }
@@ -238,7 +238,7 @@ fn window(words: &[u64], offset: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const RANK: Rank = Rank {
+    const PRECEDENCE: Precedence = Precedence {
         priority: 3,
         sequence: 0,
     };
@@ -259,7 +259,7 @@ mod tests {
                 value: &value,
                 bounds: &bounds,
             };
-            let record = layout.record(rule, RANK);
+            let record = layout.record(rule, PRECEDENCE);
             let mut group = vec![0; layout.columns.group_words()];
             for lane in 0..crate::columns::LANES {
                 layout.put(&mut group, lane, &record);
@@ -291,7 +291,7 @@ mod tests {
                 value: &low,
                 bounds: &high,
             };
-            let record = Layout::new(3, std::slice::from_ref(&(0..3))).record(rule, RANK);
+            let record = Layout::new(3, std::slice::from_ref(&(0..3))).record(rule, PRECEDENCE);
             record[1]
         };
         assert_eq!(common([1, 0x80, 7], [1, 0x9f, 7]), 0xe0ff);

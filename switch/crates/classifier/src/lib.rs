@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet classification: finds the first of many overlapping rules that matches a key.
 //!
-//! A rule has for each bit of the key a value or "any", for some fields a range, and a [`Rank`]:
+//! A rule has for each bit of the key a value or "any", for some fields a range, and a [`Precedence`]:
 //! the highest priority wins, among equal ones the lowest sequence. Rules are added and removed one by one.
 //! The lookup time of [`Classifier`] hardly depends on the number of rules, as long as they differ in their bits.
 //! There is no linear scan.
@@ -24,7 +24,7 @@
 //! panic on any key. The crate depends on nothing and can be used alone:
 //!
 //! ```
-//! use sluice_classifier::{Classifier, Rank, Rule, NONE};
+//! use sluice_classifier::{Classifier, Precedence, Rule, NONE};
 //!
 //! // Keys of an address and a port; ports are matched by range.
 //! let ports = 4..6;
@@ -32,8 +32,8 @@
 //! let rule = |value: &'static [u8], bounds: &'static [u8]| Rule { value, bounds };
 //! let web = rule(&[10, 0, 0, 0, 0, 80], &[255, 0, 0, 0, 0, 89]);
 //! let all = rule(&[0; 6], &[0, 0, 0, 0, 255, 255]);
-//! list.insert(web, Rank { priority: 9, sequence: 0 }, 100);
-//! list.insert(all, Rank { priority: 1, sequence: 1 }, 101);
+//! list.insert(web, Precedence { priority: 9, sequence: 0 }, 100);
+//! list.insert(all, Precedence { priority: 1, sequence: 1 }, 101);
 //! assert_eq!(list.lookup(&[10, 1, 2, 3, 0, 85]), Some(100));
 //! assert_eq!(list.lookup(&[10, 1, 2, 3, 0, 90]), Some(101));
 //!
@@ -61,4 +61,4 @@ mod tree;
 
 pub use classifier::{Classifier, MAX_VALUE, NONE};
 pub use effort::Effort;
-pub use layout::{MAX_KEY_BYTES, Rank, Rule};
+pub use layout::{MAX_KEY_BYTES, Precedence, Rule};

@@ -412,7 +412,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Layout, Rank, Rule};
+    use crate::layout::{Layout, Precedence, Rule};
     use crate::sample::{self, KEY_BYTES, Shape};
 
     #[test]
@@ -425,11 +425,11 @@ mod tests {
                 value: &value,
                 bounds: &bounds,
             };
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: index % 7,
                 sequence: index as u64,
             };
-            tree.insert(rule, rank, index as u32 + 1);
+            tree.insert(rule, precedence, index as u32 + 1);
         }
         let keys = sample::trace(&rules, 3_000, 4);
         for keys in keys.chunks(ABREAST - 5).chain(keys.chunks(ABREAST)) {

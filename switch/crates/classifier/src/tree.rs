@@ -6,7 +6,7 @@ use crate::columns::LANES;
 use crate::cut::Cut;
 use crate::estimate;
 use crate::last_word::{copies_of, handle_of, priority_of, with_copies};
-use crate::layout::{Layout, Rank, Rule};
+use crate::layout::{Layout, Precedence, Rule};
 use crate::leaf::Leaf;
 use crate::node::{Node, Ref, new_node};
 use crate::renewal::{AT_ONCE, Change, Renewal, SortKey};
@@ -68,10 +68,15 @@ impl Tree {
     }
 
     /// Adds a rule. If a rule with equal fields and equal priority exists, replaces it and returns its handle.
-    pub(crate) fn insert(&mut self, rule: Rule<'_>, rank: Rank, handle: u32) -> Option<u32> {
-        let known = self.remove(rule, rank);
-        let mut record = self.layout.record(rule, rank);
-        self.note(handle, rank.sequence);
+    pub(crate) fn insert(
+        &mut self,
+        rule: Rule<'_>,
+        precedence: Precedence,
+        handle: u32,
+    ) -> Option<u32> {
+        let known = self.remove(rule, precedence);
+        let mut record = self.layout.record(rule, precedence);
+        self.note(handle, precedence.sequence);
         *record.last_mut().expect("a record has a last word") |= u64::from(handle);
         self.root = self.insert_at(self.root, &record, 0);
         self.rules += 1;
@@ -80,8 +85,8 @@ impl Tree {
     }
 
     /// Removes the rule with equal fields and equal priority. Returns its handle.
-    pub(crate) fn remove(&mut self, rule: Rule<'_>, rank: Rank) -> Option<u32> {
-        let mut record = self.layout.record(rule, rank);
+    pub(crate) fn remove(&mut self, rule: Rule<'_>, precedence: Precedence) -> Option<u32> {
+        let mut record = self.layout.record(rule, precedence);
         let known = self.find(&record)?;
         *record.last_mut().expect("a record has a last word") |= u64::from(known);
         self.root = self.remove_at(self.root, &record, 0);

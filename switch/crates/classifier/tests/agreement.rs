@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use sluice_classifier::sample::{self, KEY_BYTES, Random, Shape};
-use sluice_classifier::{Classifier, NONE, Rank, Rule};
+use sluice_classifier::{Classifier, NONE, Precedence, Rule};
 
 /// A rule with owned bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,19 +167,19 @@ fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u
                 .nth(random.below(scan.0.len()))
                 .expect("within");
             let (rule, value) = scan.0.remove(&place).expect("known");
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: place.0.0,
                 sequence: 0,
             };
-            assert_eq!(list.remove(rule.rule(), rank), Some(value));
-            assert_eq!(list.remove(rule.rule(), rank), None);
+            assert_eq!(list.remove(rule.rule(), precedence), Some(value));
+            assert_eq!(list.remove(rule.rule(), precedence), None);
             free.push(value);
         } else {
             let rule = draw_rule(random, bytes, ranges);
             let priority = random.below(priorities) as i32 - priorities as i32 / 2;
             let value = free.pop().expect("as many as steps");
             // Sequences come in any order, since a rollback may restore an old one.
-            let rank = Rank {
+            let precedence = Precedence {
                 priority,
                 sequence: random.number(),
             };
@@ -190,10 +190,12 @@ fn walk(layout: usize, steps: usize, removals: usize, priorities: usize, seed: u
             let known = place
                 .and_then(|place| scan.0.remove(&place))
                 .map(|(_, value)| value);
-            assert_eq!(list.insert(rule.rule(), rank, value), known);
+            assert_eq!(list.insert(rule.rule(), precedence, value), known);
             free.extend(known);
-            scan.0
-                .insert((std::cmp::Reverse(priority), rank.sequence), (rule, value));
+            scan.0.insert(
+                (std::cmp::Reverse(priority), precedence.sequence),
+                (rule, value),
+            );
         }
         assert_eq!(list.len(), scan.0.len());
         if step % 16 == 15 || step + 1 == steps {
@@ -236,7 +238,7 @@ fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     #[test]
     fn any_changes_and_any_keys(
@@ -269,7 +271,7 @@ fn lists_of_access_list_shape() {
             .chain((0..rules.len()).step_by(3));
         for index in order {
             let (value, bounds) = rules[index].parts();
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: -(index as i32),
                 sequence: index as u64,
             };
@@ -278,13 +280,13 @@ fn lists_of_access_list_shape() {
                     value: &value,
                     bounds: &bounds,
                 },
-                rank,
+                precedence,
                 index as u32,
             );
         }
         for index in (0..rules.len()).step_by(5) {
             let (value, bounds) = rules[index].parts();
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: -(index as i32),
                 sequence: 0,
             };
@@ -294,7 +296,7 @@ fn lists_of_access_list_shape() {
                         value: &value,
                         bounds: &bounds
                     },
-                    rank
+                    precedence
                 ),
                 Some(index as u32)
             );
@@ -317,8 +319,8 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
     let random = &mut Random::new(31);
     let rules = sample::rules(Shape::Firewall, 2_500, 6);
     let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
-    // Rank and value of each rule in the list.
-    let mut known: Vec<Option<(Rank, u32)>> = vec![None; rules.len()];
+    // Precedence and value of each rule in the list.
+    let mut known: Vec<Option<(Precedence, u32)>> = vec![None; rules.len()];
     let mut free: Vec<u32> = (0..rules.len() as u32).collect();
     for step in 0..24_000 {
         let index = random.below(rules.len());
@@ -327,20 +329,20 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
             value: &value,
             bounds: &bounds,
         };
-        if let Some((rank, value)) = known[index].take() {
+        if let Some((precedence, value)) = known[index].take() {
             // At first, one of three candidates is removed. Later in the test, two of three are.
             if random.below(3) < 1 + step / 12_000 {
-                assert_eq!(list.remove(rule, rank), Some(value));
+                assert_eq!(list.remove(rule, precedence), Some(value));
                 free.push(value);
             } else {
-                known[index] = Some((rank, value));
+                known[index] = Some((precedence, value));
             }
         } else {
             let (priority, sequence) = (random.below(3) as i32, random.number());
-            let rank = Rank { priority, sequence };
+            let precedence = Precedence { priority, sequence };
             let value = free.pop().expect("a value for each rule");
-            assert_eq!(list.insert(rule, rank, value), None);
-            known[index] = Some((rank, value));
+            assert_eq!(list.insert(rule, precedence, value), None);
+            known[index] = Some((precedence, value));
         }
         if step % 200 == 0 {
             for key in sample::trace(&rules, 40, step as u64) {
@@ -348,7 +350,7 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
                 let matching = in_list.filter(|(_, rule)| rule.matches(&key));
                 let first = matching
                     .filter_map(|(known, _)| *known)
-                    .min_by_key(|(rank, _)| (-rank.priority, rank.sequence));
+                    .min_by_key(|(precedence, _)| (-precedence.priority, precedence.sequence));
                 assert_eq!(
                     list.lookup(&key),
                     first.map(|(_, value)| value),
@@ -367,12 +369,12 @@ fn rules_that_nothing_tells_apart_are_kept_in_order() {
         bounds: &[0; 4],
     };
     for value in 0..200 {
-        let rank = Rank {
+        let precedence = Precedence {
             priority: (value % 50) as i32,
             sequence: u64::from(value),
         };
         assert_eq!(
-            list.insert(any, rank, value),
+            list.insert(any, precedence, value),
             (value >= 50).then(|| value - 50)
         );
     }
@@ -380,7 +382,7 @@ fn rules_that_nothing_tells_apart_are_kept_in_order() {
         assert_eq!(list.lookup(&[1, 2, 3, 4]), Some(150 + priority as u32));
         list.remove(
             any,
-            Rank {
+            Precedence {
                 priority,
                 sequence: 0,
             },
@@ -399,7 +401,7 @@ fn keys_of_no_bytes_and_short_slices() {
             value: &[],
             bounds: &[],
         },
-        Rank {
+        Precedence {
             priority: 0,
             sequence: 0,
         },
@@ -412,7 +414,7 @@ fn keys_of_no_bytes_and_short_slices() {
             value: &[1, 0, 0, 0],
             bounds: &[255; 4],
         },
-        Rank {
+        Precedence {
             priority: 0,
             sequence: 0,
         },
@@ -432,7 +434,7 @@ fn a_look_up_compares_with_few_rules() {
         let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
         for (index, rule) in rules.iter().enumerate() {
             let (value, bounds) = rule.parts();
-            let rank = Rank {
+            let precedence = Precedence {
                 priority: -(index as i32),
                 sequence: 0,
             };
@@ -440,7 +442,7 @@ fn a_look_up_compares_with_few_rules() {
                 value: &value,
                 bounds: &bounds,
             };
-            list.insert(rule, rank, index as u32);
+            list.insert(rule, precedence, index as u32);
         }
         let trace = sample::trace(&rules, 2_000, 4);
         let efforts = trace.iter().map(|key| list.effort(key));
@@ -463,7 +465,7 @@ fn disjoint_ranges_are_searched_not_scanned() {
     for index in 0..2_000u32 {
         let low = index * 1_000_003;
         let (value, bounds) = (low.to_be_bytes(), (low + 900_000).to_be_bytes());
-        let rank = Rank {
+        let precedence = Precedence {
             priority: 5,
             sequence: u64::from(index),
         };
@@ -471,7 +473,7 @@ fn disjoint_ranges_are_searched_not_scanned() {
             value: &value,
             bounds: &bounds,
         };
-        list.insert(rule, rank, index);
+        list.insert(rule, precedence, index);
     }
     for index in 0..2_000u32 {
         let key = index * 1_000_003;
@@ -496,7 +498,7 @@ fn random_masks_do_not_explode() {
     for index in 0..count {
         let mask: [u8; 16] = std::array::from_fn(|_| random.number() as u8 & random.number() as u8);
         let value: [u8; 16] = std::array::from_fn(|at| random.number() as u8 & mask[at]);
-        let rank = Rank {
+        let precedence = Precedence {
             priority: 1,
             sequence: u64::from(index),
         };
@@ -505,7 +507,7 @@ fn random_masks_do_not_explode() {
                 value: &value,
                 bounds: &mask,
             },
-            rank,
+            precedence,
             index,
         );
     }

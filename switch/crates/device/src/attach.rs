@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports as the device takes them: a receiving half for one worker, and a sending half for each worker.
+//! Creates ports in the form that the device needs: a receiving half for one worker, and a sending half for each
+//! worker.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,17 @@ use sluice_ports::{PortCounters, PortId, Receiver, Transmitter, memory, qdisc, r
 
 /// A port to attach to a device.
 pub struct Port {
-    /// Its number.
+    /// Number of the port.
     pub number: PortId,
-    /// Its name: that of the interface.
+    /// Name of the port, equal to the name of its interface.
     pub name: String,
-    /// Its counters.
+    /// Counters of the port.
     pub counters: Arc<PortCounters>,
-    /// Receiver of its frames; `None` if another port's receiver delivers them (pcap files share one).
+    /// Receiver of the port's frames. `None` if another port's receiver delivers them: pcap files share one receiver.
     pub receiver: Option<Box<dyn Receiver>>,
-    /// One for each worker.
+    /// Transmitters of the port, one for each worker.
     pub transmitters: Vec<Box<dyn Transmitter>>,
-    /// Its Linux interface, which is released when the port is detached; `None` without one.
+    /// The port's Linux interface, if it has one. It is released when the port is detached.
     pub(crate) attachment: Option<Attachment>,
 }
 
@@ -53,7 +54,7 @@ impl Port {
 pub struct InterfaceOptions {
     /// Size of the receive ring in frames.
     pub ring_frames: usize,
-    /// Record frames into pcap files in this directory.
+    /// Directory for pcap files of received and sent frames; `None` to record nothing.
     pub capture: Option<PathBuf>,
 }
 
@@ -66,7 +67,7 @@ impl Default for InterfaceOptions {
     }
 }
 
-/// A port's Linux interface, from which its halves are opened again whenever the interface comes back.
+/// A port's Linux interface. The port's halves are opened from it again whenever the interface reappears.
 pub(crate) struct Attachment {
     name: String,
     ring_frames: usize,
@@ -75,7 +76,7 @@ pub(crate) struct Attachment {
     counters: Arc<PortCounters>,
     /// The send path of each transmitter.
     paths: Vec<SendPath>,
-    /// The qdisc that frames pass through; `None` if they bypass it.
+    /// Kind of the qdisc that frames pass through; `None` if they bypass it.
     pub(crate) qdisc: Option<String>,
     /// The interface, released when this is dropped.
     pub(crate) interface: SilentInterface,
@@ -88,7 +89,7 @@ pub(crate) struct Halves {
 }
 
 impl Attachment {
-    /// Opens the interface for a device with this number of workers.
+    /// Opens both halves of the interface, for a device with this number of workers.
     fn open(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         let mut transmitters: Vec<Box<dyn Transmitter>> = Vec::with_capacity(workers);
         self.paths.clear();
@@ -113,7 +114,7 @@ impl Attachment {
         })
     }
 
-    /// Sends through the interface's qdisc if a user has set one, and past it otherwise. Returns whether this changed.
+    /// Sends through the interface's qdisc if a user has set one, else past it. Returns whether the path has changed.
     pub(crate) fn follow_qdisc(&mut self) -> io::Result<bool> {
         let there = qdisc::of(self.interface.index())?;
         if there == self.qdisc {
@@ -126,7 +127,7 @@ impl Attachment {
         Ok(true)
     }
 
-    /// Takes over a new interface with the name of the one that is gone.
+    /// Takes over a new interface that has the name of the previous one, which is gone.
     pub(crate) fn reopen(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         self.interface.release();
         let interface = SilentInterface::take(&self.name)?;
@@ -197,7 +198,7 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
     Ok(ports)
 }
 
-/// Creates a port in memory for a device with this number of workers. Also returns the other end of its wire.
+/// Creates a port in memory for a device with this number of workers. Also returns the far end of its link.
 pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::MemoryHandle)> {
     let counters = Arc::new(PortCounters::default());
     let memory = memory::port(number, 1024, &counters)?;
@@ -213,15 +214,16 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
     Ok((port, memory.handle))
 }
 
-/// Prefixes of port names that are not interfaces: no interface has a colon in its name.
+/// Prefixes of port names that do not name an interface. They have a colon, which no interface name can contain.
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 
-/// Creates a port by its name. `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as
-/// they are processed. `discard:NAME` receives nothing. Both discard sent frames. Any other name is an interface.
+/// Creates a port from its name. `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as
+/// they are processed. `discard:NAME` receives nothing. These two discard sent frames. Any other name is the name of an
+/// interface.
 ///
 /// # Errors
-/// Errors of the file or the interface.
+/// Errors of reading the file, or of taking over the interface.
 pub fn named_port(
     number: PortId,
     name: &str,
@@ -239,7 +241,7 @@ pub fn named_port(
     interface_port(number, name, workers, options)
 }
 
-/// Creates a port that receives frames from memory; the handle controls how many. Sent frames are counted and
+/// Creates a port that receives frames from memory. The returned handle controls how many. Sent frames are counted and
 /// discarded.
 pub fn replay_port(
     number: PortId,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch's time: microseconds since it started, as in v1model's timestamps.
+//! Measures the switch's time: microseconds since it started, as in v1model's timestamps.
 
 use std::time::{Duration, Instant};
 

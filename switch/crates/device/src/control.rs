@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Control-side state of the ports, and the reactions to changes of their links.
+//! Holds the control-side state of the ports, and reacts to changes of their links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,27 +24,27 @@ pub(crate) struct PortState {
     pub(crate) up: bool,
     pub(crate) counters: Arc<PortCounters>,
     pub(crate) attachment: Option<Attachment>,
-    /// The worker that receives from it.
+    /// Index of the worker that receives from the port.
     pub(crate) receiving: usize,
-    /// Its queues.
+    /// Fill levels and settings of the port's queues.
     pub(crate) levels: Arc<PortLevels>,
 }
 
-/// State of the control side, under one lock.
+/// State of the control side. One lock protects all of it.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,
-    /// The running store.
+    /// Store of the running program, if there is one.
     pub(crate) store: Option<Arc<Store>>,
-    /// Makes the engines of the running program.
+    /// Factory for the engines of the running program.
     pub(crate) engines: Option<Engines>,
     /// Queue settings for ports that are added later, by priority.
     pub(crate) queues: Vec<QueueSetting>,
 }
 
 impl Control {
-    /// Returns the worker that receives from the fewest ports. Receivers are spread over the workers; a port stays with
-    /// one worker, which keeps its packets in order.
+    /// Returns the worker that receives from the fewest ports. A port stays with one worker, so its packets stay in
+    /// order.
     pub(crate) fn least_busy(&self, workers: usize) -> usize {
         let load = |worker: &usize| {
             self.ports
@@ -56,7 +56,7 @@ impl Control {
     }
 }
 
-/// Sends the halves of a port to the workers, which replace their old halves of that number.
+/// Sends the halves of a port to the workers. They replace their old halves of the port with this number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],
     number: PortId,
@@ -80,7 +80,8 @@ pub(crate) fn hand_out(
     }
 }
 
-/// Records that a link went up or down. With a name, only if the port of this number still has that name.
+/// Records that a link went up or down. If a name is given, does nothing unless the port with this number still has
+/// this name.
 pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&str>, up: bool) {
     let mut control = control.lock();
     let found = control.ports.get_mut(&port);
@@ -163,7 +164,7 @@ impl LinkObserver for Links {
     }
 }
 
-/// Updates the send path of a port to the qdisc that its interface has now.
+/// Updates the send path of a port, according to the qdisc that its interface has now.
 fn follow_qdisc(port: PortId, name: &str, attachment: &mut Attachment) {
     match attachment.follow_qdisc() {
         Ok(false) => {}

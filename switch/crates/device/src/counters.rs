@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of packets outside of ports and program.
+//! Counts packets that belong to neither a port nor the program.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Live counters; relaxed atomics.
+        /// Live counters, as relaxed atomics.
         #[derive(Debug, Default)]
         pub struct DeviceCounters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
-        /// A reading of [`DeviceCounters`].
+        /// Values of [`DeviceCounters`] at one time.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub struct DeviceStatistics {
             $($(#[$doc])* pub $name: u64,)*
@@ -34,34 +34,34 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Packets that arrived before a program was loaded: dropped.
+    /// Packets that were dropped because they arrived before a program was loaded.
     no_program,
-    /// Packets sent to a port that does not exist: dropped.
+    /// Packets that were dropped because they were sent to a port that does not exist.
     no_such_port,
-    /// Packets to the control plane.
+    /// Packets sent to the control plane.
     packet_in,
-    /// Packets to the control plane that it did not take, or not fast enough: dropped.
+    /// Packets to the control plane that were dropped, because it did not accept them or was too slow.
     packet_in_dropped,
     /// Packets from the control plane.
     packet_out,
-    /// Packets from the control plane that found the queue full: dropped.
+    /// Packets from the control plane that were dropped because the queue was full.
     packet_out_dropped,
-    /// Digests that the control plane did not take: dropped.
+    /// Digests that were dropped because the control plane did not accept them.
     digest_dropped,
-    /// Packets that waited in a port's queue when the program was replaced: dropped.
+    /// Packets that were dropped from a port's queue because the program was replaced.
     queue_program_replaced,
-    /// Packets that waited in the queue of a port that was removed: dropped.
+    /// Packets that were dropped from a port's queue because the port was removed.
     queue_port_removed,
-    /// Times that an interface was found open to the host's network stack, and was closed again.
+    /// How often an interface was found open to the host's network stack, and was closed again.
     port_closed_again,
 }
 
-/// Adds one.
+/// Adds 1 to a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// Adds several.
+/// Adds `several` to a counter.
 pub(crate) fn add(counter: &AtomicU64, several: usize) {
     counter.fetch_add(several as u64, Ordering::Relaxed);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device: starts and stops workers, attaches ports, swaps programs.
+//! Implements the device, which starts and stops workers, attaches ports, and swaps programs.
 
 mod queues;
 
@@ -35,25 +35,25 @@ use crate::worker::Worker;
 
 pub use queues::{QueueChange, QueueInfo};
 
-/// Packets from the control plane that may wait for a worker.
+/// Maximum number of packets from the control plane that wait for a worker.
 const PACKET_OUT_QUEUE: usize = 1024;
 
 /// Configuration of a device.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Threads that process packets, at least 1.
+    /// Number of threads that process packets, at least 1.
     pub workers: usize,
     /// The port for packets to and from the control plane, if there is one.
     pub cpu_port: Option<PortId>,
-    /// The value of `egress_spec` that drops.
+    /// Value of `egress_spec` that drops a packet.
     pub drop_port: u32,
     /// The engine that runs programs.
     pub engine: EngineKind,
-    /// Limits on the growth of a program's state where the program sets none.
+    /// Limits for the size of a program's state, if the program sets none.
     pub limits: Limits,
-    /// Number of queues of each port, at least 1: packets of this priority or a higher one are dropped.
+    /// Number of queues of each port, at least 1. Packets whose priority is this number or higher are dropped.
     pub queues: u32,
-    /// The niceness of threads that process packets, from -20 to 19.
+    /// Niceness of the threads that process packets, from -20 to 19. 0 keeps the niceness that a thread starts with.
     pub worker_nice: i32,
 }
 
@@ -71,24 +71,24 @@ impl Default for Config {
     }
 }
 
-/// The reason why the device refused a request.
+/// Reason why the device refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The port's number is in use.
+    /// The port number is already in use.
     #[error("port {0} exists already")]
     PortExists(PortId),
-    /// The number belongs to the control plane or means "drop".
+    /// The port number belongs to the control plane, or is the number that drops packets.
     #[error("port {0} is the CPU port or the drop port")]
     PortReserved(PortId),
     /// The interface is already a port.
     #[error("interface {name} is port {port} already")]
     InterfaceInUse {
-        /// Its name.
+        /// Name of the interface.
         name: String,
-        /// The port.
+        /// Number of the port that has the interface.
         port: PortId,
     },
-    /// There is no such port.
+    /// No port has this number.
     #[error("there is no port {0}")]
     NoSuchPort(PortId),
     /// The port has no queue of this priority.
@@ -97,7 +97,7 @@ pub enum DeviceError {
     /// No program is loaded.
     #[error("no program is loaded")]
     NoProgram,
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -105,16 +105,16 @@ pub enum DeviceError {
 /// State of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Its number.
+    /// Number of the port.
     pub number: PortId,
     /// Name of the port.
     pub name: String,
-    /// Whether its link is up.
+    /// Whether the port's link is up.
     pub up: bool,
-    /// The qdisc of its interface that frames pass through; `None` if frames bypass the qdisc, which is then the
-    /// kernel's own.
+    /// Kind of the interface's qdisc, if frames pass through it. `None` if frames bypass the qdisc, because it is the
+    /// kernel's default one.
     pub qdisc: Option<String>,
-    /// Its counters.
+    /// Counters of the port.
     pub statistics: PortStatistics,
 }
 
@@ -123,13 +123,13 @@ pub struct PortInfo {
 pub struct ProfileReport {
     /// The engine that was measured.
     pub engine: EngineKind,
-    /// Packets that were measured.
+    /// Number of packets that were measured.
     pub packets: u64,
-    /// The places in the program with the time spent there, the longest first.
+    /// Parts of the program, with the time spent in each, in descending order of time.
     pub rows: Vec<ProfiledPoint>,
 }
 
-/// A running switch. Dropping it stops the workers and releases the interfaces.
+/// A running switch. Dropping this stops the workers and releases the interfaces.
 pub struct Device {
     config: Config,
     shared: Arc<Shared>,
@@ -139,7 +139,7 @@ pub struct Device {
     threads: Mutex<Vec<JoinHandle<()>>>,
     sweeper: Sweeper,
     links: Mutex<Option<LinkMonitor>>,
-    /// Held while a profile is taken.
+    /// Lock held while a profile is taken.
     profiling: Mutex<()>,
 }
 
@@ -190,7 +190,7 @@ impl Device {
         })
     }
 
-    /// Creates the CPU port: packets from the control plane enter through it, on the first worker.
+    /// Creates the CPU port. Packets from the control plane enter through this port, on the first worker.
     fn packet_out_queue(port: PortId, mailbox: &Mailbox) -> io::Result<MemoryHandle> {
         let memory = memory::port(port, PACKET_OUT_QUEUE, &Arc::default())?;
         let receiver = Some(Box::new(memory.receiver) as Box<_>);
@@ -219,8 +219,8 @@ impl Device {
         Arc::new(Store::with_limits(Arc::new(program), epoch, limits))
     }
 
-    /// Returns the engine that runs the program, if there is one. It is the interpreter if compilation to machine code
-    /// failed.
+    /// Returns the kind of engine that runs the program, if a program is loaded. This is the interpreter if compilation
+    /// to machine code failed.
     pub fn engine(&self) -> Option<EngineKind> {
         self.control.lock().engines.as_ref().map(Engines::kind)
     }
@@ -230,8 +230,8 @@ impl Device {
         self.control.lock().store.clone()
     }
 
-    /// Runs the program of this store (or none) on all workers. After this returns, no packet is processed by the old
-    /// program, and no packet was processed partly by each.
+    /// Runs the program of this store on all workers, or no program. After this returns, no packet is processed by the
+    /// old program. Each packet is processed by one of the two programs as a whole.
     pub fn load(&self, store: Option<Arc<Store>>) {
         let mut control = self.control.lock();
         if let Some(store) = &store {
@@ -254,7 +254,7 @@ impl Device {
         control.engines = engines;
     }
 
-    /// Returns the factory of the engines for a store's program, one for each worker.
+    /// Returns the factory that creates an engine for each worker, for the program of a store.
     fn engines(&self, store: &Arc<Store>) -> Engines {
         let config = sluice_engine::Config {
             drop_port: self.config.drop_port,
@@ -286,7 +286,7 @@ impl Device {
         })
     }
 
-    /// Attaches a port; its link counts as up until the monitor reports otherwise.
+    /// Attaches a port. Its link is assumed to be up until the monitor reports another state.
     pub fn add_port(&self, port: Port) -> Result<(), DeviceError> {
         let number = port.number;
         let mut control = self.control.lock();
@@ -324,7 +324,7 @@ impl Device {
             .ports
             .remove(&number)
             .ok_or(DeviceError::NoSuchPort(number))?;
-        // Order: groups stop selecting the port before it is gone.
+        // Order: groups stop selecting the port before it is removed.
         if let Some(store) = &control.store {
             store.port_status(u32::from(number), false);
         }
@@ -344,7 +344,7 @@ impl Device {
     /// Starts to monitor the links of all ports that are interfaces.
     fn watch_links(&self) -> io::Result<()> {
         let mut links = self.links.lock();
-        // Order: stop the old monitor first, so that its last report cannot come after the new one's first.
+        // Order: stop the old monitor first, so that its last report precedes the first report of the new monitor.
         *links = None;
         let watched = |(port, state): (&PortId, &PortState)| {
             let attachment = state.attachment.as_ref()?;
@@ -377,13 +377,13 @@ impl Device {
         port_status(&self.control, port, None, up);
     }
 
-    /// Records that the link of a port is down, unless another port has its number by now.
+    /// Records that the link of a port is down, unless the number belongs to another port now.
     pub fn port_ended(&self, port: PortId, name: &str) {
         port_status(&self.control, port, Some(name), false);
     }
 
-    /// Sends a packet from the control plane into the pipeline, through the CPU port. False if it was dropped: the
-    /// queue is full, or there is no CPU port.
+    /// Sends a packet from the control plane into the pipeline, through the CPU port. Returns false if the packet was
+    /// dropped because the queue is full or there is no CPU port.
     pub fn packet_out(&self, packet: &[u8]) -> bool {
         count(&self.shared.counters.packet_out);
         let sent = self
@@ -396,7 +396,7 @@ impl Device {
         sent
     }
 
-    /// Whether a port with this number exists.
+    /// Returns whether a port with this number exists.
     pub fn has_port(&self, port: u32) -> bool {
         let port = PortId::try_from(port);
         port.is_ok_and(|port| self.control.lock().ports.contains_key(&port))
@@ -427,23 +427,24 @@ impl Device {
         }
     }
 
-    /// Returns the counters of the running program's engines, by name, summed over all workers.
+    /// Returns the counters of the engines that run the program, by name, summed over all workers.
     pub fn engine_counters(&self) -> BTreeMap<&'static str, u64> {
         let report = Arc::default();
         self.tell_all(|| Command::Report(Arc::clone(&report)));
         std::mem::take(&mut *report.lock())
     }
 
-    /// Checks that every worker responds between two batches, and waits for that; false if one has ended.
+    /// Waits until every worker has responded between two batches. Returns false if a worker has ended.
     pub fn workers_answer(&self) -> bool {
         drop(self.engine_counters());
         !self.mailboxes.iter().any(|mailbox| mailbox.closed())
     }
 
-    /// Profiles the packets for this time, one packet in `every` on each worker. Concurrent calls wait for each other.
+    /// Profiles packets for the given time, one packet in `every` on each worker. Concurrent calls run one after
+    /// another.
     ///
     /// # Errors
-    /// [`DeviceError::NoProgram`], also if the program was replaced meanwhile.
+    /// [`DeviceError::NoProgram`], also if the program was replaced during the measurement.
     pub fn profile(&self, every: NonZeroU32, time: Duration) -> Result<ProfileReport, DeviceError> {
         let _one = self.profiling.lock();
         let (store, code) = {
@@ -466,7 +467,7 @@ impl Device {
 
     /// Returns the trace of a packet as if it had arrived on this port now. The packet is not sent and changes no
     /// state: it is not counted, meters are green for it, and its writes to registers are discarded. The first worker
-    /// runs it between two batches, in the interpreter.
+    /// runs the packet between two batches, in the interpreter.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
@@ -478,7 +479,7 @@ impl Device {
             let rehearsal = engines.rehearsal(u32::from(port), packet, now_us);
             let rehearsal = Arc::new(Mutex::new(rehearsal));
             let mailbox = &self.mailboxes[0];
-            // Order: the store is locked while this is sent, so that the worker runs the same program.
+            // Order: the store stays locked while the command is sent, so that the worker runs the same program.
             let number = mailbox.send(Command::Rehearse(Arc::clone(&rehearsal)));
             mailbox.wait(number);
             rehearsal
@@ -487,8 +488,8 @@ impl Device {
         trace.ok_or(DeviceError::NoProgram)
     }
 
-    /// Sends `sink` traces of the packets that the filter admits, until `count` of them were taken or the handle is
-    /// dropped.
+    /// Sends traces of the packets that the filter admits to `sink`. Ends when `sink` has accepted `count` of them, or
+    /// when the handle is dropped.
     pub fn trace(
         &self,
         filter: Filter,
@@ -498,7 +499,7 @@ impl Device {
         self.shared.tracing.watch(filter, count, sink)
     }
 
-    /// Returns the counters of packets outside of ports and program.
+    /// Returns the counters of packets that belong to neither a port nor the program.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()
     }

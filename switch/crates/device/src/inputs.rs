@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receivers of a worker, and waiting for any of them and for commands.
+//! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
-//! A receiver that is removed, because its port was removed or because it has finished, is also removed from the
-//! poller: its descriptor may stay open elsewhere, and stay readable for ever.
+//! A receiver is removed if its port was removed or if it has finished. It is then also removed from the poller,
+//! because its descriptor may stay open elsewhere and stay readable.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,25 +11,25 @@ use std::time::Duration;
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortId, Receiver};
 
-/// Token of the worker's own waker; the token of a receiver is its index.
+/// Token of the worker's own waker. The token of a receiver is its index instead.
 const COMMANDS: u64 = u64::MAX;
-/// Token of ports that become writable again.
+/// Token of ports that the worker waits for until they are writable again.
 const ROOM: u64 = u64::MAX - 1;
 
-/// A receiver and the port that it was added with.
+/// A receiver, and the port with which it was added.
 pub(crate) struct Input {
     port: PortId,
     pub(crate) receiver: Box<dyn Receiver>,
 }
 
-/// The receivers of a worker; see the module.
+/// The receivers of a worker; see the module's documentation.
 pub(crate) struct Inputs {
     poller: Poller,
     inputs: Vec<Option<Input>>,
 }
 
 impl Inputs {
-    /// Starts without receivers; `commands` wakes the worker that waits here.
+    /// Creates a set without receivers. `commands` wakes the worker when it waits here.
     pub(crate) fn new(commands: &Waker) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(commands.as_fd(), COMMANDS)?;
@@ -44,7 +44,7 @@ impl Inputs {
         self.inputs.iter_mut().flatten()
     }
 
-    /// Adds a receiver. One that cannot be polled is left out, and an error is logged.
+    /// Adds a receiver. If the receiver cannot be polled, logs an error and does not add it.
     pub(crate) fn add(&mut self, port: PortId, receiver: Box<dyn Receiver>) {
         let free = self.inputs.iter().position(Option::is_none);
         let index = free.unwrap_or(self.inputs.len());
@@ -60,7 +60,7 @@ impl Inputs {
         self.inputs[index] = Some(Input { port, receiver });
     }
 
-    /// Removes the receivers that were added with a port.
+    /// Removes the receivers that were added with this port.
     pub(crate) fn remove(&mut self, port: PortId) {
         for index in 0..self.inputs.len() {
             if matches!(&self.inputs[index], Some(input) if input.port == port) {
@@ -74,8 +74,8 @@ impl Inputs {
         self.poller.add_writable(port, ROOM)
     }
 
-    /// Waits for packets or commands, for at most the given time; true if there are commands. Call it when no receiver
-    /// had packets.
+    /// Waits for packets or commands, for at most the given time. Returns true if there are commands. Call this only
+    /// after no receiver had packets.
     pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether nothing but a command is ready: a pending command ends every wait at once.
+    /// Returns whether only a command, or nothing, is ready. A pending command would end each wait at once.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

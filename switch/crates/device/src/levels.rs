@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fill levels, depths and rates of a port's queues. The workers share them; each worker has its own packets in the
-//! queues.
+//! Tracks fill levels, depths and rates of a port's queues. All workers share these values, but each worker keeps its
+//! own packets.
 //!
-//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate hold for all workers
-//! together; the order of packets and of priorities holds within each worker.
+//! The rules are those of BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit all workers together.
+//! The order of packets and of priorities is kept within each worker.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Default depth of a queue, in packets.
 const DEFAULT_DEPTH: u32 = 64;
 
-/// The settings of a queue.
+/// Settings of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueSetting {
-    /// Most packets that it holds.
+    /// Maximum number of packets in the queue.
     pub(crate) depth: u32,
-    /// Most packets that leave it in a second; 0 for no limit.
+    /// Maximum number of packets that leave the queue in a second; 0 for no limit.
     pub(crate) rate: u64,
 }
 
@@ -28,18 +28,18 @@ impl Default for QueueSetting {
     }
 }
 
-/// The queue's decision on a packet.
+/// A queue's decision on an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The packet need not wait.
+    /// The packet may be sent at once.
     Pass,
-    /// The packet waits until `due_ns` at least, behind `depth` others.
+    /// The packet must wait at least until `due_ns`. `depth` packets are in front of it.
     Waits { depth: u32, due_ns: u64 },
     /// The queue is full.
     Full,
 }
 
-/// One queue of a port.
+/// State of one queue of a port, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Level {
     size: AtomicU32,
@@ -61,7 +61,7 @@ impl Level {
         }
     }
 
-    /// Decides on a packet that arrives at this time. With `must_wait` it waits even if it is due.
+    /// Decides on a packet that arrives at this time. With `must_wait`, the packet waits even if it may leave at once.
     pub(crate) fn admit(&self, now_ns: u64, must_wait: bool) -> Verdict {
         let depth = self.depth.load(Relaxed);
         let one_more = |size: u32| (size < depth).then(|| size + 1);
@@ -80,7 +80,8 @@ impl Level {
         }
     }
 
-    /// Returns the time at which an arriving packet may leave; the rate counts from the time of the packet before it.
+    /// Returns the time at which an arriving packet may leave. The rate sets the distance to the previous packet's
+    /// time.
     fn stamp(&self, now_ns: u64) -> u64 {
         let rate = self.rate.load(Relaxed);
         let interval = 1_000_000_000u64.checked_div(rate).unwrap_or(0);
@@ -88,17 +89,17 @@ impl Level {
         let before = self
             .last_due_ns
             .fetch_update(Relaxed, Relaxed, |last| Some(due(last)));
-        // This update always succeeds.
+        // The closure never returns `None`, so this update always succeeds.
         due(before.unwrap_or_else(|last| last))
     }
 
-    /// Delays the next packets as if the last one may leave at this time only.
+    /// Delays the next packets as if the last packet may leave only at this time.
     #[cfg(test)]
     pub(crate) fn hold_until(&self, due_ns: u64) {
         self.last_due_ns.store(due_ns, Relaxed);
     }
 
-    /// Counts a packet that leaves; returns the number of remaining ones.
+    /// Counts a packet that leaves. Returns how many packets remain.
     pub(crate) fn leave(&self) -> u32 {
         self.size.fetch_sub(1, Relaxed) - 1
     }
@@ -120,14 +121,14 @@ impl Level {
         }
     }
 
-    /// Changes the settings for packets that arrive from now on; packets in the queue keep their times.
+    /// Changes the settings for packets that arrive from now on. Packets in the queue keep their departure times.
     pub(crate) fn set(&self, setting: QueueSetting) {
         self.depth.store(setting.depth, Relaxed);
         self.rate.store(setting.rate, Relaxed);
     }
 }
 
-/// The queues of a port by priority.
+/// State of a port's queues, indexed by priority.
 #[derive(Debug)]
 pub(crate) struct PortLevels(Box<[Level]>);
 
@@ -141,7 +142,7 @@ impl PortLevels {
         &self.0
     }
 
-    /// Whether packets may have to wait although the port takes frames.
+    /// Returns whether packets may have to wait even while the port accepts frames.
     pub(crate) fn are_restricted(&self) -> bool {
         self.0.iter().any(|level| {
             let setting = level.setting();
@@ -188,7 +189,7 @@ mod tests {
             level.admit(start, false),
             waits(1, start + 20 * MILLISECOND)
         );
-        // Packets that wait keep their times; the next packet's time counts from the last of them.
+        // Waiting packets keep their times. The next packet's time is computed from the last of them.
         level.set(QueueSetting {
             depth: 64,
             rate: 1_000,
@@ -202,7 +203,7 @@ mod tests {
             level.admit(start, false),
             waits(3, start + 21 * MILLISECOND)
         );
-        // The rate does not catch up after a pause.
+        // After a pause, packets do not leave faster than the rate.
         let later = start + 1_000 * MILLISECOND;
         level.set(QueueSetting {
             depth: 64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The running switch: ports and workers around the engine.
+//! Runs the switch: ports and workers around the engine.
 //!
 //! ```text
 //!   ports ──► Receiver ─┐                                   ┌─► Transmitter ──► ports
@@ -7,17 +7,17 @@
 //!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
 //! ```
 //!
-//! Workers are threads that own their ports' halves and a [`sluice_engine::TrafficManager`]; idle workers wait in epoll.
-//! Programs are swapped, and ports are added and removed, between two batches; the caller waits until all workers have
-//! done it. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
+//! Workers are threads. Each owns the halves of its ports and a [`sluice_engine::TrafficManager`]; idle workers wait in epoll.
+//! Between two batches, programs are swapped, and ports are added and removed. The caller waits until all workers have
+//! done so. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
-//! While a port takes no more frames, packets wait between ingress and egress in BMv2's queues (`port_queues`,
-//! `levels`). While no port is congested, a worker does not look at queues.
+//! While a port accepts no more frames, packets wait between ingress and egress in queues like BMv2's (`port_queues`,
+//! `levels`). If no port is congested, a worker does not check the queues.
 //!
-//! [`trace`] reports what happens to packets, step by step.
+//! [`trace`] reports each step of a packet.
 //!
-//! Promises: a worker never blocks on anything but its poller; queues are bounded, and what does not fit is dropped and
-//! counted; when [`Device::load`] returns, no packet is processed by the old program any more.
+//! Promises: a worker blocks only in its poller. Queues are bounded; packets that do not fit are dropped and counted.
+//! When [`Device::load`] returns, no packet is processed by the old program any more.
 
 mod attach;
 mod clock;
@@ -47,14 +47,16 @@ pub use sluice_tables::Limits;
 use sluice_program::{DigestId, TableId};
 use sluice_tables::Entry;
 
-/// Notifications from the switch to the control plane. Called on worker and housekeeping threads: must not block.
+/// Receives notifications of the switch for the control plane. Methods run on workers and housekeeping threads, so they
+/// must not block.
 pub trait Handler: Send + Sync {
-    /// A packet was sent to the CPU port. True if it was taken, false if it had to be dropped.
+    /// Receives a packet that was sent to the CPU port. Returns true if it is accepted, false if it must be dropped.
     fn packet_in(&self, packet: &[u8]) -> bool;
 
-    /// The program sent a digest: its fields in order, each big-endian in whole bytes. True if it was taken.
+    /// Receives a digest that the program sent. Each of `fields`, in order, is big-endian and padded to whole bytes.
+    /// Returns true if the digest is accepted.
     fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
 
-    /// These entries were not hit for as long as their idle timeouts.
+    /// Receives entries whose idle timeouts have passed without a hit.
     fn idle(&self, entries: Vec<(TableId, Entry)>);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands to a worker, and their queue: a worker carries commands out between two batches.
+//! Queues commands to a worker. The worker executes them between two batches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,11 +20,11 @@ use crate::running::Running;
 /// Counters of engines, by name.
 pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
-/// A command that a worker carries out between two batches.
+/// A command that a worker executes between two batches.
 pub(crate) enum Command {
-    /// Runs this program, or none.
+    /// Runs this program, or no program.
     Load(Option<Box<Running>>),
-    /// Takes over the halves of a port with these queues.
+    /// Takes over the halves of a port, with these queues.
     AddPort(
         PortId,
         Option<Box<dyn Receiver>>,
@@ -37,11 +37,11 @@ pub(crate) enum Command {
     QueuesChanged,
     /// Adds the counters of the running program's engine to this list.
     Report(Arc<Mutex<EngineCounters>>),
-    /// Profiles one packet in N from now on, with this instrumented code when native code runs.
+    /// Profiles one packet in N from now on. Uses this instrumented code if native code runs.
     BeginProfile(NonZeroU32, Option<Arc<Code>>),
-    /// Ends profiling, and adds the results.
+    /// Ends profiling, and adds the results to this profile.
     EndProfile(Arc<Mutex<Option<Profile>>>),
-    /// Runs a packet as a rehearsal.
+    /// Runs a packet without side effects.
     Rehearse(Arc<Mutex<Rehearsal>>),
     /// Ends the thread.
     Stop,
@@ -53,7 +53,7 @@ pub(crate) struct Mailbox {
     pending: AtomicBool,
     done: Condvar,
     pub(crate) waker: Waker,
-    /// Whether the worker's packets may have to wait for ports.
+    /// Whether the worker's packets may have to wait because a port is congested.
     pub(crate) congestion: Congestion,
 }
 
@@ -78,7 +78,7 @@ impl Mailbox {
         }))
     }
 
-    /// Sends a command; returns its number, for [`Self::wait`].
+    /// Sends a command. Returns its number for [`Self::wait`].
     pub(crate) fn send(&self, command: Command) -> u64 {
         let mut state = self.state.lock();
         state.commands.push_back(command);
@@ -90,7 +90,7 @@ impl Mailbox {
         number
     }
 
-    /// Waits until a command has been carried out, or the worker has ended.
+    /// Waits until a command has been executed, or the worker has ended.
     pub(crate) fn wait(&self, number: u64) {
         let mut state = self.state.lock();
         while state.done < number && !state.closed {
@@ -98,12 +98,12 @@ impl Mailbox {
         }
     }
 
-    /// Whether the worker has ended.
+    /// Returns whether the worker has ended.
     pub(crate) fn closed(&self) -> bool {
         self.state.lock().closed
     }
 
-    /// Whether commands are queued.
+    /// Returns whether commands are waiting.
     pub(crate) fn pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
@@ -122,7 +122,7 @@ impl Mailbox {
     }
 }
 
-/// Closes the mailbox when the thread ends for any reason, so that no caller waits for it.
+/// Closes the mailbox when the worker's thread ends for any reason, so that callers do not wait for it.
 pub(crate) struct CloseOnDrop(pub(crate) Arc<Mailbox>);
 
 impl Drop for CloseOnDrop {

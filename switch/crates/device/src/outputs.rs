@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The destinations of a worker's packets: the ports' sending halves, with their queues, and the control plane.
+//! Holds the destinations of a worker's packets: the ports' sending halves with their queues, and the control plane.
 //!
-//! Invariant: a port is *congested* while it takes no more frames, while packets wait in its queues, or while a rate or
-//! a depth of 0 is set for one of them. Only congested ports are checked for each packet and after each batch.
+//! Invariant: a port is *congested* while it accepts no more frames, while packets wait in its queues, or while a queue
+//! of the port has a rate or a depth of 0. Only congested ports are checked for each packet and after each batch.
 
 use std::sync::Arc;
 
@@ -29,20 +29,20 @@ pub(crate) struct Shared {
     pub(crate) tracing: Arc<Tracing>,
 }
 
-/// A port's sending half.
+/// A port's sending half, with its queues.
 struct Port {
     transmitter: Box<dyn Transmitter>,
-    /// It has frames that were not flushed.
+    /// Whether the port has frames that were not flushed.
     dirty: bool,
-    /// It takes no more frames.
+    /// Whether the port accepts no more frames.
     blocked: bool,
-    /// It is in the list of congested ports.
+    /// Whether the port is in the list of congested ports.
     congested: bool,
     queues: PortQueues,
 }
 
 impl Port {
-    /// Flushes a blocked port, if its retry time has come.
+    /// Flushes the port if it is blocked and its retry condition holds.
     fn try_again(&mut self) {
         let wait =
             matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
@@ -52,19 +52,19 @@ impl Port {
     }
 }
 
-/// Error of [`Outputs::next_of`].
+/// Error of [`Outputs::next_of`]: there is no congested port at this position.
 pub(crate) struct NoMorePorts;
 
 /// The destinations of processed packets.
 pub(crate) struct Outputs {
     pub(crate) shared: Arc<Shared>,
-    /// The ports, indexed by port number.
+    /// Ports, indexed by port number.
     ports: Vec<Option<Port>>,
-    /// Ports with frames that were not flushed.
+    /// Numbers of ports with frames that were not flushed.
     dirty: Vec<usize>,
-    /// Congested ports.
+    /// Numbers of congested ports.
     congested: Vec<usize>,
-    /// On while there are congested ports.
+    /// Set while there are congested ports.
     congestion: Congestion,
     spares: Spares,
 }
@@ -82,7 +82,7 @@ impl Outputs {
         }
     }
 
-    /// Sets a port's sending half; packets that wait in its queues stay.
+    /// Sets a port's sending half. Packets that wait in the port's queues stay.
     pub(crate) fn add(
         &mut self,
         port: PortId,
@@ -118,7 +118,7 @@ impl Outputs {
         }
     }
 
-    /// Drops all packets in queues.
+    /// Drops all packets that wait in queues.
     pub(crate) fn drop_queued(&mut self) {
         let ports = self.ports.iter_mut().flatten();
         let dropped = ports.map(|port| port.queues.clear()).sum();
@@ -127,7 +127,7 @@ impl Outputs {
         self.settle();
     }
 
-    /// Reads the queue settings of all ports again, and updates which ports are congested.
+    /// Reads the queue settings of all ports again, and marks ports that are congested now.
     pub(crate) fn look_at_queues(&mut self) {
         for index in 0..self.ports.len() {
             if matches!(&self.ports[index], Some(port) if port.queues.are_restricted()) {
@@ -149,7 +149,7 @@ impl Outputs {
         }
     }
 
-    /// Marks a port as blocked: it takes no more frames.
+    /// Marks a port as blocked, because it accepts no more frames.
     #[cold]
     fn block(&mut self, index: usize) {
         if let Some(Some(port)) = self.ports.get_mut(index) {
@@ -158,13 +158,13 @@ impl Outputs {
         }
     }
 
-    /// Whether ports are congested.
+    /// Returns whether any port is congested.
     #[inline]
     pub(crate) fn are_congested(&self) -> bool {
         !self.congested.is_empty()
     }
 
-    /// Flushes those blocked ports whose retry time has come.
+    /// Flushes the blocked ports whose retry condition holds.
     pub(crate) fn try_again(&mut self) {
         for &index in &self.congested {
             if let Some(port) = &mut self.ports[index] {
@@ -173,8 +173,8 @@ impl Outputs {
         }
     }
 
-    /// Returns the next packet to leave the queues of a congested port, which is given by its position from 0. An error
-    /// if there is no congested port at this position.
+    /// Returns the next packet to leave the queues of a congested port; `place` is the port's index among the congested
+    /// ports. Returns an error if there is no congested port at this index.
     pub(crate) fn next_of(&mut self, place: usize) -> Result<Option<Leaving>, NoMorePorts> {
         let &index = self.congested.get(place).ok_or(NoMorePorts)?;
         let port = self.ports[index].as_mut().filter(|port| !port.blocked);
@@ -186,7 +186,7 @@ impl Outputs {
         self.spares.put(queued);
     }
 
-    /// Removes from the list the ports that are not congested any more.
+    /// Removes ports that are no longer congested from the list.
     pub(crate) fn settle(&mut self) {
         let ports = &mut self.ports;
         self.congested.retain(|index| {
@@ -199,7 +199,8 @@ impl Outputs {
         self.congestion.set(self.are_congested());
     }
 
-    /// Returns the wake-up conditions of congested ports: descriptors that become writable, and the earliest time.
+    /// Returns what ends the wait of congested ports: descriptors that become writable, and the earliest departure or
+    /// retry time.
     pub(crate) fn waited_for(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
         let (mut writable, mut until) = (Vec::new(), None::<Instant>);
         let ports = self.congested.iter().map(|index| &self.ports[*index]);
@@ -217,7 +218,7 @@ impl Outputs {
         (writable, until)
     }
 
-    /// Returns the known ports, for traces.
+    /// Returns the ports that traces can name.
     pub(crate) fn known_ports(&self) -> KnownPorts {
         let ports = self.ports.iter().enumerate();
         KnownPorts {
@@ -229,12 +230,12 @@ impl Outputs {
         }
     }
 
-    /// Sends the frames that are queued in transmitters.
+    /// Sends the frames that wait in transmitters.
     pub(crate) fn flush(&mut self) {
         while let Some(index) = self.dirty.pop() {
             if let Some(Some(port)) = self.ports.get_mut(index) {
                 port.dirty = false;
-                // A blocked port is flushed when its retry time has come.
+                // A blocked port is flushed by `try_again`.
                 if !port.blocked && !port.transmitter.flush() {
                     self.block(index);
                 }
@@ -278,7 +279,7 @@ impl Sink for Outputs {
         }
     }
 
-    // Inlined where a packet is processed: a call would cost more than the rest.
+    // Inlined where a packet is processed, because a call would cost more than the function's own work.
     #[inline(always)]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         if self.shared.cpu_port == Some(port) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The packets of one worker that wait for a port, by priority.
+//! Holds the packets of one worker that wait for a port, by priority.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use sluice_engine::{Admission, Arrival, Queued};
 
 use crate::levels::{PortLevels, Verdict};
 
-/// Free buffers of packets that have left, for reuse.
+/// Buffers of packets that have left, kept for reuse.
 #[derive(Default)]
 pub(crate) struct Spares(
-    /// Boxed, so that a packet moves by its pointer.
+    /// Boxed, so that moving a packet copies only a pointer.
     #[allow(clippy::vec_box)]
     Vec<Box<Queued>>,
 );
 
 impl Spares {
-    /// Most free buffers that are kept.
+    /// Maximum number of buffers to keep.
     const MOST: usize = 1024;
 
     pub(crate) fn put(&mut self, queued: Box<Queued>) {
@@ -26,13 +26,13 @@ impl Spares {
         }
     }
 
-    /// Drops all buffers: they fit one program only.
+    /// Drops all buffers, because they fit only the program for which they were allocated.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// A packet that leaves its queue, and the number of packets that remain in it.
+/// A packet that leaves its queue, and the number of packets that remain in the queue.
 pub(crate) struct Leaving {
     pub(crate) queued: Box<Queued>,
     pub(crate) depth: u32,
@@ -43,10 +43,10 @@ struct Waiting {
     due_ns: u64,
 }
 
-/// The queues of one port; see the module.
+/// Queues of one port; see the module's documentation.
 pub(crate) struct PortQueues {
     levels: Arc<PortLevels>,
-    /// The queues, indexed by priority.
+    /// Waiting packets, indexed by priority.
     queues: Vec<VecDeque<Waiting>>,
 }
 
@@ -57,17 +57,17 @@ impl PortQueues {
         Self { levels, queues }
     }
 
-    /// Whether no packet waits, and none has to.
+    /// Returns whether no packet waits and no packet would have to wait.
     pub(crate) fn are_idle(&self) -> bool {
         self.queues.iter().all(VecDeque::is_empty) && !self.levels.are_restricted()
     }
 
-    /// Whether packets may have to wait although the port takes frames.
+    /// Returns whether packets may have to wait even while the port accepts frames.
     pub(crate) fn are_restricted(&self) -> bool {
         self.levels.are_restricted()
     }
 
-    /// Offers a packet for the port, which may be blocked.
+    /// Offers a packet for the port. `blocked` says whether the port accepts no more frames.
     pub(crate) fn offer(
         &mut self,
         arrival: &mut Arrival<'_>,
@@ -79,7 +79,7 @@ impl PortQueues {
             self.levels.all().get(priority),
             self.queues.get_mut(priority),
         ) else {
-            // The engine counts these drops.
+            // The engine counts this drop.
             return Admission::Full;
         };
         let must_wait = blocked || !queue.is_empty();
@@ -94,7 +94,8 @@ impl PortQueues {
         }
     }
 
-    /// Removes and returns the first packet of the highest priority whose first packet may leave now.
+    /// Removes and returns the next packet to send. Only the first packet of each queue is considered; of those that
+    /// may leave now, this is the one with the highest priority.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Leaving> {
         let levels = self.levels.all().iter();
         for (level, queue) in levels.zip(&mut self.queues).rev() {
@@ -110,13 +111,13 @@ impl PortQueues {
         None
     }
 
-    /// Returns the time at which the next packet may leave, in nanoseconds.
+    /// Returns the earliest time at which a waiting packet may leave, in nanoseconds.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let firsts = self.queues.iter().filter_map(VecDeque::front);
         firsts.map(|first| first.due_ns).min()
     }
 
-    /// Drops all packets that wait; returns how many.
+    /// Drops all waiting packets. Returns how many were dropped.
     pub(crate) fn clear(&mut self) -> usize {
         let mut dropped = 0;
         for (level, queue) in self.levels.all().iter().zip(&mut self.queues) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The priority of threads that process packets.
+//! Sets the priority of threads that process packets.
 //!
-//! With more busy threads than processors, the scheduler divides a worker's processor between them, so a thread that
-//! writes tables would take time from packets. A worker of higher priority leaves only unused time to other threads. An
-//! idle worker sleeps, so its priority then costs nothing.
+//! If more threads are busy than there are processors, the scheduler shares a worker's processor among several threads.
+//! A thread that writes tables would then take time from packets. A worker with higher priority leaves only unused time
+//! to other threads. An idle worker sleeps, so its priority costs nothing then.
 
 use std::thread;
 
-/// Sets the niceness of the calling thread. If the process may not raise its priority (which requires CAP_SYS_NICE or
-/// RLIMIT_NICE), the thread keeps its niceness, and a warning is logged.
+/// Sets the niceness of the calling thread. Raising the priority requires CAP_SYS_NICE or RLIMIT_NICE. Without them,
+/// the thread keeps its niceness, and a warning is logged.
 pub(crate) fn go_first(nice: i32) {
-    // 0 means: leave the niceness that the thread starts with.
+    // 0 keeps the niceness that the thread started with.
     if nice == 0 {
         return;
     }
-    // Applies to the calling thread only, since Linux sets the niceness per thread.
+    // Linux sets the niceness for each thread, so this affects only the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         let thread = thread::current();
         let worker = thread.name().unwrap_or_default();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rehearsal: runs one packet through the program with the current tables, without side effects and without sending
-//! it.
+//! Runs one packet through the program with the current tables, without side effects and without sending the packet.
 //!
-//! The interpreter runs the packet and records a trace. The caller creates the rehearsal; a worker runs it, because the
-//! worker has a reader of the tables already.
+//! The interpreter runs the packet and records a trace. The caller creates the rehearsal. A worker runs it, because the
+//! worker already has a reader of the tables.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use sluice_tables::{Side, Store};
 
 use crate::trace::{KnownPorts, PacketTrace, Recorder};
 
-/// A packet, its engine, and the resulting trace.
+/// A packet, the engine that runs it, and the resulting trace.
 pub(crate) struct Rehearsal {
     switch: TrafficManager<Interpreter<Recorder>>,
     port: u32,
@@ -24,7 +23,7 @@ pub(crate) struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// Invariant: `config` has the settings of a rehearsal.
+    /// Creates a rehearsal. Invariant: `config` has the settings for running without side effects.
     pub(crate) fn new(
         program: &Arc<Program>,
         config: Config,
@@ -43,7 +42,7 @@ impl Rehearsal {
         }
     }
 
-    /// Runs the packet.
+    /// Runs the packet, and stores its trace.
     pub(crate) fn run(&mut self, store: &Store, side: &Side, ports: KnownPorts) {
         let Self {
             switch,
@@ -62,13 +61,13 @@ impl Rehearsal {
         *trace = Some(switch.engine().trace().end(0, *now_us));
     }
 
-    /// Takes the trace; `None` if no worker ran the packet.
+    /// Removes and returns the trace. `None` if no worker has run the packet.
     pub(crate) fn take(&mut self) -> Option<PacketTrace> {
         self.trace.take()
     }
 }
 
-/// Discards the packets of a rehearsal.
+/// A sink that discards the packets of a rehearsal.
 struct Nowhere;
 
 impl Sink for Nowhere {

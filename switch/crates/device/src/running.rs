@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program as one worker runs it: tables, an engine, and a second engine for traced packets.
+//! Runs the program on one worker, with its tables, an engine, and a second engine for traced packets.
 //!
-//! The engine is selected once for each batch; within a batch the code is specific to that engine.
+//! The engine is selected once for each batch. Within the batch, the code is specialized for this engine.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,38 +20,39 @@ use crate::outputs::{NoMorePorts, Outputs};
 use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
-/// Packets taken from one receiver in a batch, on one version of the tables.
+/// Maximum number of packets that a batch takes from one receiver. All of them see one version of the tables.
 pub(crate) const BATCH: usize = 256;
 
 /// The engine for packets that are neither traced nor measured.
 pub(crate) enum Plain {
     Interpreter(TrafficManager<Interpreter>),
-    /// With lanes for tables that are larger than the caches.
+    /// Machine code. Has lanes if tables are larger than the caches.
     Native(TrafficManager<Native>, Option<Box<Lanes>>),
 }
 
-/// The program of one worker; see the module.
+/// The program on one worker; see the module's documentation.
 pub(crate) struct Running {
     store: Arc<Store>,
     reader: Reader,
     plain: Plain,
     config: Config,
-    /// The engine for traced packets; created for the first one.
+    /// The engine for traced packets, created for the first of them.
     watched: Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     /// The engine for measured packets.
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures, of the same kind as the one for other packets.
+/// An engine that measures, of the same kind as the engine for other packets.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// An engine that measures, and the choice of its packets. It is kept after profiling for its counters.
+/// An engine that measures, and the selection of its packets. It is kept after profiling because its counters are still
+/// needed.
 struct Measured {
     clock: Clock,
-    /// `None` while nothing is measured.
+    /// `None` while no packets are measured.
     sampling: Option<Sampling>,
 }
 
@@ -89,7 +90,7 @@ impl Measured {
 /// Selects one packet in N.
 struct Sampling {
     every: NonZeroU32,
-    /// Packets until the next selected one.
+    /// Number of packets until the next selected one.
     until: u32,
 }
 
@@ -104,17 +105,16 @@ impl Sampling {
     }
 }
 
-/// Creates what each worker runs.
+/// Creates the program's instance for each worker.
 pub(crate) struct Engines {
     store: Arc<Store>,
     config: Config,
-    /// Machine code for the native engine.
+    /// Machine code for the native engine; `None` for the interpreter.
     code: Option<Arc<Code>>,
 }
 
 impl Engines {
-    /// Creates engines of this kind. If compilation to machine code fails, which is logged as an error, the interpreter
-    /// runs the program.
+    /// Prepares engines of this kind. If compilation to machine code fails, logs an error and uses the interpreter.
     pub(crate) fn new(store: &Arc<Store>, kind: EngineKind, config: Config) -> Self {
         let code = match kind {
             EngineKind::Native => compile(store.shared_program(), &config),
@@ -130,7 +130,7 @@ impl Engines {
         engines
     }
 
-    /// Compiles machine code instrumented for profiling, if machine code runs.
+    /// Compiles machine code with instrumentation for profiling. Returns None if the interpreter runs the program.
     pub(crate) fn profiled(&self) -> Option<Arc<Code>> {
         self.code.as_ref()?;
         let config = Config {
@@ -148,7 +148,7 @@ impl Engines {
         }
     }
 
-    /// Creates a rehearsal of a packet.
+    /// Creates a rehearsal of a packet, to be run by a worker.
     pub(crate) fn rehearsal(&self, port: u32, packet: Vec<u8>, now_us: u64) -> Rehearsal {
         let config = Config {
             rehearsal: true,
@@ -157,8 +157,8 @@ impl Engines {
         Rehearsal::new(self.store.shared_program(), config, port, packet, now_us)
     }
 
-    /// Creates a worker's instance of the program, in its initial state. `congestion` says whether packets may have to
-    /// wait.
+    /// Creates a worker's instance of the program, in its initial state. `congestion` tells the engine whether packets
+    /// may have to wait.
     pub(crate) fn running(&self, congestion: &Congestion) -> Running {
         let store = Arc::clone(&self.store);
         let config = Config {
@@ -209,7 +209,7 @@ fn compile(program: &Arc<Program>, config: &Config) -> Option<Arc<Code>> {
 }
 
 impl Running {
-    /// Adds the counters of all engines.
+    /// Adds the counters of all engines of this worker.
     pub(crate) fn report(&mut self, report: &mut EngineCounters) {
         let mut add = |counters: &sluice_engine::Counters| {
             for (name, value) in counters.named() {
@@ -233,7 +233,7 @@ impl Running {
         }
     }
 
-    /// Measures one packet in `every` from now on, with the instrumented machine code if there is any.
+    /// Starts measuring one packet in `every`, with the instrumented machine code if it is given.
     pub(crate) fn begin_profile(&mut self, every: NonZeroU32, code: Option<Arc<Code>>) {
         let program = self.store.shared_program();
         let profile = Profile::new(program);
@@ -257,7 +257,7 @@ impl Running {
         });
     }
 
-    /// Ends measuring; adds the results.
+    /// Stops measuring, and adds the results to `report`.
     pub(crate) fn end_profile(&mut self, report: &mut Option<Profile>) {
         let Some(measured) = &mut self.measured else {
             return;
@@ -275,7 +275,7 @@ impl Running {
         rehearsal.run(&self.store, &side, ports);
     }
 
-    /// Processes a batch from each receiver, all on one version of the tables; returns the number of packets.
+    /// Processes a batch from each receiver, all with one version of the tables. Returns the number of packets.
     pub(crate) fn serve<'a>(
         &mut self,
         receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
@@ -304,8 +304,8 @@ impl Running {
         }
     }
 
-    /// Sends packets from the queues, as far as their ports take them and up to a batch. Ports take turns, and each
-    /// packet is sent at once, so that a more urgent packet can go before the next.
+    /// Sends up to a batch of packets from the queues, as far as their ports accept them. The congested ports take
+    /// turns. Each packet is sent at once, so that a more urgent packet can precede the next one.
     pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
         outputs.try_again();
         let side = self.reader.pin();
@@ -349,19 +349,19 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// Dropped with the batch, so that a watcher that has left is not kept alive.
+    /// Dropped with the batch, so that a watcher that was removed is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,
 }
 
 impl Batch<'_> {
-    /// Whether packets are measured.
+    /// Returns whether profiling is active.
     fn is_measured(&self) -> bool {
         matches!(&self.measured, Some(measured) if measured.sampling.is_some())
     }
 
-    /// Whether packets are measured or traced.
+    /// Returns whether packets are measured or traced.
     fn is_looked_at(&self) -> bool {
         self.is_measured() || self.tracing.active()
     }
@@ -429,7 +429,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Processes a packet while watchers exist; records its steps if a watcher wants them.
+    /// Processes a packet while watchers exist. Records the packet's steps if a watcher wants it.
     fn watch<E: Engine>(
         &mut self,
         plain: &mut TrafficManager<E>,
@@ -459,7 +459,7 @@ impl Batch<'_> {
     }
 }
 
-/// Receives up to [`BATCH`] frames from each receiver; returns how many there were.
+/// Receives up to [`BATCH`] frames from each receiver. Returns how many frames were received.
 fn receive<'a>(
     receivers: impl Iterator<Item = &'a mut Box<dyn Receiver>>,
     deliver: &mut Deliver<'_, 'a>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds idle table entries and notifies the control plane; also triggers the build of pending lookup structures.
+//! Finds idle table entries, and notifies the control plane. Also triggers the build of pending lookup structures.
 //!
-//! One thread per device; it sleeps for ever while the running program has no table that needs it.
+//! Each device has one sweeping thread. It sleeps while the running program has no table that needs sweeping.
 
 use std::io;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use sluice_tables::Store;
 use crate::Handler;
 use crate::clock::Clock;
 
-/// Interval between sweeps: a notification is late by at most this.
+/// Interval between sweeps, which is also the maximum delay of a notification.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct State {
-    /// The running store, if its program has idle timeouts or longest-prefix tables.
+    /// Store of the running program, if the program has idle timeouts or longest-prefix tables.
     store: Option<Arc<Store>>,
     stop: bool,
 }
 
-/// The sweeping thread; it ends when this is dropped.
+/// The sweeping thread. Dropping this ends the thread.
 pub(crate) struct Sweeper {
     shared: Arc<(Mutex<State>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -66,7 +66,7 @@ impl Drop for Sweeper {
         state.lock().stop = true;
         changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread was reported already; nothing is left to do on stopping.
+            // If the thread panicked, this was already reported.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A worker: one thread that receives packets, runs the program on them and sends the results.
+//! Runs a worker: one thread that receives packets, runs the program on them and sends the results.
 //!
-//! The loop takes batches from its receivers in turn, and waits only when none has packets. Commands (a new program, a
-//! port added or removed) are carried out between batches.
+//! The loop takes batches from the receivers in turn, and waits only if no receiver has packets. Between batches it
+//! executes commands, such as a new program, or a port that is added or removed.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::mailbox::{CloseOnDrop, Command, Mailbox};
 use crate::outputs::{Outputs, Shared};
 use crate::running::{BATCH, Running};
 
-/// Pause after a failed poll: it fails when kernel memory is short, and the loop must not spin meanwhile.
+/// Pause after a failed poll. Polling fails if kernel memory is short; without a pause the loop would spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The state of a worker's thread.
@@ -39,10 +39,10 @@ impl Worker {
         })
     }
 
-    /// Runs until it is stopped.
+    /// Runs until a command stops the worker.
     pub(crate) fn run(mut self) {
         let _close = CloseOnDrop(self.mailbox.clone());
-        // First check for commands that were sent before the thread started.
+        // Checks first for commands that were sent before the thread started.
         let mut commands = true;
         loop {
             if commands {
@@ -55,7 +55,7 @@ impl Worker {
                     }
                 }
             }
-            // Under load, check the mailbox without a system call, so that commands are not delayed.
+            // Under load, the mailbox is checked without a system call, so that commands are not delayed.
             let packets = self.serve();
             if self.outputs.are_congested() {
                 self.drain();
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Processes a batch from each receiver, all on one version of the tables; returns the number of packets.
+    /// Processes a batch from each receiver, all with one version of the tables. Returns the number of packets.
     fn serve(&mut self) -> usize {
         let outputs = &mut self.outputs;
         let mut receivers = self.inputs.iter_mut().map(|input| &mut input.receiver);
@@ -84,11 +84,11 @@ impl Worker {
         packets
     }
 
-    /// Sends packets from the queues of ports that take frames again.
+    /// Sends packets from the queues of ports that accept frames again.
     fn drain(&mut self) {
         match &mut self.running {
             Some(running) => running.drain(&mut self.outputs),
-            // Without a program no packet is in a queue; frames may be in transmitters.
+            // Without a program, no packet is in a queue, but frames may be in transmitters.
             None => {
                 self.outputs.try_again();
                 self.outputs.settle();
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    /// Waits for packets or commands; true if there are commands.
+    /// Waits for packets or commands. Returns true if there are commands.
     fn poll(&mut self) -> bool {
         let Self {
             inputs, outputs, ..
@@ -112,7 +112,7 @@ impl Worker {
         })
     }
 
-    /// Carries out a command; false to stop.
+    /// Executes a command. Returns false if the worker must stop.
     fn obey(&mut self, command: Command) -> bool {
         match command {
             Command::Load(running) => {
@@ -122,7 +122,7 @@ impl Worker {
             }
             Command::QueuesChanged => self.outputs.look_at_queues(),
             Command::AddPort(port, receiver, transmitter, levels) => {
-                // If an interface came back, the old halves are useless.
+                // The interface has reappeared, so the port's old halves are useless.
                 self.inputs.remove(port);
                 if let Some(receiver) = receiver {
                     self.inputs.add(port, receiver);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device with ports in memory and a program that forwards EtherType 0x1111 to port 1 and 0x2222 to port 2.
+//! Tests the device with ports in memory. Its program forwards EtherType 0x1111 to port 1 and 0x2222 to port 2.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShot
 const JSON: &[u8] = include_bytes!("../../p4runtime/tests/spec/programs/surface.json");
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Frames in flight at a time.
+/// Maximum number of frames in flight.
 const WINDOW: usize = 256;
 
-/// Forwards packets to the control plane to a channel.
+/// Sends packets for the control plane to a channel.
 struct Recorder(parking_lot::Mutex<mpsc::Sender<Vec<u8>>>);
 
 impl Handler for Recorder {
@@ -105,7 +105,7 @@ fn swap_under_traffic(engine: EngineKind) {
         let (stop, sent, received) = (&stop, &sent, &received);
         let sender = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // Fewer frames in flight than the port's queue holds, so that only the swap can lose frames.
+                // Fewer frames are in flight than the port's queue holds, so only the swap could lose frames.
                 let under_way = sent.load(Ordering::Relaxed) - received.load(Ordering::Relaxed);
                 if under_way < WINDOW {
                     sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
@@ -193,7 +193,7 @@ fn a_port_that_is_removed_is_down_for_groups_and_up_when_it_is_back() {
     let table = program.table_by_name("ingress.chosen").unwrap();
     tx.insert(table, spec).unwrap();
     tx.commit();
-    // The hash is 0, so this is the first member while both are up.
+    // The hash is 0, so the group selects its first member while both members are up.
     let chosen = || {
         assert!(input.send(&[1, 0, 0, 0]));
         output.receive(DEADLINE).unwrap()[3]
@@ -247,13 +247,13 @@ fn register_actions_of_two_workers_do_not_mix() {
     let json = include_bytes!("../../../programs/build/registers.json");
     let store = device.new_store(Program::from_json(json).unwrap());
     device.load(Some(store.clone()));
-    // The ports are on different workers. Nothing receives at port 1, the egress port.
+    // The two ports are on different workers. No worker receives from port 1, the egress port.
     let wires = [attach(&device, 0), attach(&device, 2)];
     thread::scope(|scope| {
         for wire in &wires {
             scope.spawn(move || {
                 for _ in 0..EACH {
-                    // Sends "add 1 to cell 1", once the queue has room.
+                    // Sends a packet that adds 1 to cell 1, when the queue has room.
                     while !wire.send(&[3, 1, 0, 0, 0, 0]) {
                         thread::yield_now();
                     }
@@ -316,7 +316,7 @@ fn a_queue_can_be_closed_slowed_down_and_opened() {
         ..queue
     };
     assert_eq!(device.queues(), [other, queue]);
-    // Without a port, the change also applies to ports that are added later.
+    // A change without a port also applies to ports that are added later.
     let all = QueueChange {
         depth: Some(7),
         ..QueueChange::default()
@@ -350,7 +350,7 @@ fn packets_of_the_control_plane_need_a_cpu_port() {
     });
     let output = attach(&device, 6);
     load(&device);
-    // `surface.p4`: the egress port in 9 bits, and 7 bits of padding.
+    // Packet-out header of `surface.p4`: egress port in 9 bits, and 7 bits of padding.
     let packet = [&(6u16 << 7).to_be_bytes()[..], &frame(0x3333)].concat();
     assert!(device.packet_out(&packet));
     assert_eq!(output.receive(DEADLINE).unwrap(), frame(0x3333));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The traces that watchers receive, and the absence of side effects on other packets.
+//! Tests the traces that watchers receive, and that other packets are not affected.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A sink that takes traces while there is room.
+/// A sink that accepts traces while it has room.
 struct Taker {
     traces: Mutex<mpsc::Sender<Arc<PacketTrace>>>,
     room: AtomicBool,
@@ -63,7 +63,7 @@ fn taker() -> (Arc<Taker>, mpsc::Receiver<Arc<PacketTrace>>) {
     )
 }
 
-/// Starts a switch with one of `switch/programs` and ports 0 to 2.
+/// Starts a switch with ports 0 to 2 and one of the programs in `switch/programs`.
 fn switch(program: &str, config: Config) -> (Device, Arc<Store>, Vec<MemoryHandle>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/build");
     let json = std::fs::read(folder.join(program).with_extension("json")).unwrap();
@@ -241,7 +241,7 @@ fn a_filter_chooses_packets_and_a_count_ends_the_watch() {
     for _ in 0..2 {
         assert!(lines(&traces)[0].starts_with("enter switch port=1 bytes=6 data=0100"));
     }
-    // The sender was dropped with the watch.
+    // The sender was dropped together with the watcher.
     assert!(matches!(
         traces.recv_timeout(DEADLINE),
         Err(mpsc::RecvTimeoutError::Disconnected)

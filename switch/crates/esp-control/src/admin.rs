@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves the admin socket.
+//! Serves the admin socket of an engine.
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -20,25 +20,25 @@ use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
 
 /// Limit for concurrent connections.
 const MAX_CONNECTIONS: usize = 16;
-/// Timeout after which a client that sends no request, or does not read, is disconnected.
+/// Timeout for a client that sends no request or does not read its answer. The server then closes the connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ENDED: &str = "the engine has ended";
 
-/// State for serving requests.
+/// State that all connections share.
 pub struct Admin {
     /// The engine.
     pub engine: Handle,
-    /// Sequence numbers, which engines of one process share.
+    /// Sequence numbers, shared by all engines of the process.
     pub reservations: Arc<Reservations>,
-    /// Accepts SAs that protect nothing.
+    /// Whether to accept SAs without encryption and integrity.
     pub allow_no_integrity: bool,
 }
 
-/// Listens at a path, for its owner only.
+/// Listens on a Unix socket at `path` that only its owner may open.
 ///
 /// # Errors
-/// Describes the obstacle, with the path.
+/// Describes the obstacle, and names the path.
 pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let owner = Access {
         mode: 0o600,
@@ -78,7 +78,7 @@ impl Admin {
                 .ask(|answer| Command::RemoveInbound(which.vrf, spi, answer)),
             _ => return Err("an outbound SA is named by sa, an inbound one by spi and vrf".into()),
         };
-        // Order: dropped here, not by the worker.
+        // Order: the SA is dropped here, because the engine's thread must not spend time on it.
         match removed.ok_or(ENDED)? {
             Some(_) => {
                 tracing::info!(?which, "SA deleted");
@@ -89,7 +89,7 @@ impl Admin {
     }
 
     fn answer(&self, line: &[u8]) -> Value {
-        // The parser's error may quote the line and its keys: it goes to the client, never to a log.
+        // The parser's error may quote the line and its keys. So it is sent to the client, but never logged.
         let done = match serde_json::from_slice(line) {
             Err(error) => Err(format!("not a request: {error}")),
             Ok(Request::Add(spec)) => self.add(*spec),
@@ -118,10 +118,10 @@ impl Admin {
     }
 }
 
-/// Accepts connections until the process ends, on a separate thread.
+/// Accepts connections on a separate thread, until the process ends.
 ///
 /// # Errors
-/// The kernel's, if the thread cannot be started.
+/// The kernel's error, if the thread cannot be started.
 pub fn serve(listener: UnixListener, admin: Arc<Admin>) -> io::Result<()> {
     let accepting = thread::Builder::new().name("admin".into());
     accepting.spawn(move || accept(&listener, &admin))?;
@@ -135,7 +135,7 @@ fn accept(listener: &UnixListener, admin: &Arc<Admin>) {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection of `ctl`");
-                // For example out of descriptors: pause before the next attempt.
+                // Accepting fails for example if there are no free descriptors. Pause before the next attempt.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands from the admin socket to the engine's thread. That thread runs them between two batches, so no packet takes
-//! a lock.
+//! Sends commands to the engine's thread. That thread runs the commands between two batches, so serving a packet takes
+//! no lock.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use serde::Serialize;
 use sluice_esp::Engine;
 use sluice_esp::engine::{CountersView, Sa, SaStatus, Totals};
 
-/// Returns nanoseconds since boot, suspend included: the clock of lifetimes.
+/// Returns nanoseconds since boot, including time suspended. SA lifetimes are measured by this clock.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A request of another thread. SAs that end are returned to it, to be dropped there.
+/// Command from another thread. The engine's thread returns SAs that end to this other thread, which drops them.
 pub enum Command {
     /// Add an SA.
     Add(Sa, Sender<Result<(), (Sa, String)>>),
@@ -29,9 +29,9 @@ pub enum Command {
     RemoveInbound(u16, u32, Sender<Option<Sa>>),
     /// Return the engine's status.
     Status(Sender<Status>),
-    /// Return the sums of the engine's counters.
+    /// Return the sums of the engine's counters over all SAs.
     Totals(Sender<Totals>),
-    /// Check time limits: SAs that have reached a hard one erase their keys.
+    /// Check time limits. SAs that have reached a hard limit erase their keys.
     Tick(Sender<()>),
     /// End the thread.
     Stop,
@@ -40,24 +40,24 @@ pub enum Command {
 /// Status of an engine: its SAs, counters and port.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// Its SAs.
+    /// SAs of the engine.
     pub sas: Vec<SaStatus>,
     /// Counters of packets without an SA.
     pub others: CountersView,
-    /// Frame counters of its port.
+    /// Frame counters of the engine's port.
     pub port: Frames,
 }
 
-/// Frame counters from the engine's side.
+/// Frame counters of the engine's port, from the engine's point of view.
 #[derive(Debug, Serialize)]
 pub struct Frames {
     /// Frames received from the switch.
     pub received: u64,
-    /// Frames from the switch that were lost before the engine.
+    /// Frames from the switch that were lost before they reached the engine.
     pub receive_dropped: u64,
     /// Frames sent to the switch.
     pub sent: u64,
-    /// Frames for the switch that were lost.
+    /// Frames that were lost on the path to the switch.
     pub send_dropped: u64,
 }
 
@@ -68,26 +68,26 @@ pub struct Handle {
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The receiving end, on the engine's thread.
+/// Receiver of commands, used by the engine's thread.
 pub struct Commands(Receiver<Command>);
 
-/// Creates both ends. `wake` interrupts the wait of the engine's thread.
+/// Creates sender and receiver of commands. `wake` interrupts the wait of the engine's thread.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as it has senders, and their
-    // clients would wait forever. An unbounded one drops them with its receiver. Each client thread has at most one
-    // command in it.
+    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists, and their
+    // clients would wait forever. An unbounded channel drops these commands together with its receiver. Each client
+    // thread has at most one command in the channel, so it stays small.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))
 }
 
-/// Time between two checks of lifetimes without packets.
+/// Interval at which lifetimes are checked even if no packets arrive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Starts a thread that sends ticks until the engine has ended, then calls `ended`.
+/// Starts a thread that sends ticks until the engine has ended, and then calls `ended`.
 ///
 /// # Errors
-/// The kernel's, if the thread cannot be started.
+/// The kernel's error, if the thread cannot be started.
 pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let ticking = thread::Builder::new().name("esp-clock".into());
     ticking.spawn(move || {
@@ -108,7 +108,7 @@ impl Handle {
         answered.recv().ok()
     }
 
-    /// Makes the engine's thread end.
+    /// Asks the engine's thread to end.
     pub fn stop(&self) {
         if self.commands.send(Command::Stop).is_ok() {
             (self.wake)();
@@ -122,7 +122,7 @@ impl Commands {
         self.0.is_empty()
     }
 
-    /// Runs all waiting commands; returns false to end the thread. `frames` reads the port's frame counters.
+    /// Runs all waiting commands. Returns false if the thread must end. `frames` reads the port's frame counters.
     pub fn serve(&self, engine: &mut Engine, now: u64, frames: impl Fn() -> Frames) -> bool {
         while let Ok(command) = self.0.try_recv() {
             if !obey(command, engine, now, &frames) {
@@ -133,7 +133,7 @@ impl Commands {
     }
 }
 
-/// Runs a command; returns false to end the thread. If the client has gone, the answer is dropped.
+/// Runs one command. Returns false if the thread must end. The answer is dropped if its client is gone.
 fn obey(command: Command, engine: &mut Engine, now: u64, frames: &impl Fn() -> Frames) -> bool {
     match command {
         Command::Add(sa, answer) => drop(answer.send(engine.add(sa))),

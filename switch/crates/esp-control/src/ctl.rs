@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client: adds, ends and shows SAs of a running engine.
+//! Implements the client, which adds, deletes and shows SAs of a running engine.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -43,11 +43,11 @@ pub enum Command {
     },
 }
 
-/// Sends a command to the engine of this admin socket, and prints the answer. The caller must have called
-/// [`crate::hardening::no_core`] before, because keys pass through.
+/// Sends a command to the engine at this admin socket, and prints the answer. The caller must have called
+/// [`crate::hardening::no_core`] before, because the process handles keys.
 ///
 /// # Errors
-/// The engine does not run, or refuses.
+/// The engine does not run, or it refuses the request.
 pub fn run(socket: &Path, command: Command) -> anyhow::Result<()> {
     let mut connection = Connection::open(socket)?;
     match command {
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     fn ask(&mut self, request: &Request) -> anyhow::Result<Value> {
-        // Allocates the full size at once, because the line has keys in it: growing would leave copies.
+        // Allocates the full size at once, because the line contains keys: a growing vector would leave copies of them.
         let mut line = Zeroizing::new(Vec::with_capacity(MAX_REQUEST));
         serde_json::to_writer(&mut *line, request)?;
         line.push(b'\n');
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-/// Prints one line for each SA, and below it one for each reason of drops.
+/// Prints one line for each SA, and below it one line for each reason of drops.
 fn show(out: &mut impl Write, status: &Value) -> io::Result<()> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

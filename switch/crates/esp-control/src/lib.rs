@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Administration of an ESP engine, wherever it runs: adds and deletes SAs over a Unix socket, and shows them without
-//! their keys.
+//! Administers an ESP engine, in `sluice-esp` or inside the switch. Adds, deletes and shows SAs over a Unix socket;
+//! keys are never shown.
 //!
 //! ```text
 //!   ctl ──► Unix socket ──► admin (a thread for each connection): prepares SAs, writes their numbers to disk
@@ -16,8 +16,8 @@
 //! * [`sas`]: files of SAs
 //! * [`hardening`]: no core file, no tracing by other processes
 //!
-//! Depends on esp and unix-socket; knows no interface and no pipeline. Promises: a key is in no answer, log or
-//! command line; buffers that held a key are erased; a refused request changes nothing.
+//! Depends on esp and unix-socket; knows no interface and no pipeline. Promises: no key is in an answer, a log or a
+//! command line. Buffers that held a key are erased. A refused request changes nothing.
 
 pub mod admin;
 pub mod command;

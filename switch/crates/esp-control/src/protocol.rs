@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admin socket's protocol: one JSON document a line, a request and its answer.
+//! Defines the protocol of the admin socket. Each request and each answer is one JSON document on one line.
 //!
-//! JSON and not gRPC, because keys pass here: a line lies in one buffer, which is erased. Messages of generated code
-//! are copied between buffers that are never cleared.
+//! The protocol uses JSON instead of gRPC because requests contain keys. A JSON line is in one buffer, which is erased.
+//! gRPC's generated code would copy messages between buffers that are never erased.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_esp::spec::{Direction, SaSpec};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Limit in bytes for the line of a request.
+/// Limit in bytes for a request's line.
 pub const MAX_REQUEST: usize = 16 << 10;
 
 /// A request.
@@ -25,24 +25,24 @@ pub enum Request {
     Status {},
 }
 
-/// Names an existing SA: outbound by its number, inbound by VRF and SPI.
+/// Identifies an existing SA: an outbound SA by its number, an inbound SA by its VRF and SPI.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Which {
-    /// Its direction.
+    /// Direction of the SA.
     pub direction: Direction,
-    /// Its number.
+    /// Number of an outbound SA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sa: Option<u32>,
-    /// Its SPI.
+    /// SPI of an inbound SA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spi: Option<u32>,
-    /// Its VRF.
+    /// VRF of an inbound SA.
     #[serde(default)]
     pub vrf: u16,
 }
 
-/// Reads lines from a socket into a buffer that is erased after each line.
+/// Reads lines from a socket. Erases each line from the buffer before reading the next one.
 pub struct Lines<R> {
     from: R,
     buffer: Zeroizing<Vec<u8>>,
@@ -52,7 +52,7 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Creates a reader of lines of at most `longest` bytes.
+    /// Creates a reader whose lines have at most `longest` bytes.
     pub fn new(from: R, longest: usize) -> Self {
         Self {
             from,
@@ -62,10 +62,10 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Returns the next line without its end; None at the end of the stream.
+    /// Returns the next line without its newline, or None at the end of the stream.
     ///
     /// # Errors
-    /// The stream's; the line is too long, or truncated.
+    /// The stream's error, a line that is too long, or a last line without a newline.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.buffer.copy_within(self.given..self.filled, 0);
         let rest = self.filled - self.given;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of SAs: a JSON object, or a list of them. Paths of key files are relative to the file that names them.
+//! Reads files of SAs: a JSON object, or a list of objects. Relative paths of key files start at the directory of the
+//! file.
 
 use std::fs;
 use std::io::{self, Read};
@@ -13,10 +14,10 @@ use zeroize::Zeroizing;
 /// Size limit of a file: ten thousand SAs.
 const MAX_FILE: u64 = 8 << 20;
 
-/// Reads the SAs of a file, `-` for standard input, with the keys from the files that it names.
+/// Reads the SAs of a file; `-` is standard input. Also reads the key files that it names.
 ///
 /// # Errors
-/// Describes the problem without any key. A file that contains keys must be readable by its owner only.
+/// Describes the problem without showing any key. A file that contains keys must be readable by its owner only.
 pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     if path == Path::new("-") {
         let text = read_all(io::stdin().lock(), 1 << 20)?;
@@ -45,7 +46,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     Ok(specs)
 }
 
-/// Reads into a buffer that is allocated in full at once, so that no copies of keys are left behind.
+/// Reads into a buffer that is allocated at full size at once: a growing buffer would leave copies of keys.
 fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     if length > MAX_FILE {
         bail!("larger than {MAX_FILE} bytes");

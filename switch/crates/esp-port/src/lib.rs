@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ESP engine as a port inside the switch: frames that the pipeline sends to the port are encrypted or decrypted, and
-//! received from it again.
+//! Provides the ESP engine as a port inside the switch. The engine encrypts or decrypts the frames that the pipeline
+//! sends to the port. The switch receives the results from the same port.
 //!
 //! ```text
 //!   worker 0 ── Transmitter ─► queue 0 ─┐
@@ -10,19 +10,20 @@
 //! ```
 //!
 //! The worker that receives from the port runs the engine when it polls the port for a batch. Sending to the port only
-//! copies a frame into a queue, so there is no recursion, whatever the pipeline does with the results.
+//! copies a frame into a queue. So the engine never runs recursively, even if the pipeline sends its results to the
+//! port again.
 //!
-//! Locks: one for each queue, taken once a batch by its worker and once a batch by the receiving worker, to copy frames
-//! or to swap two buffers. Invariant: no thread holds two of them, or waits or calls out while it holds one. So
-//! there is no deadlock.
+//! Locks: each queue has one lock. The sending worker and the receiving worker each take it once for a batch, to copy
+//! frames or to swap two buffers. Invariant: while a thread holds one of these locks, it takes no other lock, does not
+//! wait, and calls no other component. So there is no deadlock.
 //!
 //! Depends on esp, esp-control and ports. Promises:
 //!
-//! * No packet allocates.
+//! * Serving a packet allocates no memory.
 //! * Queues are bounded; frames that find a queue full are dropped and counted (`tx_queue_full` of the port).
-//! * Frames come back in the order in which a worker sent them.
-//! * An engine that panics is dropped with all its keys, and the port drops all frames (`tx_link_down`). The switch
-//!   goes on.
+//! * Frames from one worker return in the order in which it sent them.
+//! * If an engine panics, it is dropped with all its keys, and the port drops all frames (`tx_link_down`). The switch
+//!   continues to run.
 
 mod queue;
 mod receiver;
@@ -39,7 +40,7 @@ use crate::queue::Queues;
 pub use crate::receiver::EngineReceiver;
 pub use crate::transmitter::EngineTransmitter;
 
-/// Both halves of the port, and the handle of its engine.
+/// Both halves of the port, and the handle to its engine.
 pub struct EnginePort {
     /// The receiving half, which runs the engine.
     pub receiver: EngineReceiver,
@@ -52,7 +53,7 @@ pub struct EnginePort {
 /// Creates a port whose engine has no SAs, for a device with this number of workers.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn port(
     number: PortId,
     workers: usize,

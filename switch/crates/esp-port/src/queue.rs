@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames for the engine: a bounded queue for each worker.
+//! Passes frames to the engine, through a bounded queue for each worker.
 //!
-//! A queue is a buffer. A worker fills a buffer of its own. It swaps this with the queue's if that is empty, else it
-//! copies the frames. The receiving worker swaps the queue's buffer with an empty one.
+//! Each queue is a buffer. A worker fills its own buffer first. If the queue's buffer is empty, the worker swaps the
+//! two, else it copies the frames. The receiving worker swaps the queue's buffer with an empty one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use crate::signal::Signal;
 
 /// Capacity of a buffer in frames.
 pub(crate) const FRAMES: usize = 2048;
-/// Capacity of a buffer in bytes: several of the longest frames.
+/// Capacity of a buffer in bytes, enough for several frames of maximum length.
 pub(crate) const BYTES: usize = 1 << 20;
 
 const _: () = assert!(BYTES > 2 * MAX_FRAME);
 
-/// Frames stored one behind the other. Memory beyond the largest fill is never touched.
+/// Frames stored back to back. Memory beyond the largest fill so far is never touched.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     used: usize,
@@ -70,18 +70,18 @@ impl Buffer {
     }
 }
 
-/// Frames that were moved to a queue, and their bytes.
+/// Numbers of frames and bytes that were moved to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) frames: usize,
     pub(crate) bytes: usize,
 }
 
-/// The queues of all workers: see the module.
+/// Queues of all workers; see the module's documentation.
 pub(crate) struct Queues {
     by_worker: Box<[Mutex<Buffer>]>,
     pub(crate) signal: Signal,
-    /// The engine has ended.
+    /// Whether the engine has ended.
     ended: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Queues {
         })
     }
 
-    /// Moves a worker's frames to its queue and drops those without room; returns the moved ones.
+    /// Moves a worker's frames to its queue, and drops frames that do not fit. Returns how many were moved.
     pub(crate) fn offer(&self, worker: usize, frames: &mut Buffer) -> Moved {
         let mut moved = Moved {
             frames: frames.len(),
@@ -118,8 +118,8 @@ impl Queues {
         moved
     }
 
-    /// Swaps an empty buffer with the first queue that has frames, in round robin from worker `from`. Returns the
-    /// worker to begin with next, or None if all queues are empty.
+    /// Swaps an empty buffer with the first queue that has frames, in round robin starting with worker `from`. Returns
+    /// the worker to start with next time, or None if all queues are empty.
     pub(crate) fn take(&self, from: usize, empty: &mut Buffer) -> Option<usize> {
         let workers = self.by_worker.len();
         let mut turn = (0..workers).map(|turn| (from + turn) % workers);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receiving half: runs the engine, which serves frames when a worker polls for a batch.
+//! Implements the receiving half, which runs the engine when a worker polls for a batch.
 
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,27 +11,28 @@ use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receive
 
 use crate::queue::{Buffer, Queues};
 
-/// Batches served at a time, so that a worker gets as many frames from here as from any port.
+/// Batches served in one poll, so that a worker gets as many frames from this port as from other ports.
 const BATCHES: usize = 4;
 
-/// The receiving half: see the module.
+/// Receiving half of the port; see the module's documentation.
 pub struct EngineReceiver {
     port: PortId,
     queues: Arc<Queues>,
-    /// None after the engine has failed or ended.
+    /// The engine; None after it has failed or ended.
     running: Option<Running>,
     /// Frames that were taken from a queue.
     taken: Buffer,
     /// Index of the next frame in `taken`.
     next: usize,
-    /// The queue to poll next.
+    /// Index of the queue to poll next.
     turn: usize,
-    /// Frames being served, replaced by their answers.
+    /// Frames being served; the engine replaces them by their answers.
     batches: [Batch; BATCHES],
     counters: Arc<PortCounters>,
 }
 
-/// An engine and its commands. Both are dropped together, so that waiting clients learn of the end.
+/// An engine and its commands. Both are dropped together, so that clients waiting for an answer notice that the engine
+/// has ended.
 struct Running {
     engine: Engine,
     commands: Commands,
@@ -59,12 +60,12 @@ impl EngineReceiver {
         }
     }
 
-    /// Runs the waiting commands and serves up to `budget` frames; returns the number of frames.
+    /// Runs the waiting commands and serves up to `budget` frames. Returns how many frames were served.
     fn serve(&mut self, budget: usize) -> usize {
         self.guarded(|this| this.serve_batch(budget))
     }
 
-    /// Runs `work`, and ends the engine if it panics. Drops the batch then.
+    /// Runs `work`. If it panics, ends the engine and drops the batch.
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> usize) -> usize {
         self.forget();
         let done = catch_unwind(AssertUnwindSafe(|| work(self)));
@@ -105,18 +106,18 @@ impl EngineReceiver {
             if batch.is_empty() {
                 break;
             }
-            // The engine counts drops.
+            // The engine counts the drops.
             engine.process_batch(batch, now());
         }
         served
     }
 
-    /// Clears the frames that were served last.
+    /// Clears the frames that the previous poll returned.
     fn forget(&mut self) {
         self.batches.iter_mut().for_each(Batch::clear);
     }
 
-    /// Drops the engine and its frames.
+    /// Ends the engine: drops it and its frames.
     fn end(&mut self) {
         self.queues.end();
         self.forget();
@@ -140,7 +141,7 @@ impl Receiver for EngineReceiver {
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
         let mut served = self.serve(budget);
         if served == 0 && self.queues.signal.lower() {
-            // Frames that arrived before the lowering did not raise the signal again.
+            // Frames that arrived before `lower` did not raise the signal again, so poll once more.
             served = self.serve(budget);
         }
         let (mut answers, mut bytes) = (0, 0);
@@ -161,7 +162,7 @@ impl Receiver for EngineReceiver {
 }
 
 impl Drop for EngineReceiver {
-    /// Ends the engine: the port was removed, or the switch ends.
+    /// Ends the engine, because the port is removed or the switch stops.
     fn drop(&mut self) {
         self.end();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A descriptor that is readable while frames or commands wait. In most cases it is raised and lowered without a system
-//! call.
+//! Provides a descriptor that is readable while frames or commands wait. Most calls that raise or lower it need no
+//! system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_ports::poller::Waker;
 
-/// The descriptor: see the module.
+/// Descriptor that signals waiting work; see the module's documentation.
 pub(crate) struct Signal {
     waker: Waker,
     raised: AtomicBool,
@@ -22,17 +22,17 @@ impl Signal {
         })
     }
 
-    /// Makes the descriptor readable, unless it already is or is being made so.
+    /// Makes the descriptor readable. Does nothing if another call has already done so or is doing so.
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Ordering::AcqRel) {
             self.waker.wake();
         }
     }
 
-    /// Makes the descriptor unreadable; returns true if it was readable. The caller must then check again for work:
-    /// calls of `raise` in between had no effect.
+    /// Makes the descriptor unreadable; returns whether it was readable. If so, the caller must check again for work,
+    /// because calls of `raise` before this one had no effect.
     pub(crate) fn lower(&self) -> bool {
-        // If it is raised but not readable yet, it will become so, and a later call lowers it.
+        // If `raised` is set but the descriptor is not yet readable, it soon will be, and a later call lowers it.
         let lowered = self.raised.load(Ordering::Acquire) && self.waker.reset();
         if lowered {
             self.raised.swap(false, Ordering::AcqRel);

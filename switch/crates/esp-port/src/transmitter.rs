@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sending half of a worker: copies frames into its queue.
+//! Implements the sending half of a worker, which copies frames into the worker's queue.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use sluice_ports::{MAX_FRAME, PortCounters, SendDrop, Transmitter};
 
 use crate::queue::{Buffer, Queues};
 
-/// A worker's sending half: see the module.
+/// Sending half of one worker; see the module's documentation.
 pub struct EngineTransmitter {
     queues: Arc<Queues>,
     worker: usize,
-    /// Frames not flushed yet.
+    /// Pushed frames that are not flushed yet.
     frames: Buffer,
     counters: Arc<PortCounters>,
 }
@@ -26,7 +26,7 @@ impl EngineTransmitter {
         }
     }
 
-    /// Moves the pushed frames to the queue.
+    /// Moves the pushed frames to the worker's queue.
     fn hand_over(&mut self) {
         let pushed = self.frames.len();
         if pushed == 0 {
@@ -56,10 +56,10 @@ impl Transmitter for EngineTransmitter {
         }
         if !self.frames.push(headers, payload) {
             self.hand_over();
-            // The buffer is empty now, and accepts every frame that is not too long.
+            // The buffer is empty now, so it accepts every frame that is not longer than the buffer.
             self.frames.push(headers, payload);
         }
-        // Frames without room are dropped: no worker waits for the engine.
+        // Frames that do not fit are dropped, so that no worker waits for the engine.
         true
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine's interface: closed to the host, checked while the engine runs, given back at the end.
+//! Controls the engine's interface: closes it to the host, checks it while the engine runs, and restores it at the end.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use rustix::net::{self, AddressFamily, SocketType};
 use sluice_ports::host_filter::Checked;
 use sluice_ports::interface::{self, SilentInterface};
 
-/// An interface that belongs to the engine until it is dropped.
+/// An interface that the engine uses exclusively until this is dropped.
 pub(crate) struct Link {
     interface: SilentInterface,
     name: String,
-    /// Link state that was logged last.
+    /// Last link state that was logged.
     is_up: bool,
 }
 
@@ -20,7 +20,7 @@ impl Link {
     /// Closes the interface to the host and brings it up.
     ///
     /// # Errors
-    /// Describes the obstacle.
+    /// Describes the obstacle, such as a missing interface.
     pub(crate) fn take(name: &str) -> io::Result<Self> {
         Ok(Self {
             interface: SilentInterface::take(name)?,
@@ -32,10 +32,10 @@ impl Link {
     /// Keeps the interface closed to the host, and logs when the link goes down or comes up.
     ///
     /// # Errors
-    /// The interface is gone, or another interface has its name.
+    /// The interface is gone, or its name now belongs to another interface.
     pub(crate) fn check(&mut self) -> anyhow::Result<()> {
         let interface = self.name.as_str();
-        // Not by /sys, which may show another network namespace than the process's.
+        // Does not use /sys, which may show another network namespace than the process's.
         let socket = net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         let index = net::netdevice::name_to_index(&socket, interface).ok();
         if index.and_then(|index| i32::try_from(index).ok()) != Some(self.interface.index()) {

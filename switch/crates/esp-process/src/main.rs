@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-esp`: the ESP engine on a network interface. `sluice-esp ctl ...` adds SAs to a running one, and queries it.
+//! Runs the ESP engine on a network interface (`sluice-esp`). `sluice-esp ctl ...` adds SAs to a running engine, and
+//! queries it.
 //!
 //! ```text
 //!   interface ──► worker (one thread: Engine) ──► interface
@@ -7,8 +8,8 @@
 //!   Unix socket ──► sluice-esp-control
 //! ```
 //!
-//! Keys come over the socket, which only its owner can open, or from files that only their owner can read; never by the
-//! command line. The process writes no core file and cannot be traced.
+//! Keys come over the socket, which only its owner can open, or from files that only their owner can read. No option
+//! takes a key. The process writes no core file and cannot be traced.
 
 mod link;
 mod options;

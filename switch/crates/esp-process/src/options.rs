@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line.
+//! Defines the command line.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use sluice_esp_control::ctl::Command;
 /// Default path of the admin socket.
 pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
 
-/// The version, and the commit of the build (build.rs).
+/// Version of the program, and the commit it was built from (build.rs).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",

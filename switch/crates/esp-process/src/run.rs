@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts an engine from the options, and ends it.
+//! Starts an engine with the given options, and ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::link::Link;
 use crate::options::Options;
 use crate::worker::Worker;
 
-/// Time between two checks of the interface.
+/// Interval between two checks of the interface.
 const CHECK: Duration = Duration::from_secs(1);
 
 enum Event {
@@ -32,12 +32,12 @@ enum Event {
     WorkerEnded,
 }
 
-/// Sends [`Event::WorkerEnded`] when the worker's thread ends, by an error or a panic too.
+/// Sends [`Event::WorkerEnded`] when the worker's thread ends, also after an error or a panic.
 struct EndNotice(Sender<Event>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // A full channel holds a signal to stop; this event is not needed then.
+        // If the channel is full, it holds a signal to stop, so this event is not needed.
         let _ = self.0.try_send(Event::WorkerEnded);
     }
 }
@@ -45,11 +45,11 @@ impl Drop for EndNotice {
 /// Runs the engine until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Describes the obstacle.
+/// Describes the obstacle, such as an interface that cannot be opened.
 pub(crate) fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log();
-    // Order: signals, and steps that need privileges, come before any thread starts.
+    // Order: handle signals, and do what needs privileges, before any thread starts.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
     let named = || options.interface.clone();
@@ -58,7 +58,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     let (listener, _socket) =
         admin::listen(&options.admin).with_context(|| options.admin.display().to_string())?;
     let specs = options.sas.as_deref().map(sas::read).transpose()?;
-    // The port's capabilities become effective only while it is checked or given back.
+    // The capabilities that the port needs become effective only while it is checked or restored.
     privilege::keep_only(privilege::NEEDED, CapabilitySet::empty())
         .context("giving up capabilities")?;
     let reservations = Reservations::open(directory)
@@ -103,7 +103,8 @@ pub(crate) fn main() -> anyhow::Result<()> {
     join(moving)
 }
 
-/// Sets up logging to standard error, or to the journal behind it, at level info unless `RUST_LOG` says otherwise.
+/// Sets up logging to the journal if standard error leads there, else to standard error. The level is info unless
+/// `RUST_LOG` sets another.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     match Journal::behind_standard_error("sluice-esp") {
@@ -127,14 +128,14 @@ fn start(
 /// Waits for the worker's thread.
 ///
 /// # Errors
-/// The worker's error, or that it has panicked.
+/// The worker's error, or a report that the worker panicked.
 fn join(moving: JoinHandle<io::Result<()>>) -> anyhow::Result<()> {
     let result = moving.join();
     result.map_err(|_| anyhow!("the worker has panicked"))??;
     Ok(())
 }
 
-/// Sends keep-alives to the service manager as long as the worker answers, on a separate thread.
+/// Starts a thread that sends keep-alives to the service manager as long as the worker answers.
 fn keep_informed(manager: Arc<ServiceManager>, engine: Handle) -> io::Result<()> {
     let Some(interval) = manager.interval() else {
         return Ok(());
@@ -155,9 +156,9 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Returns why a process ends whose worker runs `work`.
+    /// Runs a worker whose thread executes `work`; returns the error that ends the process.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // As in a running process, another sender stays alive.
+        // In a running process there is another sender, too.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that moves packets. Only this thread has the engine, so no packet takes a lock. Other threads send
-//! commands, which run between batches.
+//! Moves packets between the interface and the engine. Only this thread accesses the engine, so serving a packet takes
+//! no lock. Other threads send commands, which run between batches.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use sluice_ports::af_packet::{BatchTransmitter, RingReceiver};
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortCounters, PortStatistics, Receiver, Transmitter, privilege};
 
-/// Time in nanoseconds between two checks of lifetimes without packets.
+/// Interval in nanoseconds at which lifetimes are checked even if no packets arrive.
 const TICK: u64 = 1_000_000_000;
 
 /// Converts the port's counters to the engine's point of view.
@@ -43,10 +43,10 @@ const PORT_TOKEN: u64 = 0;
 const WAKER_TOKEN: u64 = 1;
 
 impl Worker {
-    /// Opens both halves of an interface; returns the worker and the handle of its engine.
+    /// Opens receiver and transmitter of an interface. Returns the worker and the handle to its engine.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub(crate) fn open(interface: &str) -> io::Result<(Self, Handle)> {
         let counters = Arc::new(PortCounters::default());
         let frames = sluice_ports::af_packet::DEFAULT_RING_FRAMES;
@@ -73,10 +73,10 @@ impl Worker {
         Ok((worker, handle))
     }
 
-    /// Moves packets until a command stops it.
+    /// Moves packets until a command stops the worker.
     ///
     /// # Errors
-    /// The kernel's errors of waiting.
+    /// The kernel's error, if waiting for packets fails.
     pub(crate) fn run(mut self) -> io::Result<()> {
         privilege::renounce();
         let mut ticked = now();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An engine for tests in other languages, on standard input and output: `esp-frames STATE_DIRECTORY`.
+//! Runs an engine for tests in other languages, on standard input and output: `esp-frames STATE_DIRECTORY`.
 //!
-//! One JSON document a line: `{"add": SA}`, answered by `{}` or `{"error": TEXT}`; or `{"frame": HEX}`, answered by
-//! `{"frame": HEX}` or `{"drop": NAME}`.
+//! Each line is one JSON document. The request `{"add": SA}` is answered by `{}` or `{"error": TEXT}`; `{"frame": HEX}`
+//! is answered by `{"frame": HEX}` or `{"drop": NAME}`.
 
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;

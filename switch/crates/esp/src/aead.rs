@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! AEADs of AWS-LC by its EVP_CIPHER interface.
+//! Wraps the AEADs of AWS-LC, through its EVP_CIPHER interface.
 //!
-//! EVP_AEAD, which aws-lc-rs offers, copies the expanded key to the stack and clears a context for each packet. A cipher
-//! context keeps its key and takes a new nonce only; that saves 4 ns to seal and 15 ns to open a packet.
+//! EVP_AEAD, which aws-lc-rs offers, copies the expanded key to the stack and clears a context for each packet. A
+//! cipher context keeps its key and takes only a new nonce. That saves 4 ns to seal a packet and 15 ns to open one.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
@@ -19,26 +19,26 @@ pub(crate) const TAG: usize = 16;
 
 const DECRYPT: c_int = 0;
 const ENCRYPT: c_int = 1;
-/// Bytes of the library's state that a packet needs: that of AES-GCM, the largest.
+/// Bytes of the library's cipher state that are prefetched: the size for AES-GCM, whose state is the largest.
 const STATE: usize = 704;
 
-/// A cipher context with an expanded key. The library erases it when it is freed.
+/// A cipher context with an expanded key. AWS-LC erases the key when it frees the context.
 pub(crate) struct Aead(NonNull<sys::EVP_CIPHER_CTX>);
 
-// SAFETY: the context is this object's own, and AWS-LC binds it to no thread.
+// SAFETY: only this object holds the context, and AWS-LC does not bind a context to a thread.
 unsafe impl Send for Aead {}
-// SAFETY: a shared reference allows a prefetch only, which reads two pointers that do not change.
+// SAFETY: a shared reference permits only `prefetch`, which reads two pointers that never change.
 unsafe impl Sync for Aead {}
 
-/// The library refuses: a wrong length, or a tag that does not match.
+/// Refusal by the library: a length is wrong, or the tag does not match.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refused;
 
 impl Aead {
-    /// Expands a key. None if the algorithm is no AEAD, or the library refuses the key.
+    /// Expands a key. Returns None if the algorithm is not an AEAD, or if the library refuses the key.
     pub(crate) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Self> {
         aws_lc_rs::init();
-        // SAFETY: these return pointers to constants.
+        // SAFETY: these functions take no arguments and return pointers to constants.
         let cipher = unsafe {
             match algorithm {
                 Algorithm::Aes128Gcm => sys::EVP_aes_128_gcm(),
@@ -47,9 +47,9 @@ impl Aead {
                 _ => return None,
             }
         };
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no arguments.
         let this = Self(NonNull::new(unsafe { sys::EVP_CIPHER_CTX_new() })?);
-        // SAFETY: `cipher` is one of the above, and its key has the length that it expects.
+        // SAFETY: `cipher` is one of the constants above, and the key is checked to have the cipher's key length.
         unsafe {
             if sys::EVP_CIPHER_key_length(cipher) as usize != key.len() {
                 return None;
@@ -62,7 +62,7 @@ impl Aead {
         Some(this)
     }
 
-    /// Encrypts text in place, and writes the tag.
+    /// Encrypts `text` in place, and writes its tag to `tag`.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -73,7 +73,7 @@ impl Aead {
     ) -> Result<(), Refused> {
         self.begin(ENCRYPT, nonce)?;
         self.update(aad, text)?;
-        // SAFETY: the nonce is set and all text was given; a tag of `TAG` bytes is written to as many.
+        // SAFETY: the nonce is set and all text was passed; the library writes `TAG` bytes, the length of `tag`.
         unsafe {
             let context = self.0.as_ptr();
             let mut written = 0;
@@ -91,8 +91,8 @@ impl Aead {
         }
     }
 
-    /// Decrypts text in place and checks the tag. Text whose tag does not match must not be used. The comparison takes the
-    /// same time whatever the tag is.
+    /// Decrypts text in place and checks the tag. Text whose tag does not match must not be used. The tags are compared
+    /// in constant time.
     #[inline]
     pub(crate) fn open(
         &mut self,
@@ -106,7 +106,7 @@ impl Aead {
         }
         self.begin(DECRYPT, nonce)?;
         let tag: *const c_void = tag.as_ptr().cast();
-        // SAFETY: the library copies `TAG` bytes of the tag, and does not write to them.
+        // SAFETY: the library copies `TAG` bytes from the tag, and does not write to the tag.
         succeeded(unsafe {
             sys::EVP_CIPHER_CTX_ctrl(
                 self.0.as_ptr(),
@@ -117,7 +117,7 @@ impl Aead {
         })?;
         self.update(aad, text)?;
         let mut written = 0;
-        // SAFETY: nonce and tag are set and all text was given; nothing is written to the text.
+        // SAFETY: nonce and tag are set and all text was passed; this call writes nothing to the text.
         succeeded(unsafe {
             sys::EVP_CipherFinal_ex(self.0.as_ptr(), text.as_mut_ptr(), &mut written)
         })
@@ -125,7 +125,7 @@ impl Aead {
 
     #[inline]
     fn begin(&mut self, direction: c_int, nonce: &[u8; NONCE]) -> Result<(), Refused> {
-        // SAFETY: the context has its cipher and key, whose nonces have `NONCE` bytes by default.
+        // SAFETY: the context has its cipher and key; nonces of these ciphers have `NONCE` bytes by default.
         succeeded(unsafe {
             sys::EVP_CipherInit_ex(
                 self.0.as_ptr(),
@@ -145,7 +145,7 @@ impl Aead {
         let mut written = 0;
         let context = self.0.as_ptr();
         let bytes = text.as_mut_ptr();
-        // SAFETY: each pointer goes with its length; input and output are the same bytes, which the library allows.
+        // SAFETY: each pointer is passed with its length; the library allows that input and output are the same bytes.
         unsafe {
             succeeded(sys::EVP_CipherUpdate(
                 context,
@@ -176,7 +176,7 @@ impl Aead {
 
 impl Drop for Aead {
     fn drop(&mut self) {
-        // SAFETY: it was made by EVP_CIPHER_CTX_new, and is freed once.
+        // SAFETY: EVP_CIPHER_CTX_new made the context, and only this line frees it.
         unsafe { sys::EVP_CIPHER_CTX_free(self.0.as_ptr()) }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The algorithms of an SA, and the sizes that follow from them.
+//! Defines the algorithms of SAs, and the sizes of their keys, IVs, ICVs and blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum Algorithm {
     /// No encryption (RFC 2410), HMAC-SHA-256-128.
     #[serde(rename = "null-hmac-sha-256-128")]
     NullHmacSha256,
-    /// Neither encryption nor integrity: for benchmarks, and only if allowed by option.
+    /// Neither encryption nor integrity. For benchmarks; refused unless an option allows it.
     #[serde(rename = "null-without-integrity")]
     NullWithoutIntegrity,
 }
@@ -42,7 +42,8 @@ pub const ALGORITHMS: [Algorithm; 7] = [
 ];
 
 impl Algorithm {
-    /// Bytes of the encryption key. An AEAD's ends with its salt of 4 bytes, as the keying material of RFC 4106 does.
+    /// Bytes of the encryption key. The key of an AEAD ends with a salt of 4 bytes, like the keying material of RFC
+    /// 4106.
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Gcm => 16 + 4,
@@ -78,7 +79,7 @@ impl Algorithm {
         }
     }
 
-    /// Block size in bytes: payload and trailer are padded to a multiple of it.
+    /// Returns the block size in bytes. Payload and trailer are padded to a multiple of the block size.
     pub fn block(self) -> usize {
         match self {
             Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 16,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that are served together, each in a slot with headroom for headers and tailroom for a trailer. So packets are
-//! encrypted and decrypted in place.
+//! Holds frames that are served together. Each has a slot with headroom for headers and tailroom for a trailer, so
+//! packets are encrypted and decrypted in place.
 
 use crate::counters::Drop;
 use crate::engine::MAX_OUTPUT;
@@ -9,10 +9,11 @@ use crate::shim::PACKET;
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
 
-/// Headroom of a frame: more than the longest headers. It aligns the packet behind the shim to a cache line.
+/// Headroom of a frame, longer than the longest outer headers. With it, the packet behind the shim begins at a cache
+/// line.
 pub(crate) const HEADROOM: usize = 128 - PACKET;
 const LINE: usize = 64;
-/// Bytes of a slot. An odd number of cache lines, so that the frames of a batch fall into different cache sets.
+/// Bytes of a slot. The number of cache lines is odd, so that the frames of a batch fall into different cache sets.
 pub(crate) const SLOT: usize = 1_045 * LINE;
 
 const _: () = assert!(SLOT / LINE % 2 == 1 && SLOT >= HEADROOM + 128 + MAX_OUTPUT);
@@ -32,16 +33,16 @@ impl Frame<'_> {
     }
 }
 
-/// Outcome of a frame.
+/// State of a frame in a batch: not served yet, or its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The frame has not been served yet.
     Waiting,
     /// The slot holds the answer.
     Answered,
-    /// The engine keeps the frame: a fragment of a datagram that is not complete.
+    /// The engine keeps the frame: it is a fragment of an incomplete datagram.
     Held,
-    /// The frame was dropped, and counted.
+    /// The frame was dropped, and the drop was counted.
     Dropped(Drop),
 }
 
@@ -101,7 +102,7 @@ impl Batch {
     }
 
     /// Copies a frame, given in one or two parts, into the next slot. Returns false if the batch is full. Truncates a
-    /// frame that is longer than any IP packet behind a shim; it is dropped as malformed when it is served.
+    /// frame that is longer than a shim with the longest IP packet; the engine then drops this frame as malformed.
     pub fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let Some(room) = self.room() else {
             return false;
@@ -125,7 +126,7 @@ impl Batch {
         Some(&mut self.memory[at..at + MAX_OUTPUT])
     }
 
-    /// Adds a frame that was written into [`Batch::room`].
+    /// Adds a frame of `length` bytes that the caller wrote into [`Batch::room`].
     pub fn commit(&mut self, length: usize) {
         if let Some(slot) = self.slots.get_mut(self.count) {
             *slot = Slot {
@@ -137,7 +138,7 @@ impl Batch {
         }
     }
 
-    /// Returns the outcome of a frame, by its index in the batch.
+    /// Returns the outcome of the frame with this index.
     pub fn outcome(&self, place: usize) -> Outcome {
         self.slots[..self.count][place].outcome
     }
@@ -150,7 +151,7 @@ impl Batch {
             .map(|(place, slot)| &self.slot(place)[slot.start..slot.end])
     }
 
-    /// Returns the frame of an index.
+    /// Returns the frame with this index.
     #[inline]
     pub(crate) fn frame(&mut self, place: usize) -> Frame<'_> {
         let Slot { start, end, .. } = self.slots[place];
@@ -167,7 +168,7 @@ impl Batch {
         self.slots[place].end = end;
     }
 
-    /// Records the outcome of a frame, and where in its slot the answer is.
+    /// Records the outcome of a frame, and the range of its answer in the slot.
     #[inline]
     pub(crate) fn settle(&mut self, place: usize, outcome: Outcome, start: usize, end: usize) {
         self.slots[place] = Slot {

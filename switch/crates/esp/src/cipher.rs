@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encrypts and decrypts ESP packets in place. A packet is header, IV, payload with trailer, ICV (RFC 4303, 2).
 //!
-//! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So a nonce is unique if the
-//! sequence number is, which [`crate::reservation`] ensures. The IV of AES-CBC is random.
+//! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So nonces are unique if
+//! sequence numbers are, which [`crate::reservation`] ensures. The IV of AES-CBC is random.
 
 use std::ops::Range;
 
@@ -20,9 +20,9 @@ use crate::algorithm::Algorithm;
 use crate::counters::Drop;
 use crate::key::Key;
 
-/// SPI and sequence number.
+/// Bytes of the ESP header: SPI and sequence number.
 pub const HEADER: usize = 8;
-/// Pad length and next header.
+/// Bytes of pad length and next header.
 pub const TRAILER: usize = 2;
 
 const SALT: usize = 4;
@@ -32,7 +32,7 @@ const CBC_BLOCK: usize = 16;
 /// An algorithm with its keys. The library erases the keys on drop.
 pub struct Cipher {
     algorithm: Algorithm,
-    /// Sequence numbers have 64 bits.
+    /// Whether sequence numbers have 64 bits.
     esn: bool,
     keys: Keys,
 }
@@ -123,7 +123,7 @@ impl Cipher {
     /// only once.
     ///
     /// # Errors
-    /// A failure of the library, as a drop. The packet must not be sent then.
+    /// A failure of the library, as a drop. The caller must not send the packet then.
     pub fn seal(&mut self, sequence: u64, packet: &mut [u8]) -> Result<(), Drop> {
         let failed = |_| Drop::EncryptionFailed;
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
@@ -166,11 +166,11 @@ impl Cipher {
         }
     }
 
-    /// Checks and decrypts a packet; returns the range of payload and trailer. `sequence` is the full sequence number,
-    /// of which the header has the lower half.
+    /// Checks and decrypts a packet; returns the range of payload and trailer. `sequence` is the full sequence number;
+    /// the ESP header contains its lower half.
     ///
     /// # Errors
-    /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The packet's bytes are undefined then.
+    /// [`Drop::EspLength`] or [`Drop::IntegrityFailed`]. The contents of the packet are undefined then.
     pub fn open(&mut self, sequence: u64, packet: &mut [u8]) -> Result<Range<usize>, Drop> {
         let (iv_len, icv_len) = (self.algorithm.iv_len(), self.algorithm.icv_len());
         let text = HEADER + iv_len;
@@ -207,7 +207,7 @@ impl Cipher {
     }
 }
 
-/// Returns the additional authenticated data: SPI and sequence number, with ESN all 64 bits (RFC 4106, 5).
+/// Returns the additional authenticated data: SPI and sequence number, which with ESN has 64 bits (RFC 4106, 5).
 #[inline]
 fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
@@ -220,7 +220,8 @@ fn aad(esn: bool, header: &[u8], sequence: u64) -> ([u8; 12], usize) {
     (aad, 8)
 }
 
-/// Returns the HMAC of a packet up to its ICV; with ESN also over the upper half of the number (RFC 4303, 2.2.1).
+/// Returns the HMAC of a packet up to its ICV. With ESN it also covers the upper half of the sequence number (RFC 4303,
+/// 2.2.1).
 fn tag(key: &hmac::Key, esn: bool, packet: &[u8], sequence: u64) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
     context.update(packet);

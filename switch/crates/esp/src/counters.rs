@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters of served packets, and of dropped ones by reason.
+//! Counts served packets, and dropped packets by reason.
 
 use std::fmt;
 
 macro_rules! drops {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// The reason why a packet was dropped.
+        /// Reason why a packet was dropped.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Drop {
@@ -16,7 +16,7 @@ macro_rules! drops {
             /// All reasons.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns the name of its counter.
+            /// Returns the name of the counter for this reason.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -35,23 +35,23 @@ drops! {
     ShimKind = "shim_kind",
     /// The packet behind the shim is not a well-formed IP packet.
     Malformed = "malformed_packet",
-    /// Encryption: there is no SA of this number.
+    /// Encryption: no SA has this number.
     UnknownSa = "unknown_sa",
-    /// Decryption: there is no SA of this SPI in the VRF.
+    /// Decryption: no SA in the VRF has this SPI.
     UnknownSpi = "unknown_spi",
     /// Decryption: the packet is neither ESP nor ESP in UDP.
     NotEsp = "not_esp",
-    /// Decryption: a fragment of another protocol than ESP, such as UDP.
+    /// Decryption: a fragment of a protocol other than ESP, such as UDP.
     EspFragment = "esp_fragment",
-    /// A fragment without data, not a multiple of 8 bytes, or beyond the longest packet.
+    /// A fragment without data, whose length is not a multiple of 8 bytes, or that ends beyond the longest packet.
     FragmentMalformed = "fragment_malformed",
-    /// Fragments that overlap, and all others of their datagram (RFC 5722).
+    /// Overlapping fragments, and all other fragments of their datagram (RFC 5722).
     FragmentOverlap = "fragment_overlap",
     /// A copy of an earlier fragment.
     FragmentDuplicate = "fragment_duplicate",
-    /// A datagram of more fragments than the limit.
+    /// Fragments of a datagram that exceeds the limit of fragments.
     FragmentTooMany = "fragment_too_many",
-    /// Fragments that were evicted for newer ones, because memory or the number of datagrams is used up.
+    /// Fragments that were evicted for newer ones because a limit of memory or datagrams was reached.
     FragmentLimit = "fragment_limit",
     /// Fragments of a datagram that timed out.
     FragmentTimeout = "fragment_timeout",
@@ -59,7 +59,7 @@ drops! {
     WrongBundle = "wrong_bundle",
     /// The shim and the SA name different VRFs.
     WrongVrf = "wrong_vrf",
-    /// ESP in UDP for an SA without it, or the reverse.
+    /// ESP in UDP for an SA that expects plain ESP, or plain ESP for an SA that expects UDP.
     WrongEncapsulation = "wrong_encapsulation",
     /// The SA has reached a hard lifetime.
     HardLifetime = "hard_lifetime",
@@ -67,15 +67,15 @@ drops! {
     SequenceExhausted = "sequence_exhausted",
     /// The next sequence numbers are not on disk yet.
     SequenceNotReserved = "sequence_not_reserved",
-    /// The encrypted packet would be longer than an IP packet can be.
+    /// The encrypted packet would exceed the maximum length of an IP packet.
     TooLong = "too_long",
-    /// Transport mode: the packet is not between the SA's two addresses.
+    /// Transport mode: source and destination of the packet are not the SA's two addresses.
     TransportAddresses = "transport_addresses",
     /// Transport mode: the packet is a fragment.
     TransportFragment = "transport_fragment",
     /// The library refused to encrypt.
     EncryptionFailed = "encryption_failed",
-    /// The ESP is too short for its algorithm, or not a multiple of its block.
+    /// The ESP packet is too short for its algorithm, or its ciphertext is not a multiple of the block size.
     EspLength = "esp_length",
     /// The sequence number was seen before.
     Replayed = "replayed",
@@ -83,7 +83,7 @@ drops! {
     Late = "late",
     /// The integrity check value is wrong.
     IntegrityFailed = "integrity_failed",
-    /// The padding is longer than the payload, or not 1, 2, 3 and so on.
+    /// The padding is longer than the payload, or its bytes are not 1, 2, 3 and so on.
     BadPadding = "bad_padding",
     /// Tunnel mode: the payload is not IP.
     BadNextHeader = "bad_next_header",
@@ -100,7 +100,7 @@ drops! {
 pub struct Counters {
     /// Packets that were encrypted or decrypted.
     pub packets: u64,
-    /// Their bytes, in clear.
+    /// Bytes of these packets in clear.
     pub bytes: u64,
     /// Number of changes of the peer's address or port (RFC 3948).
     pub peer_moved: u64,
@@ -108,7 +108,7 @@ pub struct Counters {
     pub reassembled: u64,
     /// Fragments of the reassembled datagrams.
     pub reassembled_fragments: u64,
-    /// Allocated separately, so that packets that are served touch few cache lines.
+    /// Allocated separately, so that serving a packet touches few cache lines.
     drops: Box<[u64; Drop::ALL.len()]>,
 }
 

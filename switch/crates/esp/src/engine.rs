@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All SAs of an engine: one frame in, one frame or a drop out.
+//! Holds all SAs of an engine. Each frame in yields one frame out, a drop, or a fragment that is kept.
 //!
-//! An engine belongs to the thread that moves its packets. Other threads prepare SAs ([`Sa::prepare`] writes to disk)
-//! and pass them in; SAs that end are returned to them, to be dropped there.
+//! The thread that moves the packets owns the engine. Other threads prepare SAs ([`Sa::prepare`] writes to disk) and
+//! pass them to that thread. SAs that end are returned to those threads, which drop them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::sa_table::{Place, SaTable};
 use crate::shim::{PACKET, Shim, Task};
 use crate::spec::{Direction, SaSpec};
 
-/// Size of an output buffer that fits every frame: the shim and the longest IPv6 packet.
+/// Size of an output buffer in bytes: room for the shim and the longest IPv6 packet.
 pub const MAX_OUTPUT: usize = PACKET + 40 + 65_535;
 
 /// The highest sequence number without ESN.
@@ -52,7 +52,7 @@ impl Sa {
         }
         let mut of_keys = fingerprint(&spec.key_or_none(), &spec.integrity_key_or_none());
         if spec.algorithm.key_len() + spec.algorithm.integrity_key_len() == 0 {
-            // Without a key there is no nonce, but the SA still needs sequence numbers of its own.
+            // Without a key no nonce can repeat, but the SA still needs its own sequence numbers.
             of_keys = [0; 16];
             of_keys[..4].copy_from_slice(&spec.sa.to_be_bytes());
             of_keys[4..8].copy_from_slice(&spec.spi.to_be_bytes());
@@ -71,18 +71,18 @@ impl Sa {
 /// Status of an SA: its specification, age and counters.
 #[derive(Debug, Clone, Serialize)]
 pub struct SaStatus {
-    /// Its specification, without keys.
+    /// Specification of the SA, without keys.
     pub spec: SaSpec,
-    /// Fingerprint of its keys in hexadecimal digits. It identifies the keys without revealing them.
+    /// Fingerprint of the SA's keys in hexadecimal digits. The fingerprint identifies the keys without revealing them.
     pub key_fingerprint: String,
-    /// Its state by its lifetimes.
+    /// State of the SA by its lifetimes.
     pub age: Age,
-    /// Outbound: the last sequence number used. Inbound: the highest accepted.
+    /// Outbound: the last sequence number used. Inbound: the highest sequence number accepted.
     pub sequence: u64,
-    /// Outbound: the peer's address, and its port if in UDP.
+    /// Outbound: the peer's address, and the peer's port if ESP is in UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<(IpAddr, Option<u16>)>,
-    /// Its counters.
+    /// Counters of the SA.
     pub counters: CountersView,
 }
 
@@ -91,7 +91,7 @@ pub struct SaStatus {
 pub struct CountersView {
     /// Packets encrypted or decrypted.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
     /// Number of changes of the peer's address or port.
     pub peer_moved: u64,
@@ -123,7 +123,7 @@ impl From<&Counters> for CountersView {
     }
 }
 
-/// Sums over all SAs, including those that have ended: they only rise.
+/// Sums over all SAs. They include SAs that have ended, so the sums never decrease.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     /// Current outbound SAs.
@@ -138,7 +138,7 @@ pub struct Totals {
     pub others: Counters,
 }
 
-/// The ESP engine: see the module.
+/// The ESP engine; see the module's documentation.
 #[derive(Default)]
 pub struct Engine {
     outbound: SaTable<u32, OutboundSa>,
@@ -150,13 +150,13 @@ pub struct Engine {
     fragments: Reassembler,
     /// Counters of removed outbound and inbound SAs.
     ended: (Counters, Counters),
-    /// The SAs of the current batch, frame by frame.
+    /// Result of the SA lookup for each frame of the current batch, in the order of the frames.
     found: Vec<Found>,
-    /// The batch of [`Engine::process`].
+    /// The batch that [`Engine::process`] uses, allocated at its first call.
     single: Option<Box<Batch>>,
 }
 
-/// Prefetch distance in frames for the keys of an SA. The SA itself uses twice this distance.
+/// Prefetch distance in frames for the keys of an SA. The SA itself is prefetched at twice this distance.
 const AHEAD: usize = 4;
 
 /// Result of the SA lookup for a frame.
@@ -165,7 +165,7 @@ type Found = Result<SaPlace, Drop>;
 /// Reference to an SA in one of the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SaPlace {
-    /// No SA is needed: the frame is a fragment that is kept.
+    /// The frame is a fragment that is kept, so it needs no SA.
     None,
     Out(Place),
     In(Place),
@@ -175,11 +175,11 @@ impl Engine {
     /// Adds an SA.
     ///
     /// # Errors
-    /// Returns the SA, and describes the conflict.
+    /// Returns the SA and a description of the conflict.
     pub fn add(&mut self, sa: Sa) -> Result<(), (Sa, String)> {
         match sa {
             Sa::Out(sa) => {
-                // Both directions would count from 1 with one key: the same nonces.
+                // Both directions would count from 1 with one key, and so repeat nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
                     return Err((Sa::Out(sa), "an inbound SA has this key".into()));
                 }
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Removes and returns the outbound SA of this number.
+    /// Removes and returns the outbound SA with this number.
     pub fn remove_outbound(&mut self, sa: u32) -> Option<Sa> {
         let removed = self.outbound.remove(&sa)?;
         self.keys_out.remove(&removed.fingerprint());
@@ -217,7 +217,7 @@ impl Engine {
         Some(Sa::Out(removed))
     }
 
-    /// Removes and returns the inbound SA of this SPI.
+    /// Removes and returns the inbound SA with this SPI.
     pub fn remove_inbound(&mut self, vrf: u16, spi: u32) -> Option<Sa> {
         let removed = self.inbound.remove(&(vrf, spi))?;
         self.ended.1.add(removed.counters());
@@ -230,7 +230,7 @@ impl Engine {
         Some(Sa::In(removed))
     }
 
-    /// Checks time limits. SAs that have reached a hard one erase their keys; incomplete datagrams time out.
+    /// Checks time limits. SAs that have reached a hard limit erase their keys; incomplete datagrams time out.
     pub fn tick(&mut self, now: Nanoseconds) {
         for sa in self.outbound.iter_mut() {
             sa.tick(now);
@@ -302,10 +302,10 @@ impl Engine {
         }
     }
 
-    /// Serves the frames of a batch in order. Writes the outcome of each into the batch, and counts it.
+    /// Serves the frames of a batch in order. Writes the outcome of each frame into the batch, and counts it.
     ///
-    /// The SAs of all frames are looked up before the first frame is served. So a run of frames with one SA needs one
-    /// lookup, and SAs are prefetched before their frames are served.
+    /// The SAs of all frames are looked up before the first frame is served. So a run of frames with the same SA needs
+    /// one lookup, and each SA is prefetched before its frames are served.
     pub fn process_batch(&mut self, batch: &mut Batch, now: Nanoseconds) {
         let mut found = std::mem::take(&mut self.found);
         found.clear();
@@ -334,11 +334,11 @@ impl Engine {
         self.found = found;
     }
 
-    /// Serves a single frame. Writes the answer into `out`, which must have [`MAX_OUTPUT`] bytes, and returns its
-    /// length; 0 if the frame is a fragment that is kept. Copies the frame twice, unlike [`Engine::process_batch`].
+    /// Serves a single frame. Writes the answer into `out`, which must have [`MAX_OUTPUT`] bytes. Returns the answer's
+    /// length, or 0 if the frame is a fragment that is kept. Copies the frame twice, unlike [`Engine::process_batch`].
     ///
     /// # Errors
-    /// The reason why there is no answer; the drop is counted.
+    /// The reason why there is no answer. The engine has counted the drop.
     pub fn process(
         &mut self,
         frame: &[u8],
@@ -361,7 +361,7 @@ impl Engine {
         }
     }
 
-    /// Finds a frame's SA. Reuses the result of the previous frame if the keys are equal.
+    /// Finds a frame's SA. Reuses the previous frame's result if both frames have the same lookup key.
     #[inline]
     fn find(
         &mut self,
@@ -400,7 +400,8 @@ impl Engine {
         sa
     }
 
-    /// Accepts a fragment. If it completes a datagram, this replaces the fragment in the frame; returns its SPI.
+    /// Accepts a fragment. If it completes a datagram, the datagram replaces the fragment in the frame. Returns the
+    /// datagram's SPI.
     #[cold]
     fn reassemble(
         &mut self,
@@ -438,7 +439,7 @@ impl Engine {
         }
     }
 
-    /// Prefetches the keys of a frame's SA. Reads the SA.
+    /// Prefetches the keys of a frame's SA. This reads the SA, which should be in the cache already.
     #[inline]
     fn prefetch_keys(&self, found: &[Found], place: usize) {
         match first_of_run(found, place) {
@@ -456,7 +457,7 @@ impl Engine {
         }
     }
 
-    /// Serves a frame by its SA. The answer takes the frame's place in its slot.
+    /// Serves a frame by its SA. The answer replaces the frame in its slot.
     #[inline]
     fn serve(&mut self, frame: &mut Frame<'_>, sa: Found, now: Nanoseconds) -> Outcome {
         let served = match sa {
@@ -525,7 +526,7 @@ fn encrypt(sa: &mut OutboundSa, frame: &mut Frame<'_>, now: Nanoseconds) -> Resu
     Ok(())
 }
 
-/// Decrypts a frame's packet and writes the answer's shim; returns [`Opened::peer`].
+/// Decrypts a frame's packet and writes the answer's shim. Returns [`Opened::peer`].
 #[inline]
 fn decrypt(
     sa: &mut InboundSa,
@@ -537,7 +538,7 @@ fn decrypt(
         return Err(Drop::Malformed);
     };
     match belongs(&shim, sa.owner()) {
-        // The pipeline names no bundle if it has not seen the SPI.
+        // The shim's bundle is 0 if the pipeline has not read the SPI.
         Err(Drop::WrongBundle) if shim.bundle == 0 => {}
         other => other?,
     }
@@ -555,14 +556,14 @@ fn decrypt(
     Ok(opened.peer)
 }
 
-/// Returns the SA of a frame. `None` if it has none, or the same as the frame before.
+/// Returns the SA of a frame. Returns None if the frame has no SA, or the same SA as the previous frame.
 #[inline]
 fn first_of_run(found: &[Found], place: usize) -> Option<SaPlace> {
     let sa = (*found.get(place)?).ok()?;
     (place == 0 || found[place - 1] != Ok(sa)).then_some(sa)
 }
 
-/// The last SA lookup: its key (task, VRF of an SPI, and number or SPI) and its result.
+/// The last SA lookup: its key and its result. The key has the task, the VRF of an SPI, and the SA's number or SPI.
 type Lookup = ((Task, u16, u32), Found);
 
 fn hex(fingerprint: Fingerprint) -> String {
@@ -572,7 +573,8 @@ fn hex(fingerprint: Fingerprint) -> String {
         .collect()
 }
 
-/// Checks that router and engine agree: their tables are written by different programs, and numbers must match.
+/// Checks that shim and SA have the same VRF and bundle. Different programs write the router's tables and the engine's
+/// SAs, so they can disagree.
 #[inline]
 fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
     if shim.vrf != vrf {

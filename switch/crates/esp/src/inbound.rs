@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One inbound SA: decrypts ESP packets.
+//! Decrypts the ESP packets of one inbound SA.
 
 use std::net::IpAddr;
 
@@ -17,16 +17,16 @@ const UDP_HEADER: usize = 8;
 const NAT_TRAVERSAL: [u8; 2] = crate::spec::NAT_TRAVERSAL.to_be_bytes();
 const DEFAULT_WINDOW: u32 = 64;
 
-/// Position of ESP in a packet, and its header.
+/// Position of the ESP header in a packet, and the header's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
-    /// Its SPI.
+    /// SPI of the ESP header.
     pub spi: u32,
-    /// The lower half of the sequence number.
+    /// Lower half of the sequence number.
     pub sequence: u32,
     /// Offset of the ESP header.
     pub at: usize,
-    /// The UDP source port, if it is in UDP.
+    /// UDP source port of the packet, if ESP is in UDP.
     pub port: Option<u16>,
 }
 
@@ -77,13 +77,13 @@ impl Sealed {
 /// A decrypted packet, with its offsets in the frame's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// Offset of its first byte.
+    /// Offset of the packet's first byte.
     pub start: usize,
-    /// Offset of its end.
+    /// Offset of the packet's end.
     pub end: usize,
-    /// Its EtherType.
+    /// EtherType of the packet.
     pub ether_type: u16,
-    /// Address and port of the peer, if this is the newest authentic packet in UDP.
+    /// Address and port of the peer, if the packet came in UDP and has the highest sequence number so far.
     pub peer: Option<(IpAddr, u16)>,
 }
 
@@ -98,7 +98,7 @@ pub struct InboundSa {
     followed_by: Option<u32>,
     window: Window,
     lifetime: Lifetime,
-    /// None after a hard lifetime.
+    /// Cipher of the SA; None after a hard lifetime.
     cipher: Option<Cipher>,
     counters: Counters,
     fingerprint: Fingerprint,
@@ -106,7 +106,7 @@ pub struct InboundSa {
 }
 
 impl InboundSa {
-    /// Creates an SA from a checked specification. Keeps no copy of the keys except the cipher's.
+    /// Creates an SA from a checked specification. Only the cipher keeps a copy of the keys.
     ///
     /// # Errors
     /// Describes the problem with the keys.
@@ -129,24 +129,24 @@ impl InboundSa {
         })
     }
 
-    /// Returns its specification, without keys.
+    /// Returns the SA's specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
 
-    /// Returns its VRF and bundle.
+    /// Returns the SA's VRF and bundle.
     #[inline]
     pub(crate) fn owner(&self) -> (u16, u16) {
         (self.vrf, self.bundle)
     }
 
-    /// Returns the outbound SA that follows its peer.
+    /// Returns the outbound SA that is to follow this SA's peer, if one is configured.
     #[inline]
     pub(crate) fn followed_by(&self) -> Option<u32> {
         self.followed_by
     }
 
-    /// Prefetches its keys and its window. Reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys and window. This reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -155,12 +155,12 @@ impl InboundSa {
         self.window.prefetch();
     }
 
-    /// Returns the fingerprint of its keys.
+    /// Returns the fingerprint of the SA's keys.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Returns its counters.
+    /// Returns the SA's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -187,7 +187,7 @@ impl InboundSa {
     /// Decrypts the packet behind a frame's shim in place.
     ///
     /// # Errors
-    /// The reason of the drop; nothing of the slot may be sent then.
+    /// The reason of the drop. No byte of the slot may be sent then.
     #[inline]
     pub fn open(
         &mut self,
@@ -238,7 +238,7 @@ impl InboundSa {
         })
     }
 
-    /// Returns the inner packet of a tunnel: its range in `whole`, and its EtherType.
+    /// Finds the inner packet of a tunnel; returns its range in `whole`, and its EtherType.
     fn leave_tunnel(&self, whole: &mut [u8], inside: &Inside) -> Result<(usize, usize, u16), Drop> {
         let version = match inside.next_header {
             protocol::IPV4 => 4,
@@ -247,7 +247,7 @@ impl InboundSa {
         };
         let outer = ip::traffic_class(whole) & 3;
         let inner = &mut whole[inside.at..inside.at + inside.payload];
-        // Bytes behind the inner packet are padding against traffic analysis.
+        // Bytes behind the inner packet are traffic flow confidentiality padding (RFC 4303, 2.7).
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);
@@ -263,7 +263,7 @@ impl InboundSa {
     }
 }
 
-/// Range of the ESP payload in its packet.
+/// Range of the decrypted payload in its packet.
 struct Inside {
     at: usize,
     payload: usize,
@@ -290,7 +290,7 @@ fn unpadded(clear: &[u8]) -> Result<(usize, u8), Drop> {
     }
 }
 
-/// Returns the ECN of a packet that leaves a tunnel (RFC 6040, 4.2), from the inner and the outer one.
+/// Computes the ECN of a packet that leaves a tunnel from the inner and the outer ECN (RFC 6040, 4.2).
 fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     const NOT_ECT: u8 = 0;
     const ECT_1: u8 = 1;
@@ -304,8 +304,8 @@ fn decapsulated_ecn(inner: u8, outer: u8) -> Result<u8, Drop> {
     }
 }
 
-/// Transport mode: moves the packet's own headers in front of the decrypted payload. Returns the packet's range and its
-/// EtherType.
+/// Moves the packet's own headers in front of the decrypted payload (transport mode). Returns the packet's range and
+/// its EtherType.
 fn restore(
     whole: &mut [u8],
     view: &View,
@@ -331,12 +331,13 @@ fn restore(
     Ok((start, end, view.ether_type()))
 }
 
-/// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The contents are authentic.
+/// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The ICV has authenticated
+/// the payload, so its checksum need not be verified first.
 fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
     let size = whole.len() - upper;
     let field = match next_header {
         protocol::TCP if size >= 20 => 16,
-        // A checksum of 0 means that there is none to correct.
+        // A checksum of 0 means that the packet has no checksum.
         protocol::UDP if size >= 8 && whole[upper + 6..upper + 8] != [0, 0] => 6,
         _ => return,
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checked views of IPv4 and IPv6 packets, and checksums.
+//! Parses IPv4 and IPv6 packets into checked views, and computes checksums.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -28,10 +28,11 @@ const DESTINATION: u8 = 60;
 
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
-/// Don't fragment, in the upper byte of the fragment field.
+/// Don't Fragment flag, in the upper byte of the fragment field.
 pub const DF: u8 = 0x40;
 
-/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning; Invariant: they lie within it.
+/// Result of parsing an IP packet's headers. Offsets count from the packet's beginning. Invariant: they lie within the
+/// packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
     /// 4 or 6.
@@ -42,21 +43,22 @@ pub struct View {
     pub upper: usize,
     /// Protocol of the upper layer.
     pub protocol: u8,
-    /// Offset of the byte that names this protocol.
+    /// Offset of the byte that contains `protocol`.
     pub protocol_at: usize,
-    /// Whether this is a fragment.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// IPv6: offset behind the headers that every hop reads. ESP in transport mode begins there (RFC 4303, 3.1.1).
+    /// IPv6: offset behind the extension headers that every hop or the routers on the path process. ESP in transport
+    /// mode begins there (RFC 4303, 3.1.1).
     pub hops_end: usize,
     /// Offset of the byte that names the header at `hops_end`.
     pub hops_next_at: usize,
 }
 
 impl View {
-    /// Parses the packet at the beginning of `bytes`; bytes behind its length are not part of it.
+    /// Parses the packet at the beginning of `bytes`. Bytes behind the packet's length are ignored.
     ///
-    /// Inlined, so that the fields stay in registers: a view that is returned through memory is read back by loads wider
-    /// than its stores, and each waits for those stores to leave the store buffer.
+    /// Inlined, so that the fields stay in registers. A view returned through memory would be read by loads wider than
+    /// its stores. Such loads cannot be forwarded from the store buffer, and stall until the stores have left it.
     #[inline(always)]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
@@ -66,7 +68,7 @@ impl View {
         }
     }
 
-    /// Parses the packet, which must have the version of the EtherType.
+    /// Parses the packet. Returns None unless its version matches the EtherType.
     #[inline(always)]
     pub fn of(ether_type: u16, bytes: &[u8]) -> Option<Self> {
         Self::read(bytes).filter(|view| view.ether_type() == ether_type)
@@ -115,11 +117,11 @@ impl View {
                 }
                 FRAGMENT => {
                     let fields = bytes.get(view.upper + 2..view.upper + 4)?;
-                    // The lowest three bits: two reserved ones and "more fragments".
+                    // The lowest three bits are two reserved bits and "more fragments".
                     let field = u16::from_be_bytes([fields[0], fields[1]]);
                     view.fragment |= field & 0xfff9 != 0;
                     if field & 0xfff8 != 0 {
-                        // A later fragment: data follows, not a header.
+                        // In a fragment with an offset above 0, data follows instead of a header.
                         view.protocol_at = view.upper;
                         view.protocol = *bytes.get(view.upper)?;
                         view.upper += 8;
@@ -143,12 +145,12 @@ impl View {
         }
     }
 
-    /// Returns the EtherType of its version.
+    /// Returns the EtherType of the packet's IP version.
     pub fn ether_type(&self) -> u16 {
         Self::of_version(self.version)
     }
 
-    /// Returns the EtherType of a version.
+    /// Returns the EtherType of an IP version.
     pub fn of_version(version: u8) -> u16 {
         if version == 4 {
             ETHERTYPE_IPV4
@@ -158,22 +160,23 @@ impl View {
     }
 }
 
-/// Fragment fields of a packet. Offsets into the packet count from its beginning, and lie within it.
+/// Fragment fields of a packet. Offsets into the packet count from its beginning. Invariant: they lie within the
+/// packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// Identification, which together with the addresses names the datagram.
+    /// Identification. Together with the addresses it identifies the datagram.
     pub identification: u32,
-    /// Offset of its data in the datagram.
+    /// Offset of the fragment's data in the datagram.
     pub offset: usize,
-    /// Whether this is the datagram's last fragment.
+    /// Whether the fragment is the last one of its datagram.
     pub last: bool,
-    /// Offset of its data in the packet.
+    /// Offset of the fragment's data in the packet.
     pub data: usize,
     /// Offset of the packet's end.
     pub end: usize,
-    /// The protocol of the datagram; for IPv6 the first header behind the fragment header.
+    /// Protocol of the datagram. For IPv6: type of the first header behind the fragment header.
     pub protocol: u8,
-    /// IPv6: offset of the byte that names the fragment header.
+    /// IPv6: offset of the byte that contains the type of the fragment header.
     next_at: Option<usize>,
 }
 
@@ -211,8 +214,8 @@ impl Fragment {
         })
     }
 
-    /// Rewrites the first fragment's header to that of the datagram, whose payload has `length` bytes. Returns the
-    /// payload's offset; None if the datagram is longer than an IP packet.
+    /// Rewrites the first fragment's header to the header of the whole datagram, whose payload has `length` bytes.
+    /// Returns the payload's offset, or None if the datagram is longer than an IP packet can be.
     pub(crate) fn unfragmented(&self, header: &mut [u8], length: usize) -> Option<usize> {
         let Some(next_at) = self.next_at else {
             let whole = u16::try_from(header.len() + length).ok()?;
@@ -257,14 +260,14 @@ pub fn traffic_class(packet: &[u8]) -> u8 {
     }
 }
 
-/// Sets DSCP and ECN, and updates IPv4's checksum.
+/// Sets DSCP and ECN, and updates the checksum of an IPv4 header.
 pub fn set_traffic_class(packet: &mut [u8], class: u8) {
     if packet[0] >> 4 == 4 {
         let before = u16::from_be_bytes([packet[0], packet[1]]);
         packet[1] = class;
         let after = u16::from_be_bytes([packet[0], packet[1]]);
         let checksum = u16::from_be_bytes([packet[10], packet[11]]);
-        // RFC 1624, incremental: a packet that was damaged stays damaged.
+        // Updates the checksum incrementally (RFC 1624), so a wrong checksum stays wrong.
         let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
         packet[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
     } else {
@@ -280,7 +283,7 @@ pub fn write_ipv4_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Computes the checksum of an upper layer with the pseudo-header of its packet. The checksum field must be 0.
+/// Computes an upper-layer checksum with the pseudo-header of its packet. The checksum field must be 0.
 pub fn upper_checksum(packet: &[u8], upper: usize, length: usize, protocol: u8) -> u16 {
     let addresses = if packet[0] >> 4 == 4 {
         &packet[12..20]
@@ -298,7 +301,7 @@ pub(crate) fn sum(start: u32, bytes: &[u8]) -> u32 {
         .remainder()
         .first()
         .map_or(0, |last| u32::from(*last) << 8);
-    // No overflow: 64 KiB are 2^15 numbers below 2^16.
+    // The sum cannot overflow: 64 KiB are 2^15 words below 2^16.
     pairs.fold(start + odd, |sum, pair| {
         sum + u32::from(u16::from_be_bytes([pair[0], pair[1]]))
     })

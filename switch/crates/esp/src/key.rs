@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys: read from hexadecimal text or from files, erased when dropped, never printed.
+//! Reads keys from hexadecimal text or from files. Keys are erased when dropped, and never printed.
 
 use std::fmt;
 use std::fs::File;
@@ -16,12 +16,12 @@ pub const MAX_KEY: usize = 64;
 
 const NO_STRING: &str = "a key is a string of hexadecimal digits";
 
-/// Key bytes. `Debug` shows only their number.
+/// Bytes of a key. `Debug` shows only how many there are.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
-    /// Reads hexadecimal digits; white space around them is ignored.
+    /// Parses hexadecimal digits. Ignores white space before and after them.
     ///
     /// # Errors
     /// Describes the problem without showing the text.
@@ -74,7 +74,7 @@ impl Key {
         &self.0
     }
 
-    /// Returns the hexadecimal digits, to be sent over a socket.
+    /// Returns the key as hexadecimal digits, for sending over a socket.
     pub fn to_hex(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(2 * MAX_KEY));
         for byte in self.0.iter() {
@@ -86,16 +86,16 @@ impl Key {
     }
 }
 
-/// Opens a regular file that only its owner can read or write, and returns it with its length. The owner is root or the
-/// effective user: another owner would know the key.
+/// Opens a regular file that only its owner can read or write. Returns the file and its length. The owner must be root
+/// or the effective user, because another owner would know the key.
 ///
 /// # Errors
-/// The kernel's error, the permission that is too wide, or the owner.
+/// The kernel's error, or a description of the file's excessive permissions or wrong owner.
 pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut options = File::options();
-    // Opening a FIFO would block.
+    // Without this flag, opening a FIFO would block.
     options
         .read(true)
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Key {
                 Key::from_hex(text.as_bytes()).map_err(E::custom)
             }
 
-            // serde's own error would show the number.
+            // serde's own error would contain the number.
             fn visit_u64<E: de::Error>(self, _: u64) -> Result<Key, E> {
                 Err(E::custom(NO_STRING))
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ESP engine (RFC 4303): encrypts and decrypts packets that the pipeline sends behind the shim (p4src/headers.p4).
+//! Implements the ESP engine (RFC 4303). It encrypts and decrypts packets that the pipeline sends behind the shim
+//! (p4src/headers.p4).
 //!
 //! ```text
 //!   frame ─► shim ─► ENCRYPT: SA by number ─► outbound ─► cipher ─► ENCRYPTED frame

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lifetimes of an SA: a soft limit requests a rekey, a hard limit ends the SA.
+//! Tracks the lifetimes of an SA: a soft limit requests a rekey, a hard limit ends the SA.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ const SECOND: Nanoseconds = 1_000_000_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes of packets in clear.
+    /// Limit in bytes, counted in clear.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Packets.
+    /// Limit in packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
-    /// Seconds since the SA was added.
+    /// Limit in seconds since the SA was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
 }
@@ -29,18 +29,18 @@ pub struct Limits {
 pub enum Age {
     /// Below all limits.
     Fresh,
-    /// A soft limit is reached: the SA still serves, and should be replaced.
+    /// A soft limit is reached. The SA still serves packets, but should be replaced.
     Soft,
     /// A hard limit is reached: the SA serves no more packets.
     Hard,
 }
 
-/// An SA's limits, and how much of them is used.
+/// Limits of an SA, and how much of each is used.
 #[derive(Debug, Clone)]
 pub struct Lifetime {
     bytes: u64,
     packets: u64,
-    /// The next limits; below all of them a packet does not change the age.
+    /// The nearest limits. A packet that stays below all of them does not change the age.
     next: Thresholds,
     age: Age,
     added: Nanoseconds,
@@ -79,7 +79,7 @@ impl Lifetime {
         self.age
     }
 
-    /// Counts a packet; returns whether the SA may serve it. The first one beyond a hard limit ends the SA.
+    /// Counts a packet, and returns whether the SA may serve it. The first packet beyond a hard limit ends the SA.
     #[inline]
     pub fn serves(&mut self, length: usize, now: Nanoseconds) -> bool {
         let bytes = self.bytes.saturating_add(length as u64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One outbound SA: encrypts packets to ESP.
+//! Encrypts packets to ESP with one outbound SA.
 
 use std::net::IpAddr;
 
@@ -18,14 +18,14 @@ const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const DEFAULT_TTL: u8 = 64;
 const MAX_IP: usize = 65_535;
-/// The longest outer header: IPv6 and UDP.
+/// Bytes of the longest outer headers: IPv6 and UDP.
 const TEMPLATE: usize = IPV6_HEADER + UDP_HEADER;
 
 /// An SA that encrypts. The fields that every packet needs come first.
 #[repr(C)]
 pub struct OutboundSa {
     outer: OuterHeader,
-    /// None after a hard lifetime.
+    /// Cipher of the SA; None after a hard lifetime.
     cipher: Option<Cipher>,
     numbers: Numbers,
     lifetime: Lifetime,
@@ -39,7 +39,8 @@ pub struct OutboundSa {
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 struct OuterHeader {
-    /// Template of outer IP and UDP header, right-aligned, without lengths, class, identification and checksums.
+    /// Template of the outer IP and UDP headers, right-aligned. Lengths, traffic class, identification and checksums
+    /// are still to be written.
     template: [u8; TEMPLATE],
     /// Ones' complement sum of the template's IP header, not folded.
     sum: u32,
@@ -92,7 +93,8 @@ impl OuterHeader {
                 header[0] = 0x60;
                 header[6..8].copy_from_slice(&[carried, ttl]);
                 for (at, address) in [(8, local), (24, remote)] {
-                    // Invariant: both have one family, by `SaSpec::check` and `follow`.
+                    // Invariant: local and remote address have the same family. `SaSpec::check` and `follow` ensure
+                    // this.
                     if let IpAddr::V6(address) = address {
                         header[at..at + 16].copy_from_slice(&address.octets());
                     }
@@ -118,7 +120,7 @@ impl OuterHeader {
         }
     }
 
-    /// Writes the outer header of a tunnel, and the UDP header. `inner` is the traffic class of the inner packet, and
+    /// Writes the outer headers: IP for tunnel mode, and UDP. `inner` is the traffic class of the inner packet, and
     /// `inner_df` its DF.
     #[inline]
     fn write(&self, inner: u8, inner_df: bool, sequence: u64, slot: &mut [u8], plan: &Plan) {
@@ -126,7 +128,8 @@ impl OuterHeader {
             start, esp, end, ..
         } = *plan;
         let (ip, udp) = (usize::from(self.ip), usize::from(self.udp));
-        // Copies the whole template, whatever the header's length. Order: bytes before the header are written later.
+        // Copies the whole template even if the headers are shorter. Order: the bytes in front of the headers are
+        // written later.
         slot[esp - TEMPLATE..esp].copy_from_slice(&self.template);
         let ecn = if self.ecn { inner & 3 } else { 0 };
         let class = self.dscp.map_or(inner & 0xfc, |dscp| dscp << 2) | ecn;
@@ -136,7 +139,7 @@ impl OuterHeader {
                 DontFragment::Clear => false,
                 DontFragment::Copy => inner_df,
             };
-            // Packets that may be fragmented need distinct identifications (RFC 6864).
+            // Packets that may be fragmented need distinct identifications (RFC 6864, 4.3).
             let identification = if df { 0 } else { sequence as u16 };
             let fragment = if df { u16::from(ip::DF) << 8 } else { 0 };
             let length = (end - start) as u16;
@@ -163,12 +166,12 @@ impl OuterHeader {
     }
 }
 
-/// Writes the UDP header's length, and over IPv6 its checksum.
+/// Writes the UDP header's length, and its checksum if the packet is IPv6.
 fn write_udp_length(frame: &mut [u8], start: usize, udp: usize, end: usize) {
     let size = end - udp;
     frame[udp + 4..udp + 6].copy_from_slice(&(size as u16).to_be_bytes());
     frame[udp + 6..udp + 8].fill(0);
-    // No checksum over IPv4 (RFC 3948, 2.1); IPv6 requires one.
+    // UDP over IPv4 needs no checksum here (RFC 3948, 2.1); IPv6 requires one.
     if frame[start] >> 4 == 6 {
         let packet = &mut frame[start..end];
         let udp = udp - start;
@@ -181,7 +184,7 @@ fn write_udp_length(frame: &mut [u8], start: usize, udp: usize, end: usize) {
 }
 
 impl OutboundSa {
-    /// Creates an SA from a checked specification. Keeps no copy of the keys except the cipher's.
+    /// Creates an SA from a checked specification. Only the cipher keeps a copy of the keys.
     ///
     /// # Errors
     /// Describes the problem with the keys.
@@ -203,12 +206,12 @@ impl OutboundSa {
         })
     }
 
-    /// Returns its specification, without keys.
+    /// Returns the SA's specification, without keys.
     pub fn spec(&self) -> &SaSpec {
         &self.spec
     }
 
-    /// Returns its counters.
+    /// Returns the SA's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -219,7 +222,7 @@ impl OutboundSa {
         self.counters.dropped(why);
     }
 
-    /// Returns the fingerprint of its keys.
+    /// Returns the fingerprint of the SA's keys.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.numbers.fingerprint()
     }
@@ -237,12 +240,12 @@ impl OutboundSa {
         )
     }
 
-    /// Changes the peer's address and port; returns true if they were different.
+    /// Changes the peer's address and port. Returns whether the new ones differ from the old ones.
     pub(crate) fn follow(&mut self, address: IpAddr, port: u16) -> bool {
         let Some(ports) = &mut self.spec.encapsulation else {
             return false;
         };
-        // In transport mode the address is that of the packets themselves.
+        // In transport mode packets keep their own destination address, so only the port may change.
         let address = match self.spec.mode {
             Mode::Tunnel if address.is_ipv4() == self.local.is_ipv4() => address,
             _ => self.remote,
@@ -266,13 +269,13 @@ impl OutboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Returns its VRF and bundle.
+    /// Returns the SA's VRF and bundle.
     #[inline]
     pub(crate) fn owner(&self) -> (u16, u16) {
         (self.outer.vrf, self.outer.bundle)
     }
 
-    /// Prefetches its keys. Reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys. This reads the SA itself, which should be prefetched before.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -280,11 +283,11 @@ impl OutboundSa {
         }
     }
 
-    /// Encrypts the packet behind a frame's shim in place; returns the range of the ESP packet in the frame's slot. On
-    /// an error the sequence number and the bytes of the lifetime stay used.
+    /// Encrypts the packet behind a frame's shim in place. Returns the range of the ESP packet in the frame's slot.
+    /// After an error, the sequence number and the bytes counted towards the lifetime remain used.
     ///
     /// # Errors
-    /// The reason of the drop; nothing of the slot may be sent then.
+    /// The reason of the drop. No byte of the slot may be sent then.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -408,7 +411,7 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     let rest = &mut rest[plan.tfc..];
     let padding = usize::from(plan.padding);
     if padding <= 3 {
-        // Writes 8 bytes at once; the excess lies where the ICV will be written.
+        // Writes 8 bytes at once. The excess bytes are later overwritten by the ICV.
         let numbers = 0x0003_0201_u32 & ((1 << (8 * padding)) - 1);
         let trailer = u64::from(numbers)
             | u64::from(plan.padding) << (8 * padding)
@@ -422,15 +425,15 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     rest[padding..padding + TRAILER].copy_from_slice(&[plan.padding, plan.next_header]);
 }
 
-/// Offsets in the slot, and lengths.
+/// Layout of an ESP packet: offsets in the slot, and lengths.
 struct Plan {
     /// Offset of the outer header.
     start: usize,
-    /// Length of the IP header, extensions included.
+    /// Length of the IP header with its extension headers.
     ip: usize,
     /// Offset of the ESP header: SPI and sequence number.
     esp: usize,
-    /// Bytes of the packet that stay in clear.
+    /// Bytes of the packet in clear that ESP encrypts.
     inside: usize,
     next_header: u8,
     /// Bytes of TFC zeros before the padding.

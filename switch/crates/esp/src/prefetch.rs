@@ -9,14 +9,14 @@ pub(crate) fn prefetch<T>(value: &T) {
     prefetch_bytes(std::ptr::from_ref(value).cast(), size_of::<T>());
 }
 
-/// Prefetches the cache lines of memory that need not be valid.
+/// Prefetches the cache lines of a memory range. The range need not be valid memory.
 #[inline]
 pub(crate) fn prefetch_bytes(from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for at in (0..length).step_by(LINE) {
-            // SAFETY: a prefetch reads nothing, and takes any address.
+            // SAFETY: a prefetch does not access memory architecturally, so every address is allowed.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
         }
     }

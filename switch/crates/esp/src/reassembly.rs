@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reassembles fragmented ESP: fragments of IPv4 (RFC 791) and IPv6 (RFC 8200, 4.5).
 //!
-//! ESP is not authenticated before it is whole, so anybody can send fragments under a forged source. Promises:
+//! An ESP packet cannot be authenticated before it is complete, so anyone can send fragments with a forged source.
+//! Promises:
 //!
-//! * Memory, datagrams and fragments are bounded, for each source and in all.
-//! * At a bound the oldest incomplete datagram is evicted. So a datagram whose fragments follow each other is completed
-//!   even during a flood.
+//! * Memory, datagrams and fragments are limited, both for each source and in total.
+//! * When a limit is reached, the oldest incomplete datagram is evicted. So even during a flood, a datagram is
+//!   completed if its fragments arrive close together.
 //! * Overlapping fragments drop their whole datagram (RFC 5722).
-//! * Each fragment ends in a datagram or in a counted drop.
+//! * Each fragment ends up in a complete datagram or in a counted drop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,18 +24,18 @@ use crate::lifetime::Nanoseconds;
 pub const MAX_BYTES: usize = 4 << 20;
 /// Limit in bytes for the fragments of one source.
 pub const MAX_SOURCE_BYTES: usize = 1 << 20;
-/// Limit for incomplete datagrams in all.
+/// Limit for the total number of incomplete datagrams.
 pub const MAX_DATAGRAMS: usize = 1024;
 /// Limit for incomplete datagrams of one source.
 pub const MAX_SOURCE_DATAGRAMS: usize = 64;
-/// Limit for fragments of one datagram: the longest in fragments of 1,280 bytes has 53.
+/// Limit for fragments of one datagram. The longest datagram has 53 fragments of 1,280 bytes.
 pub const MAX_FRAGMENTS: usize = 64;
-/// Time limit for an incomplete datagram.
+/// Time limit in nanoseconds for an incomplete datagram.
 pub const TIMEOUT: Nanoseconds = 15_000_000_000;
 
-/// Overhead in bytes that counts for a fragment beyond its own bytes.
+/// Storage overhead in bytes charged for each fragment.
 const FRAGMENT_COST: usize = 64;
-/// Overhead in bytes that counts for a datagram beyond its fragments.
+/// Storage overhead in bytes charged for each datagram.
 const DATAGRAM_COST: usize = 512;
 const MAX_IP: usize = 65_535;
 
@@ -65,20 +66,20 @@ impl Part {
 
 /// An incomplete datagram.
 struct Datagram {
-    /// Its position in the order of age.
+    /// Position of the datagram in the order of age.
     serial: u64,
     deadline: Nanoseconds,
-    /// The reason to drop it and its further fragments, if it was refused.
+    /// Reason for refusing the datagram. Its later fragments are dropped for the same reason.
     refused: Option<Drop>,
-    /// Its fragments by offset. Invariant: they do not overlap.
+    /// Fragments of the datagram, ordered by offset. Invariant: they do not overlap.
     parts: Vec<Part>,
-    /// The first fragment, and its header up to the fragmented part.
+    /// The first fragment, and its header up to the fragmentable part.
     first: Option<(Fragment, Box<[u8]>)>,
-    /// The length of the fragmented part; None before the last fragment.
+    /// Length of the datagram's fragmented part; None until the last fragment has arrived.
     length: Option<usize>,
-    /// ECN values of its fragments: bit n is set if one had ECN n.
+    /// ECN values of the fragments: bit n is set if a fragment had ECN n.
     ecn: u8,
-    /// Bytes that count towards the limits.
+    /// Bytes of this datagram that count towards the limits.
     cost: usize,
 }
 
@@ -129,11 +130,12 @@ impl Reassembler {
         }
     }
 
-    /// Accepts a fragment of a VRF, a packet at the beginning of `room`. Writes the whole packet there once it is
-    /// complete.
+    /// Accepts a fragment from the beginning of `room`. `vrf` is the fragment's VRF. If the fragment completes its
+    /// datagram, writes the whole packet to `room`.
     ///
     /// # Errors
-    /// The reason for dropping the fragment. The caller counts it; fragments that are dropped with it are counted here.
+    /// The reason for dropping the fragment. The caller counts this drop; fragments of the same datagram that are
+    /// dropped with it are counted here.
     pub(crate) fn accept(
         &mut self,
         vrf: u16,
@@ -225,7 +227,7 @@ impl Reassembler {
         }
     }
 
-    /// Returns the oldest of some datagrams, without this one.
+    /// Returns the oldest datagram of `of` that is not `id`.
     fn oldest<'a>(&self, id: &Id, mut of: impl Iterator<Item = &'a Id>) -> Option<Id> {
         of.find(|one| *one != id).copied()
     }
@@ -238,7 +240,7 @@ impl Reassembler {
         self.sources.entry(id.source).or_default().cost += cost;
     }
 
-    /// Drops a datagram's fragments. Keeps its entry, so that later fragments are recognized.
+    /// Drops a datagram's fragments. Keeps the datagram's entry, so that later fragments are recognized and dropped.
     fn refuse(&mut self, id: &Id, why: Drop, counters: &mut Counters) {
         let Some(datagram) = self.datagrams.get_mut(id) else {
             return;
@@ -290,7 +292,7 @@ impl Datagram {
         }
     }
 
-    /// Stores a fragment's bytes; returns the bytes that count towards the limits.
+    /// Stores a fragment's bytes. Returns how many bytes count towards the limits.
     fn place(&mut self, fragment: &Fragment, packet: &[u8]) -> Result<usize, Drop> {
         if let Some(why) = self.refused {
             return Err(why);
@@ -301,7 +303,7 @@ impl Datagram {
         if bytes.is_empty() || !is_whole || to > MAX_IP {
             return Err(Drop::FragmentMalformed);
         }
-        // Parts before `at` begin before this one's end.
+        // Parts before index `at` begin before this fragment's end.
         let at = self.parts.partition_point(|part| part.offset < to);
         if let Some(before) = at.checked_sub(1).map(|before| &self.parts[before])
             && before.end() > from
@@ -314,7 +316,7 @@ impl Datagram {
         }
         let end = self.parts.last().map_or(0, Part::end);
         let beyond = match (self.length, fragment.last) {
-            // A second last fragment, or data beyond the end.
+            // A second last fragment, or data beyond the datagram's end.
             (Some(_), true) => true,
             (Some(length), false) => to > length,
             (None, last) => last && to < end,
@@ -343,7 +345,7 @@ impl Datagram {
         Ok(cost_of(fragment))
     }
 
-    /// Returns whether no fragment was kept or refused.
+    /// Returns whether no fragment has been kept and the datagram has not been refused.
     fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.refused.is_none()
     }
@@ -352,7 +354,7 @@ impl Datagram {
         let Some(length) = self.length else {
             return false;
         };
-        // There are no overlaps, so there are no gaps if the lengths add up.
+        // Parts never overlap, so if their lengths add up there is no gap.
         self.parts
             .iter()
             .map(|part| part.bytes.len())
@@ -360,7 +362,7 @@ impl Datagram {
             == length
     }
 
-    /// Writes the whole packet; returns its length.
+    /// Writes the whole packet to `room`, and returns its length.
     fn assemble(&self, room: &mut [u8]) -> Result<usize, Drop> {
         let malformed = Drop::FragmentMalformed;
         let (first, header) = self.first.as_ref().ok_or(malformed)?;
@@ -376,7 +378,7 @@ impl Datagram {
         Ok(at + length)
     }
 
-    /// Applies a congestion mark of any fragment to the packet (RFC 3168, 5.3).
+    /// Applies the congestion mark of any fragment to the packet (RFC 3168, 5.3).
     fn mark_congestion(&self, packet: &mut [u8]) -> Result<(), Drop> {
         const NOT_ECT: u8 = 1;
         const CE: u8 = 1 << 3;
@@ -391,7 +393,7 @@ impl Datagram {
     }
 }
 
-/// Returns the bytes of a fragment that count towards the limits.
+/// Returns how many bytes a fragment counts towards the limits.
 fn cost_of(fragment: &Fragment) -> usize {
     let header = if fragment.offset == 0 {
         fragment.data

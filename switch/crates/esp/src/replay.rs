@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The anti-replay window (RFC 6479): a ring of blocks of bits. The ring has one block more than the window needs, so
-//! that nothing is ever shifted. With ESN it infers the upper half of 64-bit sequence numbers (RFC 4303, appendix A2).
+//! Implements the anti-replay window (RFC 6479): a ring of blocks of bits. The ring has one block more than the window
+//! needs, so bits are never shifted. With ESN the window also infers the upper half of 64-bit sequence numbers (RFC
+//! 4303, appendix A2).
 
 use crate::counters::Drop;
 
@@ -9,7 +10,7 @@ pub const MAX_WINDOW: u32 = 4096;
 
 const BLOCK_BITS: u64 = 64;
 
-/// Sequence numbers that were seen. Only [`Window::accept`] changes it, after a packet was authenticated.
+/// Sequence numbers that were received. Only [`Window::accept`] changes the window, after a packet was authenticated.
 #[derive(Debug, Clone)]
 pub struct Window {
     /// Size in packets; 0 accepts everything.
@@ -46,7 +47,7 @@ impl Window {
         }
     }
 
-    /// Returns the full sequence number of a packet with these lower 32 bits, if it may be accepted.
+    /// Returns the full sequence number of a packet whose lower 32 bits are `low`, if it may be accepted.
     ///
     /// # Errors
     /// [`Drop::Replayed`] or [`Drop::Late`].
@@ -63,7 +64,7 @@ impl Window {
                 Ok(sequence)
             };
         }
-        // Sequence numbers begin with 1.
+        // The first sequence number is 1.
         if sequence == 0 || self.top - sequence >= self.size {
             return Err(Drop::Late);
         }
@@ -94,20 +95,20 @@ impl Window {
         (block, 1 << (sequence % BLOCK_BITS))
     }
 
-    /// Infers the number with these lower 32 bits that is nearest to the window: in it or above it.
+    /// Infers the full number from its lower 32 bits: the candidate nearest to the window that is not below it.
     fn infer(&self, low: u32) -> Result<u64, Drop> {
         let high = self.top >> 32;
         let top_low = self.top as u32;
         let bottom = top_low.wrapping_sub(self.size as u32).wrapping_add(1);
         let high = if u64::from(top_low) + 1 >= self.size {
-            // The window lies within one half of 2^32 numbers.
+            // All numbers of the window have the same upper half.
             if low >= bottom {
                 Some(high)
             } else {
                 high.checked_add(1)
             }
         } else if low >= bottom {
-            // The window begins in the half below.
+            // The window begins under the previous upper half.
             high.checked_sub(1)
         } else {
             Some(high)
@@ -206,7 +207,8 @@ mod tests {
                 };
                 let found = window.check(number as u32);
                 match expected {
-                    // With ESN a late number is inferred to be in the next half, which no authentic packet has.
+                    // With ESN a late number is inferred to have the next upper half. No authentic packet has that
+                    // number.
                     Err(Drop::Late) if esn => prop_assert_ne!(found, Ok(number)),
                     _ => prop_assert_eq!(found, expected),
                 }

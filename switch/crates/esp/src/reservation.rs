@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sequence numbers of outbound SAs, reserved on disk ahead of their use.
+//! Reserves sequence numbers of outbound SAs on disk before they are used.
 //!
-//! A nonce is the sequence number. So a number must never be used twice with a key, even if the process is killed and
-//! the same SA is added again. A file holds for each key a limit: the highest number that may have been used. Only
-//! numbers up to it are issued; a separate thread writes the next limit while half of the numbers are left. After a
-//! crash an SA continues above the limit on disk, and skips the numbers that were not used.
+//! The sequence number is the nonce. So no number may be used twice with the same key, even if the process is killed
+//! and the same SA is added again. For each key, a file holds a limit: the highest number that may have been used. The
+//! SA issues only numbers up to this limit. When half of the numbers are left, a separate thread writes the next limit.
+//! After a crash the SA continues above the limit on disk, and skips the unused numbers below it.
 //!
-//! The file has a record of 32 bytes for each key that ever encrypted here: a fingerprint that does not reveal the key,
-//! the limit, and a checksum. Records are never deleted, since a key might come back. Promises:
+//! The file has a record of 32 bytes for each key that ever encrypted here. A record has a fingerprint that does not
+//! reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added again. Promises:
 //!
-//! * A number is returned only when a limit not below it is on disk.
-//! * A record that cannot be read is an error, not a guess.
-//! * Only one process has the file, and a key has only one SA.
+//! * A number is issued only when the limit on disk is at least that number.
+//! * A record that cannot be read is an error. Its limit is never guessed.
+//! * Only one process has the file open for use, and each key has only one SA.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
@@ -31,11 +31,11 @@ use crate::key::Key;
 
 /// The file's name in the state directory.
 pub const FILE: &str = "sequence-numbers";
-/// Numbers reserved at a time.
+/// Numbers reserved by one write.
 pub const CHUNK: u64 = 1 << 20;
 
 const RECORD: usize = 32;
-/// Queue length for requests to the disk. A request that finds the queue full is repeated by the next packet.
+/// Capacity of the queue of requests to the disk. If the queue is full, the next packet repeats the request.
 const WAITING: usize = 1024;
 
 /// Identifies a key without revealing it.
@@ -53,7 +53,7 @@ pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
     short
 }
 
-/// The sequence numbers of all keys. Dropping it ends its thread.
+/// Sequence numbers of all keys. Dropping this ends its thread when no SA uses it any more.
 pub struct Reservations {
     store: Arc<Store>,
     requests: Option<Sender<Arc<Reserved>>>,
@@ -66,12 +66,12 @@ pub enum ReservationError {
     /// Another outbound SA has this key.
     #[error("another outbound SA uses this key: each needs a key of its own")]
     InUse,
-    /// Numbers may have been used, and the file has no record of them.
+    /// Numbers of this key may have been used, but the file has no record of the key.
     #[error(
         "no sequence numbers are reserved here for this key, which has encrypted before: rekey"
     )]
     NotReserved,
-    /// All numbers may have been used already.
+    /// All numbers of this key may have been used.
     #[error("all sequence numbers of this key may have been used: rekey")]
     Exhausted,
     /// The file cannot be written.
@@ -82,7 +82,7 @@ pub enum ReservationError {
 struct Store {
     file: File,
     state: Mutex<State>,
-    /// Makes writes fail, as a full disk does.
+    /// Makes writes fail like a full disk, for tests.
     #[cfg(test)]
     is_full: AtomicBool,
 }
@@ -90,7 +90,7 @@ struct Store {
 #[derive(Default)]
 struct State {
     records: HashMap<Fingerprint, Record>,
-    /// Records whose first write failed, with their slots. Invariant: all other slots below the last are on disk.
+    /// Records whose first write failed, with their slots. Invariant: all other slots up to the last one are on disk.
     unwritten: HashMap<Fingerprint, u64>,
 }
 
@@ -105,7 +105,7 @@ struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number of this SA, without or with ESN.
+    /// The highest number of this SA: 32 bits without ESN, 64 bits with ESN.
     last: u64,
     asked: AtomicBool,
 }
@@ -113,7 +113,7 @@ struct Reserved {
 /// The sequence numbers of one SA.
 pub struct Numbers {
     next: u64,
-    /// Below this number no further numbers need to be requested. It may lag behind.
+    /// Below this number no further numbers need to be requested. This value may lag behind the limit.
     calm: u64,
     reserved: Arc<Reserved>,
     requests: Sender<Arc<Reserved>>,
@@ -121,10 +121,10 @@ pub struct Numbers {
 }
 
 impl Reservations {
-    /// Opens the file in a directory, which is created if it is missing.
+    /// Opens the file in a directory. Creates the directory if it is missing.
     ///
     /// # Errors
-    /// The kernel's; the file is in use by another process; a record cannot be read.
+    /// The kernel's error, another process uses the file, or a record cannot be read.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(directory)?;
@@ -168,7 +168,7 @@ impl Reservations {
         })
     }
 
-    /// Like [`Reservations::claim`], for a key that has encrypted before: its record must exist.
+    /// Like [`Reservations::claim`], for a key that has encrypted before. The key must have a record.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -186,7 +186,8 @@ impl Reservations {
         self.claim(fingerprint, last)
     }
 
-    /// Reserves the first numbers of a key, above all that may have been used. `last` is the highest possible number.
+    /// Reserves the first numbers for a key, above all numbers that may have been used. `last` is the highest number
+    /// that the SA can use.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -212,7 +213,8 @@ impl Reservations {
         let slot = record.slot;
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
-            // The disk may have either limit. So a new slot stays taken; the old limit is a lower bound.
+            // After a failed write the disk may have the old or the new limit. So a new slot stays taken, and memory
+            // keeps the old limit as a lower bound.
             if record.limit == 0 {
                 state.unwritten.insert(fingerprint, slot);
             }
@@ -239,18 +241,18 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // SAs that are still alive keep the thread alive.
+        // If SAs are still alive, they keep the thread alive, so do not wait for it.
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
-            // The thread does not panic; if it did, its numbers would no longer be renewed.
+            // A panic of the thread is ignored. It is not expected; after a panic, no further numbers are reserved.
             let _ = keeper.join();
         }
     }
 }
 
 impl Numbers {
-    /// Returns the next number, which is never issued twice.
+    /// Returns the next number. Never returns a number twice.
     ///
     /// # Errors
     /// [`PacketDrop::SequenceExhausted`], [`PacketDrop::SequenceNotReserved`].
@@ -264,7 +266,7 @@ impl Numbers {
         Ok(number)
     }
 
-    /// Requests numbers where few are left; fails where none is left.
+    /// Requests further numbers if few are left. Fails if none is left.
     #[cold]
     fn look_at_limit(&mut self) -> Result<(), PacketDrop> {
         let limit = self.reserved.limit.load(Ordering::Acquire);
@@ -286,12 +288,13 @@ impl Numbers {
         Ok(())
     }
 
-    /// Returns the fingerprint of the numbers' key.
+    /// Returns the fingerprint of the key that these numbers belong to.
     pub fn fingerprint(&self) -> Fingerprint {
         self.reserved.fingerprint
     }
 
-    /// Returns the number that [`Numbers::take`] returned last, or the one before the first.
+    /// Returns the number that [`Numbers::take`] returned last. Before the first call, returns the number below the
+    /// first one.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
@@ -321,13 +324,13 @@ impl Drop for Numbers {
 }
 
 impl Store {
-    /// Locks the state. Ignores poisoning: state changes in single steps, so a panic elsewhere leaves it consistent.
+    /// Locks the state. Ignores poisoning: the state changes in single steps, so it is consistent even after a panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the records whose first write failed, so that no later slot is behind a hole: a hole is damage. No number
-    /// of them was issued, so their limit is 0.
+    /// Writes the records whose first write failed, so that no later slot follows a hole, which a reader takes for
+    /// damage. Their limit is 0, because none of their numbers was issued.
     fn fill_slots(&self, state: &mut State) -> io::Result<()> {
         if state.unwritten.is_empty() {
             return Ok(());
@@ -350,7 +353,7 @@ impl Store {
     }
 }
 
-/// Writes limits until all senders are gone. Requests that arrive meanwhile share one sync.
+/// Writes limits until all senders are dropped. Requests that arrive during a write share the next sync.
 fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
     while let Ok(first) = requests.recv() {
         let wanted: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -363,13 +366,13 @@ fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
                 record.limit = record.limit.max(limits[at]);
                 reserved.limit.store(limits[at], Ordering::Release);
             }
-            // Whether written or not, the next packet may request again.
+            // Clears the flag even if the write failed, so that the next packet may request again.
             reserved.asked.store(false, Ordering::Release);
         }
     }
 }
 
-/// Writes and syncs new limits, and returns them. The caller then raises the records in memory.
+/// Writes and syncs new limits, and returns them. The caller then raises the limits in memory.
 fn raise(store: &Store, state: &State, wanted: &[Arc<Reserved>]) -> io::Result<Vec<u64>> {
     let mut limits = Vec::with_capacity(wanted.len());
     for reserved in wanted {
@@ -397,8 +400,8 @@ fn encode(fingerprint: &Fingerprint, limit: u64) -> [u8; RECORD] {
     record
 }
 
-/// Parses a file's records, or returns the number of a damaged one. A record at the very end that is cut off or zero
-/// was being added when the machine stopped: none of its numbers was used.
+/// Parses the records of a file. Returns the index of the first damaged record as an error. A last record that is cut
+/// off or zero is not damage: it was being added when the machine stopped, so none of its numbers was used.
 fn read(bytes: &[u8]) -> Result<State, usize> {
     let mut state = State::default();
     let whole = bytes.len() / RECORD;
@@ -433,7 +436,7 @@ mod tests {
     const A: Fingerprint = [1; 16];
     const B: Fingerprint = [2; 16];
 
-    /// Copies the state as a killed process leaves it: the file as it is, without a lock.
+    /// Copies the state as a killed process leaves it: the current file, without the lock.
     fn crashed(directory: &Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();
@@ -469,7 +472,7 @@ mod tests {
             again.resume([4; 16], u64::MAX).unwrap().take(),
             Ok(CHUNK + 1)
         );
-        // The key that was refused gets its numbers here, too.
+        // After the failure, the refused key also gets its numbers.
         assert_eq!(reservations.claim(B, u64::MAX).unwrap().take(), Ok(1));
     }
 
@@ -569,7 +572,7 @@ mod tests {
             let error = Reservations::open(directory.path()).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
-        // A record that the crash cut off, or that is there as zeros.
+        // The crash cut off the record, or left zeros in place of it.
         for tail in [&[7; 31][..], &[0; RECORD], &[0; 40]] {
             fs::write(&path, [&whole, tail].concat()).unwrap();
             let again = Reservations::open(directory.path()).unwrap();

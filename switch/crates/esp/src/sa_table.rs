@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SAs by key. A lookup returns a place, by which the SA is prefetched first and served later.
+//! Stores SAs by key. A lookup returns a place. With this place the caller prefetches the SA first and serves it later.
 
 use std::hash::Hash;
 
@@ -7,10 +7,10 @@ use hashbrown::HashMap;
 
 use crate::prefetch::prefetch;
 
-/// Index of an SA in its table, valid until it is removed.
+/// Index of an SA in its table, valid until the SA is removed.
 pub(crate) type Place = u32;
 
-/// A table of SAs. Each SA is allocated separately, so that none moves when others come and go.
+/// Table of SAs. Each SA has its own allocation, so no SA moves when others are added or removed.
 pub(crate) struct SaTable<K, S> {
     places: HashMap<K, Place>,
     sas: Vec<Option<Box<S>>>,
@@ -33,7 +33,7 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.places.len()
     }
 
-    /// Returns whether there is an SA of this key.
+    /// Returns whether the table has an SA with this key.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.places.contains_key(key)
     }
@@ -68,7 +68,7 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.sas.get_mut(place as usize)?.as_deref_mut()
     }
 
-    /// Returns an SA by its key.
+    /// Returns the SA with this key.
     pub(crate) fn get(&mut self, key: &K) -> Option<&mut S> {
         self.at(self.find(key)?)
     }
@@ -87,12 +87,12 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.sas.get(place as usize)?.as_deref()
     }
 
-    /// Iterates over all SAs in no order, read-only.
+    /// Iterates over all SAs in unspecified order, read-only.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &S> {
         self.sas.iter().filter_map(Option::as_deref)
     }
 
-    /// Iterates over all SAs in no order.
+    /// Iterates over all SAs in unspecified order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut S> {
         self.sas.iter_mut().filter_map(Option::as_deref_mut)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shim between router and engine (p4src/headers.p4), behind an Ethernet header of its EtherType.
+//! Reads and writes the shim between router and engine (p4src/headers.p4). It follows an Ethernet header with the
+//! shim's EtherType.
 
 use crate::counters::Drop;
 
@@ -21,9 +22,9 @@ pub const MACS: usize = 12;
 /// A task for the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Encrypt the packet by the SA of this number.
+    /// Encrypt the packet with the SA that has the shim's SA number.
     Encrypt,
-    /// Decrypt the packet by its SPI.
+    /// Decrypt the packet with the SA that has the packet's SPI.
     Decrypt,
 }
 
@@ -43,18 +44,18 @@ impl Task {
     }
 }
 
-/// A shim with a task.
+/// Fields of a shim that requests a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shim {
     /// The task.
     pub task: Task,
     /// The engine's number.
     pub engine: u8,
-    /// The bundle of the SA; 0 where the pipeline does not know it (fragments of ESP).
+    /// Bundle of the SA. 0 if the pipeline does not know the bundle, as for fragments of ESP.
     pub bundle: u16,
     /// The number of the SA.
     pub sa: u32,
-    /// The layer-3 interface by which the packet was received.
+    /// Layer-3 interface on which the packet was received.
     pub ingress_l3_if: u16,
     /// The packet's VRF.
     pub vrf: u16,
@@ -63,7 +64,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Parses a frame's shim; returns it and the packet behind it, including any padding of the frame.
+    /// Parses a frame's shim. Returns the shim and the packet behind it, with any padding of the frame.
     ///
     /// # Errors
     /// The reason of the drop.
@@ -92,14 +93,15 @@ impl Shim {
         Ok((this, packet))
     }
 
-    /// Returns the MAC addresses of a frame whose shim was parsed.
+    /// Returns the MAC addresses of a frame whose shim was already parsed.
     pub(crate) fn macs(frame: &[u8]) -> [u8; MACS] {
         let mut macs = [0; MACS];
         macs.copy_from_slice(&frame[..MACS]);
         macs
     }
 
-    /// Writes the answer's Ethernet header and shim. Kind, bundle and EtherType are new, the other fields are copied.
+    /// Writes the answer's Ethernet header and shim. Task kind, bundle and EtherType are new; the other fields are
+    /// copied from `self`.
     pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
         out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An SA as JSON, for `sluice-esp ctl add` and files of SAs.
+//! Defines the JSON form of an SA, for `sluice-esp ctl add` and for files of SAs.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ pub enum Direction {
     In,
 }
 
-/// The payload of ESP.
+/// Payload of ESP: an IP packet or an upper-layer packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// An IP packet.
+    /// A whole IP packet.
     Tunnel,
-    /// The upper layer of the packet itself.
+    /// The upper layer of the packet that ESP protects.
     Transport,
 }
 
@@ -38,16 +38,16 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DontFragment {
-    /// Set.
+    /// DF is set.
     #[default]
     Set,
-    /// Not set.
+    /// DF is clear.
     Clear,
-    /// Copied from the inner packet; set for IPv6.
+    /// DF is copied from an inner IPv4 packet, and set for an inner IPv6 packet.
     Copy,
 }
 
-/// UDP encapsulation (RFC 3948): ports of an outbound SA.
+/// UDP ports of an outbound SA that sends ESP in UDP (RFC 3948).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Encapsulation {
@@ -59,59 +59,60 @@ pub struct Encapsulation {
     pub remote_port: u16,
 }
 
-/// An SA. `Debug` does not show its keys.
+/// Specification of an SA. `Debug` does not show its keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaSpec {
-    /// Its direction.
+    /// Direction of the SA's packets.
     pub direction: Direction,
-    /// Its number in the shim.
+    /// Number of the SA in the shim.
     pub sa: u32,
-    /// Its SPI.
+    /// SPI of the SA.
     pub spi: u32,
-    /// Its bundle.
+    /// Bundle of the SA.
     pub bundle: u16,
-    /// Its VRF.
+    /// VRF of the SA.
     #[serde(default)]
     pub vrf: u16,
     /// Tunnel or transport mode.
     pub mode: Mode,
-    /// Its algorithm.
+    /// Algorithm of the SA.
     pub algorithm: Algorithm,
-    /// Its key (with an AEAD's salt at the end).
+    /// Key, as hexadecimal digits. The key of an AEAD ends with its salt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
-    /// A file with the key instead.
+    /// File that contains the key, as an alternative to `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// Its integrity key, where the algorithm has one.
+    /// Integrity key, if the algorithm needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key: Option<Key>,
-    /// A file with the integrity key instead.
+    /// File that contains the integrity key, as an alternative to `integrity_key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key_file: Option<PathBuf>,
-    /// Out: its key may have encrypted here before. Refused unless numbers were reserved for the key.
+    /// Out: states that the key may have encrypted here before. The SA is then refused unless sequence numbers were
+    /// reserved for the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
-    /// Extended sequence numbers.
+    /// Whether the SA uses extended sequence numbers.
     #[serde(default)]
     pub esn: bool,
-    /// In: size of the anti-replay window in packets; 0 for none.
+    /// In: size of the anti-replay window in packets. 0 disables the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_window: Option<u32>,
-    /// Out: source address of its packets.
+    /// Out: source address of the ESP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<IpAddr>,
-    /// Out: destination address of its packets.
+    /// Out: destination address of the ESP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<IpAddr>,
-    /// Out: in UDP, from and to these ports.
+    /// Out: UDP ports, if ESP is sent in UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<Encapsulation>,
-    /// In: packets must come in UDP; any others are dropped.
+    /// In: ESP must arrive in UDP; ESP without UDP is dropped. If false, ESP in UDP is dropped.
     #[serde(default)]
     pub encapsulated: bool,
-    /// In: the outbound SA (by its number) that follows the peer when its address or port changes.
+    /// In: number of the outbound SA that follows the peer when the peer's address or port changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed_by: Option<u32>,
     /// Out: TTL of the outer header.
@@ -120,19 +121,20 @@ pub struct SaSpec {
     /// Out: DSCP of the outer header; copied from the inner packet if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
-    /// Copies ECN between inner and outer header (RFC 6040, normal mode); else the outer header has none.
+    /// Copies ECN between inner and outer header (RFC 6040, normal mode). If false, the outer header has no ECN.
     #[serde(default = "yes")]
     pub ecn: bool,
     /// Out: DF of an outer IPv4 header.
     #[serde(default)]
     pub df: DontFragment,
-    /// Out: shorter packets are padded to this length (traffic flow confidentiality, tunnel mode); 0 for none.
+    /// Out: length in bytes to which shorter packets are padded (traffic flow confidentiality, tunnel mode). 0 disables
+    /// this padding.
     #[serde(default)]
     pub tfc_pad_to: u16,
-    /// Limits after which it should be replaced.
+    /// Limits after which the SA should be replaced.
     #[serde(default)]
     pub soft: Limits,
-    /// Limits after which it ends.
+    /// Limits after which the SA ends.
     #[serde(default)]
     pub hard: Limits,
 }
@@ -146,7 +148,7 @@ fn yes() -> bool {
 }
 
 impl SaSpec {
-    /// Reads the keys from key files; relative paths are below `directory`.
+    /// Reads the keys from key files. Relative paths start at `directory`.
     ///
     /// # Errors
     /// Names the file and the reason.
@@ -169,7 +171,7 @@ impl SaSpec {
         Ok(())
     }
 
-    /// Checks the rules that the JSON types do not express.
+    /// Checks the rules that the types of the fields do not express.
     ///
     /// # Errors
     /// The first problem, with the remedy.
@@ -251,12 +253,12 @@ impl SaSpec {
         Ok(())
     }
 
-    /// Returns the key, or an empty one.
+    /// Returns the key, or an empty key if there is none.
     pub fn key_or_none(&self) -> Key {
         self.key.clone().unwrap_or_default()
     }
 
-    /// Returns the integrity key, or an empty one.
+    /// Returns the integrity key, or an empty key if there is none.
     pub fn integrity_key_or_none(&self) -> Key {
         self.integrity_key.clone().unwrap_or_default()
     }

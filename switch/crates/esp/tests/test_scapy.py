@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine against scapy's ESP, in both directions, for each algorithm that scapy has.
+"""Tests the engine with scapy's ESP as peer, in both directions, for each algorithm of scapy.
 
-The engine runs as `esp-frames` (examples/): frames in, frames out, over pipes.
+The engine runs as `esp-frames` (examples/), which reads and writes frames over pipes.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ ENDS = {4: ("192.0.2.1", "198.51.100.1"), 6: ("2001:db8:1::1", "2001:db8:2::1")}
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm under its name here and in scapy, with keys."""
+    """An algorithm with its names in the engine and in scapy, and with keys."""
 
     name: str
     crypt: str
@@ -57,7 +57,7 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Case:
-    """An SA."""
+    """An SA between the engine and scapy."""
 
     algorithm: Algorithm
     mode: str
@@ -70,7 +70,7 @@ class Case:
         return "-".join((*parts, *(["udp"] if self.udp else []), *(["esn"] if self.esn else [])))
 
     def spec(self, direction: str) -> dict[str, Any]:
-        """The SA in the engine's form."""
+        """Returns the SA in the engine's JSON form."""
         spec: dict[str, Any] = {
             "direction": direction,
             "sa": SA,
@@ -93,7 +93,7 @@ class Case:
         return spec
 
     def scapy(self, high: int = 0) -> SecurityAssociation:
-        """The SA in scapy's form; `high` is the upper half of sequence numbers."""
+        """Returns scapy's SA object. `high` is the upper half of sequence numbers."""
         local, remote = ENDS[self.version]
         header = IP if self.version == 4 else IPv6
         extra = {"esn_en": True, "esn": high} if self.esn else {}
@@ -110,7 +110,7 @@ class Case:
         )
 
     def clear(self) -> list[Packet]:
-        """Permitted packets of the SA, of various lengths and kinds."""
+        """Returns packets that the SA permits, of various lengths and kinds."""
         if self.mode == "transport":
             ends = [ENDS[self.version]]
         else:
@@ -136,13 +136,13 @@ CASES = [
     for version in (4, 6)
     for udp in (False, True)
     for esn in (False, True)
-    # Scapy puts no UDP before ESP there.
+    # In transport mode over IPv6, scapy puts no UDP header in front of ESP.
     if not (mode == "transport" and version == 6 and udp)
 ]
 
 
 class Engine:
-    """The engine's process."""
+    """A process that runs the engine."""
 
     def __init__(self, state: Path):
         self._process = subprocess.Popen(
@@ -159,7 +159,7 @@ class Engine:
         return answer
 
     def exchange(self, kind: int, packet: bytes) -> bytes:
-        """Sends a packet behind a shim; returns the packet that comes back."""
+        """Sends a packet behind a shim, and returns the packet of the answer."""
         ether_type = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
         shim = struct.pack("!BBHIHHH", kind, 1, BUNDLE, SA, 4, VRF, ether_type)
         answer = self.ask(frame=(bytes(12) + b"\x88\xb5" + shim + packet).hex())
@@ -205,7 +205,7 @@ def test_scapy_reads_what_the_engine_writes(case: Case, tmp_path: Path) -> None:
 
 
 def nearly_full_turn(state: Path, case: Case) -> None:
-    """Makes numbers begin just below 2^32, as if the lower ones had been used."""
+    """Makes sequence numbers begin just below 2^32, as if all lower numbers had been used."""
     algorithm = case.algorithm
     named = bytes([len(algorithm.crypt_key)]) + algorithm.crypt_key + algorithm.auth_key
     digest = hmac.digest(b"sluice-esp sequence numbers 1", named, "sha256")
@@ -244,7 +244,7 @@ def test_another_key_is_no_key(algorithm: Algorithm, engine: Engine) -> None:
     assert engine.ask(add=spec) == {}
     sealed = case.scapy().encrypt(case.clear()[0])
     answer = engine.ask(frame=frame_of(bytes(sealed)).hex())
-    # With AES-CBC the encryption key does not authenticate.
+    # With AES-CBC, only the integrity key authenticates; a wrong encryption key shows later.
     assert answer["drop"] in (
         "integrity_failed",
         "bad_padding",

@@ -6,16 +6,16 @@
 //! are pipelined in three steps: the first prefetches the bucket; the second prefetches the key whose tag matches, or
 //! else the second bucket; the third compares keys. So memory accesses overlap with each other and with computation.
 
-use crate::bucket::{Look, Tag};
+use crate::bucket::{BucketRef, Tag};
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
 use crate::{Exact, NONE};
 
 /// Segments that fit into a core's own caches, where prefetch in steps does not pay.
-const NEARBY: usize = 24;
+const OWN_CACHE_SEGMENTS: usize = 24;
 
-/// Lookups in a group, for a table of at most `NEARBY` segments.
-const NEAR: usize = 32;
+/// Lookups in a group, for a table of at most `OWN_CACHE_SEGMENTS` segments.
+const GROUP: usize = 32;
 
 /// Lookups between two pipeline steps, for larger tables: about as many as the lines a core fetches at a time.
 const AHEAD: usize = 16;
@@ -27,18 +27,18 @@ const RING: usize = 2 * AHEAD;
 pub(crate) struct Lanes<'a, const N: usize> {
     pub(crate) hashes: [u64; N],
     pub(crate) tags: [Tag; N],
-    pub(crate) buckets: [Look<'a>; N],
+    pub(crate) buckets: [BucketRef<'a>; N],
 }
 
 impl<'a, const N: usize> Lanes<'a, N> {
     const EMPTY: Self = Self {
         hashes: [0; N],
         tags: [Tag::NONE; N],
-        buckets: [Look::NOWHERE; N],
+        buckets: [BucketRef::NULL; N],
     };
 
     #[inline(always)]
-    fn set(&mut self, lane: usize, hash: u64, bucket: Look<'a>) {
+    fn set(&mut self, lane: usize, hash: u64, bucket: BucketRef<'a>) {
         self.hashes[lane] = hash;
         self.tags[lane] = Tag::of(hash);
         self.buckets[lane] = bucket;
@@ -58,25 +58,25 @@ impl<H: HashKey> Exact<H> {
             return values.fill(self.get(&[]).unwrap_or(NONE));
         }
         with_words!(key_bytes, new => {
-            if self.segments.len() <= NEARBY {
-                self.lookup_near(keys, values, &new);
+            if self.segments.len() <= OWN_CACHE_SEGMENTS {
+                self.lookup_cached(keys, values, &new);
             } else {
-                self.lookup_far(keys, values, &new);
+                self.lookup_pipelined(keys, values, &new);
             }
         });
     }
 
     #[inline(never)]
-    fn lookup_near<'k, K: Key>(
+    fn lookup_cached<'k, K: Key>(
         &self,
         keys: &'k [u8],
         values: &mut [u32],
         new: &impl Fn(&'k [u8]) -> K,
     ) {
-        let mut lanes = Lanes::<NEAR>::EMPTY;
+        let mut lanes = Lanes::<GROUP>::EMPTY;
         assert_eq!(keys.len(), self.shape.key_bytes * values.len());
         let mut rest = keys;
-        for values in values.chunks_mut(NEAR) {
+        for values in values.chunks_mut(GROUP) {
             self.begin(rest, values.len(), &mut lanes, new);
             // A single segment stays in the first or second cache, where the processor's own read-ahead suffices.
             if self.depth > 0 {
@@ -96,7 +96,7 @@ impl<H: HashKey> Exact<H> {
     }
 
     #[inline(never)]
-    fn lookup_far<'k, K: Key>(
+    fn lookup_pipelined<'k, K: Key>(
         &self,
         keys: &'k [u8],
         values: &mut [u32],
@@ -138,7 +138,7 @@ impl<H: HashKey> Exact<H> {
         if let (Some(wide), Some(hasher)) = (&self.wide, self.hasher.known()) {
             let table = crate::wide::Table {
                 directory: &self.directory,
-                places: self.places,
+                offsets: self.offsets,
             };
             // SAFETY: `wide` exists only where the processor has the instructions. The keys have the size that it was
             // made for, and the directory is this table's.
@@ -154,7 +154,7 @@ impl<H: HashKey> Exact<H> {
     /// Performs the second step of a lookup, once its first bucket has arrived: prefetches the key whose tag matches,
     /// or else the second bucket. Returns the bucket to continue with.
     #[inline(always)]
-    fn follow<'a, const N: usize>(&'a self, lanes: &Lanes<'a, N>, lane: usize) -> Look<'a> {
+    fn follow<'a, const N: usize>(&'a self, lanes: &Lanes<'a, N>, lane: usize) -> BucketRef<'a> {
         let first = lanes.buckets[lane];
         // SAFETY: it is a bucket of this table, and has the slot that its header names.
         unsafe {
@@ -172,7 +172,7 @@ impl<H: HashKey> Exact<H> {
         first
     }
 
-    /// Performs the last step of a lookup: compares keys in its bucket, then in the other places of the key.
+    /// Performs the last step of a lookup: compares keys in its bucket, then in the other bucket of the key and in the stash.
     #[inline(always)]
     fn finish<'k, K: Key, const N: usize>(
         &self,

@@ -160,14 +160,14 @@ pub(crate) fn move_slot(
 /// A bucket for lookups, without bounds checks.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Look<'a> {
+pub(crate) struct BucketRef<'a> {
     start: *const u8,
     bucket: PhantomData<&'a [Line]>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> BucketRef<'a> {
     /// No bucket.
-    pub(crate) const NOWHERE: Self = Self {
+    pub(crate) const NULL: Self = Self {
         start: std::ptr::null(),
         bucket: PhantomData,
     };
@@ -188,7 +188,7 @@ impl<'a> Look<'a> {
     /// Returns the header.
     ///
     /// # Safety
-    /// `self` must not be [`NOWHERE`](Self::NOWHERE).
+    /// `self` must not be [`NULL`](Self::NULL).
     #[inline(always)]
     pub(crate) unsafe fn header(self) -> Header {
         // SAFETY: a bucket begins with eight bytes, at the start of a line.
@@ -198,7 +198,7 @@ impl<'a> Look<'a> {
     /// Returns the value of a slot.
     ///
     /// # Safety
-    /// `self` must not be [`NOWHERE`](Self::NOWHERE), and the bucket must have the slot.
+    /// `self` must not be [`NULL`](Self::NULL), and the bucket must have the slot.
     #[inline(always)]
     pub(crate) unsafe fn value(self, slot: usize) -> u32 {
         // SAFETY: a slot's four bytes lie within the bucket, at a multiple of four.
@@ -416,12 +416,12 @@ impl<'a> BucketMut<'a> {
     }
 
     /// Counts one more key that belongs here and is stored in its other bucket.
-    pub(crate) fn lend(&mut self) {
+    pub(crate) fn add_displaced(&mut self) {
         self.bytes[COUNT] = self.bytes[COUNT].saturating_add(1);
     }
 
     /// Counts one key fewer, unless the count has reached its maximum.
-    pub(crate) fn take_back(&mut self) {
+    pub(crate) fn remove_displaced(&mut self) {
         if self.bytes[COUNT] != STUCK {
             self.bytes[COUNT] -= 1;
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Growth of a table: adds new keys, and makes room where there is none.
 //!
-//! The place of a segment is the number formed by the first `depth` segment bits of its hashes, the first bit lowest.
-//! When a segment is split, one part stays in its place and the other goes 2^depth places further. So existing places
-//! do not change, and no two segments have the same place.
+//! The position of a segment is the number formed by the first `depth` segment bits of its hashes, the first bit lowest.
+//! When a segment is split, one part keeps its position and the other gets the position 2^depth further. So existing
+//! positions do not change, and no two segments have the same position.
 
 use crate::bucket;
 use crate::hash::HashKey;
@@ -17,7 +17,7 @@ const ONLY_BYTES: usize = 256 << 10;
 /// Segment bits once there are several segments.
 const FIRST_DEPTH: u32 = 3;
 
-/// Most directory places per segment. Well-distributed hashes need two or four.
+/// Most directory positions per segment. Well-distributed hashes need two or four.
 const SPARSE: usize = 64;
 
 impl<H: HashKey> Exact<H> {
@@ -74,12 +74,17 @@ impl<H: HashKey> Exact<H> {
     fn rebuild(&mut self, depth: u32, buckets: usize) {
         let count = 1 << depth;
         let lines = buckets * self.shape.lines;
-        let segment =
-            |place| Segment::new(&self.shape, depth, self.room.lines(lines, place, count));
+        let segment = |position| {
+            Segment::new(
+                &self.shape,
+                depth,
+                self.memory.lines(lines, position, count),
+            )
+        };
         let new: Vec<Segment> = (0..count).map(segment).collect();
         let old = std::mem::replace(&mut self.segments, new);
         (self.depth, self.last) = (depth, count - 1);
-        self.places = self.segments[0].places();
+        self.offsets = self.segments[0].offsets();
         self.directory = self.segments.iter().map(Segment::view).collect();
         self.only = self.directory[0];
         self.owners = (0..count as u32).collect();
@@ -102,12 +107,12 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Enters a segment in all directory places that agree with `first` in their lowest `depth` bits.
+    /// Enters a segment at all directory positions that agree with `first` in their lowest `depth` bits.
     fn direct(&mut self, index: usize, depth: u32, first: usize) {
         let view = self.segments[index].view();
-        for place in (first..self.directory.len()).step_by(1 << depth) {
-            self.directory[place] = view;
-            self.owners[place] = index as u32;
+        for position in (first..self.directory.len()).step_by(1 << depth) {
+            self.directory[position] = view;
+            self.owners[position] = index as u32;
         }
     }
 
@@ -120,17 +125,17 @@ impl<H: HashKey> Exact<H> {
             self.depth += 1;
             self.last = self.directory.len() - 1;
         }
-        let places = 1 << (depth - 1);
-        let first = self.place(hash) & (places - 1);
-        let other = first + places;
+        let distance = 1 << (depth - 1);
+        let first = self.position(hash) & (distance - 1);
+        let other = first + distance;
         let lines = self.segments[index].buckets(&self.shape) * self.shape.lines;
         let count = self.segments.len();
-        let mut room = |place| self.room.lines(lines, place, count);
+        let mut new = |position| self.memory.lines(lines, position, count);
         self.segments
-            .push(Segment::new(&self.shape, depth, room(other)));
-        // A segment with its own memory moves to its place in the table's address range.
-        let moves = self.segments[index].is_alone() && !self.segments[count].is_alone();
-        let old = self.segments[index].emptied(depth, moves.then(|| room(first)));
+            .push(Segment::new(&self.shape, depth, new(other)));
+        // A segment with its own memory moves to its position in the table's address range.
+        let moves = self.segments[index].has_own_memory() && !self.segments[count].has_own_memory();
+        let old = self.segments[index].emptied(depth, moves.then(|| new(first)));
         self.stashed -= old.stash_len();
         self.direct(count, depth, other);
         self.direct(index, depth, first);

@@ -47,10 +47,10 @@ use std::fmt;
 
 pub use hash::{HashKey, KeyHasher};
 
-use bucket::{Look, Shape, Tag};
+use bucket::{BucketRef, Shape, Tag};
 use key::{Key, hash_of, with_words};
-use memory::Room;
-use segment::{PLACE, Places, Segment, View};
+use memory::SegmentMemory;
+use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, View};
 
 /// Result of a batch lookup for a key that is not in the table. This value cannot be inserted.
 pub const NONE: u32 = u32::MAX;
@@ -58,28 +58,28 @@ pub const NONE: u32 = u32::MAX;
 /// Largest segment in a table with several: the most that an insertion moves, plus one bucket.
 pub const SEGMENT_BYTES: usize = 64 << 10;
 
-/// Number of segments that count as near: in a core's private or shared caches.
-const NEAR: usize = 128;
+/// Most segments of a table that stays in a core's private or shared caches.
+const CACHED_SEGMENTS: usize = 128;
 
 /// A table of keys of one size.
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// Segment of each place, for lookups. A place is the number formed by the first `depth` segment bits of a hash. Up
-    /// to date whenever the table is not borrowed exclusively.
+    /// Segments for lookups. The position of a hash's segment is the number formed by the first `depth` segment bits of
+    /// the hash. Up to date whenever the table is not borrowed exclusively.
     directory: Vec<View>,
-    /// Index in `segments` of the segment of each place.
+    /// Index in `segments` of the segment at each position of the directory.
     owners: Vec<u32>,
     depth: u32,
-    /// Last place of the directory, which is also the mask of `depth` ones.
+    /// Last position of the directory, which is also the mask of `depth` ones.
     last: usize,
     /// First entry of the directory. It is the only one at depth 0.
     only: View,
     /// Bucket offsets of a hash in a segment. All segments have the same size.
-    places: Places,
+    offsets: BucketOffsets,
     segments: Vec<Segment>,
     /// Memory of the segments.
-    room: Room,
+    memory: SegmentMemory,
     len: usize,
     /// Number of keys that fit into no bucket.
     stashed: usize,
@@ -99,8 +99,8 @@ impl<H: HashKey> Exact<H> {
     /// Creates an empty table with the caller's hash function.
     pub fn with_hasher(key_bytes: usize, hasher: H) -> Self {
         let shape = Shape::new(key_bytes);
-        let mut room = Room::default();
-        let segment = Segment::new(&shape, 0, room.lines(shape.lines, 0, 1));
+        let mut memory = SegmentMemory::default();
+        let segment = Segment::new(&shape, 0, memory.lines(shape.lines, 0, 1));
         Self {
             #[cfg(target_arch = "x86_64")]
             wide: hasher.known().and_then(|_| wide::Wide::new(key_bytes)),
@@ -111,9 +111,9 @@ impl<H: HashKey> Exact<H> {
             depth: 0,
             last: 0,
             only: segment.view(),
-            places: segment.places(),
+            offsets: segment.offsets(),
             segments: vec![segment],
-            room,
+            memory,
             len: 0,
             stashed: 0,
         }
@@ -141,13 +141,13 @@ impl<H: HashKey> Exact<H> {
             + self.segments.capacity() * size_of::<Segment>()
             + self.directory.capacity() * size_of::<View>()
             + self.owners.capacity() * size_of::<u32>()
-            + self.room.bytes()
+            + self.memory.bytes()
     }
 
-    /// Returns the directory's place for a hash.
+    /// Returns the position in the directory of a hash's segment.
     #[inline(always)]
-    fn place(&self, hash: u64) -> usize {
-        hash.rotate_right(PLACE) as usize & self.last
+    fn position(&self, hash: u64) -> usize {
+        hash.rotate_right(FIRST_SEGMENT_BIT) as usize & self.last
     }
 
     /// Returns the segment of a hash. A processor that predicts depth 0 knows the segment before the hash.
@@ -156,26 +156,26 @@ impl<H: HashKey> Exact<H> {
         if self.depth == 0 {
             return self.only;
         }
-        let place = self.place(hash);
-        debug_assert!(place < self.directory.len());
-        // SAFETY: the directory has 2^depth places.
-        unsafe { *self.directory.get_unchecked(place) }
+        let position = self.position(hash);
+        debug_assert!(position < self.directory.len());
+        // SAFETY: the directory has 2^depth elements.
+        unsafe { *self.directory.get_unchecked(position) }
     }
 
     /// Returns the first bucket of a hash.
     #[inline(always)]
-    fn first(&self, hash: u64) -> Look<'_> {
+    fn first(&self, hash: u64) -> BucketRef<'_> {
         // SAFETY: the directory's views refer to existing segments, which have buckets of the table's shape at the
-        // offsets of `places`. The table is borrowed.
-        unsafe { self.view(hash).look(self.places.first(hash)) }
+        // offsets that `self.offsets` computes. The table is borrowed.
+        unsafe { self.view(hash).bucket(self.offsets.first(hash)) }
     }
 
     /// Returns the second bucket of a hash.
     #[inline(always)]
-    fn second(&self, hash: u64) -> Look<'_> {
-        let first = self.places.first(hash);
+    fn second(&self, hash: u64) -> BucketRef<'_> {
+        let first = self.offsets.first(hash);
         // SAFETY: as for `first`.
-        unsafe { self.view(hash).look(self.places.second(hash, first)) }
+        unsafe { self.view(hash).bucket(self.offsets.second(hash, first)) }
     }
 
     /// Returns the value of a key; `None` for a key whose size differs from the table's.
@@ -192,7 +192,7 @@ impl<H: HashKey> Exact<H> {
 
     /// Like [`get`](Self::get), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
-    pub fn get_near(&self, key: &[u8]) -> Option<u32> {
+    pub fn get_cached(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
             return None;
         }
@@ -268,8 +268,8 @@ impl<H: HashKey> Exact<H> {
     /// Returns the value of a key. `bytes` are the bytes of `key`.
     #[inline(always)]
     fn find(&self, hash: u64, bytes: &[u8], key: impl Key) -> Option<u32> {
-        if !self.is_near() {
-            // Prefetches the other places of the key: the last line of the first bucket, and the second bucket.
+        if !self.is_cached() {
+            // Prefetches the other lines where the key may be: the last one of the first bucket, and the second bucket.
             if self.shape.lines == 2 {
                 self.first(hash).prefetch_last(&self.shape);
             }
@@ -318,13 +318,13 @@ impl<H: HashKey> Exact<H> {
 
     /// Returns whether the table stays in the caches under load.
     #[inline(always)]
-    fn is_near(&self) -> bool {
-        self.segments.len() <= NEAR
+    fn is_cached(&self) -> bool {
+        self.segments.len() <= CACHED_SEGMENTS
     }
 
     /// Returns the index of a hash's segment.
     fn owner(&self, hash: u64) -> usize {
-        self.owners[self.place(hash)] as usize
+        self.owners[self.position(hash)] as usize
     }
 
     /// Returns the value of a key that is in neither of its buckets.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory of segments. While a table has few segments, each has its own allocation. Segments created or split later
-//! have their places in one range of address space, in huge pages. Otherwise a lookup among millions of keys would
+//! have positions in one range of address space, in huge pages. Otherwise a lookup among millions of keys would
 //! spend most of its time on address translation (TLB misses).
 
 use std::ops::{Deref, DerefMut};
@@ -12,32 +12,32 @@ use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
 /// Number of segments from which the address range is used. For fewer, a huge page would be wasted.
-const ALONE: usize = 16;
+const RANGE_SEGMENTS: usize = 16;
 
-/// Segments for which address space is reserved. Segments beyond have their own allocations.
-const PLACES: usize = 1 << 16;
+/// Segments for which address space is reserved. Segments at positions beyond have their own allocations.
+const RESERVED_SEGMENTS: usize = 1 << 16;
 
 /// Segments in a huge page.
 const TOGETHER: usize = HUGE / SEGMENT_BYTES;
 
 /// Address range for the segments of one table. Freed only when the table is dropped.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct SegmentMemory {
     /// The reserved range, once a segment is in it.
     reserved: Option<Reserved>,
     /// Huge pages that have been touched.
     touched: Vec<bool>,
 }
 
-impl Room {
+impl SegmentMemory {
     /// Returns empty lines for a segment. `segments` is the number of segments in the table. No other segment may use
-    /// `place`.
-    pub(crate) fn lines(&mut self, lines: usize, place: usize, segments: usize) -> Lines {
-        if segments < ALONE || lines * LINE != SEGMENT_BYTES {
-            return Lines::alone(lines);
+    /// `position`.
+    pub(crate) fn lines(&mut self, lines: usize, position: usize, segments: usize) -> Lines {
+        if segments < RANGE_SEGMENTS || lines * LINE != SEGMENT_BYTES {
+            return Lines::allocated(lines);
         }
-        match self.place(place) {
-            // SAFETY: `place` returns memory for one segment, which is in use nowhere else. A line may be all zeros.
+        match self.at(position) {
+            // SAFETY: `at` returns memory for one segment, which is not in use elsewhere. A line may be all zeros.
             Some(start) => unsafe {
                 start.write_bytes(0, lines);
                 Lines {
@@ -46,29 +46,29 @@ impl Room {
                     own: false,
                 }
             },
-            None => Lines::alone(lines),
+            None => Lines::allocated(lines),
         }
     }
 
-    /// Returns the address of a place, or `None` if there is no memory for it in the range.
-    fn place(&mut self, place: usize) -> Option<NonNull<Line>> {
-        if place >= PLACES {
+    /// Returns the address of a position, or `None` if there is no memory for it in the range.
+    fn at(&mut self, position: usize) -> Option<NonNull<Line>> {
+        if position >= RESERVED_SEGMENTS {
             return None;
         }
         if self.reserved.is_none() {
-            self.reserved = Reserved::new(PLACES * SEGMENT_BYTES);
+            self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES);
         }
         let reserved = self.reserved.as_mut()?;
-        // Places are requested in any order, up to the next power of two.
-        let places = (place + 1).next_power_of_two();
-        if !reserved.grow(places * SEGMENT_BYTES) {
+        // Positions are requested in any order, up to the next power of two.
+        let segments = (position + 1).next_power_of_two();
+        if !reserved.grow(segments * SEGMENT_BYTES) {
             return None;
         }
-        let page = place / TOGETHER;
+        let page = position / TOGETHER;
         self.touched.resize(self.touched.len().max(page + 1), false);
         self.touched[page] = true;
-        // SAFETY: the place is within the usable part of the range.
-        Some(unsafe { reserved.start().add(place * SEGMENT_BYTES) }.cast())
+        // SAFETY: the position is within the usable part of the range.
+        Some(unsafe { reserved.start().add(position * SEGMENT_BYTES) }.cast())
     }
 
     /// Returns the bytes of touched huge pages.
@@ -82,19 +82,19 @@ impl Room {
 pub(crate) struct Lines {
     start: NonNull<Line>,
     lines: usize,
-    /// Whether the lines have their own allocation. Otherwise they are part of a table's [`Room`], which outlives the
-    /// segment: both belong to one table.
+    /// Whether the lines have their own allocation. Otherwise they are part of the [`SegmentMemory`] of the segment's
+    /// table, which outlives the segment.
     own: bool,
 }
 
-// SAFETY: lines are owned exclusively, and their room outlives them.
+// SAFETY: lines are owned exclusively, and the memory of their table outlives them.
 unsafe impl Send for Lines {}
 // SAFETY: as for `Send`. Lines are written only through exclusive borrows.
 unsafe impl Sync for Lines {}
 
 impl Lines {
     /// Allocates empty lines.
-    fn alone(lines: usize) -> Self {
+    fn allocated(lines: usize) -> Self {
         vec![Line::EMPTY; lines].into()
     }
 
@@ -104,11 +104,11 @@ impl Lines {
     }
 
     /// Returns whether the lines have their own allocation.
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn has_own_memory(&self) -> bool {
         self.own
     }
 
-    /// Returns the bytes that are not in a table's room.
+    /// Returns the bytes that are not in a table's [`SegmentMemory`].
     pub(crate) fn own_bytes(&self) -> usize {
         if self.own { self.lines * LINE } else { 0 }
     }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use crate::bucket::{self, Bucket, BucketMut, Line, Look, Shape, Tag};
+use crate::bucket::{self, Bucket, BucketMut, BucketRef, Line, Shape, Tag};
 use crate::hash::HashKey;
 use crate::key::{Long, hash_of};
 use crate::memory::Lines;
@@ -23,7 +23,7 @@ type Stash = BTreeMap<Box<[u8]>, u32>;
 /// A part of the table: the keys whose hashes agree in the first `depth` segment bits.
 pub(crate) struct Segment {
     lines: Lines,
-    places: Places,
+    offsets: BucketOffsets,
     len: u32,
     pub(crate) depth: u32,
     stash: Option<Box<Stash>>,
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
 
 /// Location of a hash within a segment: bucket indices and tag.
 #[derive(Clone, Copy)]
-struct Home {
+struct Location {
     first: usize,
     second: usize,
     tag: Tag,
@@ -47,7 +47,7 @@ impl Segment {
     /// Creates an empty segment. `lines` must be those of whole buckets.
     pub(crate) fn new(shape: &Shape, depth: u32, lines: Lines) -> Self {
         Self {
-            places: Places::new(shape, lines.len() / shape.lines),
+            offsets: BucketOffsets::new(shape, lines.len() / shape.lines),
             lines,
             len: 0,
             depth,
@@ -60,8 +60,8 @@ impl Segment {
     }
 
     /// Returns the bucket offsets of hashes in the segment.
-    pub(crate) fn places(&self) -> Places {
-        self.places
+    pub(crate) fn offsets(&self) -> BucketOffsets {
+        self.offsets
     }
 
     /// Returns the number of keys.
@@ -69,7 +69,7 @@ impl Segment {
         self.len as usize
     }
 
-    /// Returns the bytes of memory outside the table's room.
+    /// Returns the bytes of memory outside the table's [`SegmentMemory`](crate::memory::SegmentMemory).
     pub(crate) fn memory_bytes(&self) -> usize {
         let stash = self.stash.as_ref().map_or(0, |stash| {
             stash.keys().map(|key| key.len() + 32).sum::<usize>()
@@ -82,16 +82,16 @@ impl Segment {
         self.stash.as_ref().map_or(0, |stash| stash.len())
     }
 
-    /// Returns whether the segment's memory is outside the table's room.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.lines.is_alone()
+    /// Returns whether the segment's memory is outside the table's [`SegmentMemory`](crate::memory::SegmentMemory).
+    pub(crate) fn has_own_memory(&self) -> bool {
+        self.lines.has_own_memory()
     }
 
-    /// Empties the segment, sets its depth and returns its former contents. Uses the empty lines in `room` if given;
+    /// Empties the segment, sets its depth and returns its former contents. Uses the empty lines in `new` if given;
     /// they must have the same length.
-    pub(crate) fn emptied(&mut self, depth: u32, room: Option<Lines>) -> Self {
-        let lines = match room {
-            Some(room) => std::mem::replace(&mut self.lines, room),
+    pub(crate) fn emptied(&mut self, depth: u32, new: Option<Lines>) -> Self {
+        let lines = match new {
+            Some(new) => std::mem::replace(&mut self.lines, new),
             None => {
                 let copy = Lines::from(self.lines.to_vec());
                 self.lines.fill(Line::EMPTY);
@@ -112,12 +112,12 @@ impl Segment {
         View(self.lines.start())
     }
 
-    fn home(&self, shape: &Shape, hash: u64) -> Home {
-        let first = self.places.first(hash);
+    fn locate(&self, shape: &Shape, hash: u64) -> Location {
+        let first = self.offsets.first(hash);
         let index = |offset: usize| offset / shape.bytes();
-        Home {
+        Location {
             first: index(first),
-            second: index(self.places.second(hash, first)),
+            second: index(self.offsets.second(hash, first)),
             tag: Tag::of(hash),
         }
     }
@@ -152,14 +152,14 @@ impl Segment {
         key: &[u8],
         value: u32,
     ) -> Option<u32> {
-        let home = self.home(shape, hash);
+        let location = self.locate(shape, hash);
         let bytes = Long(key);
-        for index in [home.first, home.second] {
-            if let Some((slot, old)) = self.bucket(shape, index).find(home.tag, bytes) {
+        for index in [location.first, location.second] {
+            if let Some((slot, old)) = self.bucket(shape, index).find(location.tag, bytes) {
                 self.bucket_mut(shape, index).set(slot, value);
                 return Some(old);
             }
-            if !self.bucket(shape, home.first).overflowed() {
+            if !self.bucket(shape, location.first).overflowed() {
                 return None;
             }
         }
@@ -176,21 +176,21 @@ impl Segment {
         key: &[u8],
         value: u32,
     ) -> bool {
-        let home = self.home(shape, hash);
-        let room = match self.bucket(shape, home.first).vacant() {
-            Some(slot) => Some((home.first, slot)),
-            None => match self.bucket(shape, home.second).vacant() {
-                Some(slot) => Some((home.second, slot)),
-                None => self.make_room(shape, hasher, home),
+        let location = self.locate(shape, hash);
+        let vacant = match self.bucket(shape, location.first).vacant() {
+            Some(slot) => Some((location.first, slot)),
+            None => match self.bucket(shape, location.second).vacant() {
+                Some(slot) => Some((location.second, slot)),
+                None => self.make_room(shape, hasher, location),
             },
         };
-        let Some((index, slot)) = room else {
+        let Some((index, slot)) = vacant else {
             return false;
         };
         self.bucket_mut(shape, index)
-            .put(slot, home.tag, key, value);
-        if index != home.first {
-            self.bucket_mut(shape, home.first).lend();
+            .put(slot, location.tag, key, value);
+        if index != location.first {
+            self.bucket_mut(shape, location.first).add_displaced();
         }
         self.len += 1;
         true
@@ -198,8 +198,8 @@ impl Segment {
 
     /// Adds a key to the stash.
     pub(crate) fn add_to_stash(&mut self, shape: &Shape, hash: u64, key: &[u8], value: u32) {
-        let first = self.home(shape, hash).first;
-        self.bucket_mut(shape, first).lend();
+        let first = self.locate(shape, hash).first;
+        self.bucket_mut(shape, first).add_displaced();
         self.stash.get_or_insert_default().insert(key.into(), value);
         self.len += 1;
     }
@@ -210,13 +210,13 @@ impl Segment {
         &mut self,
         shape: &Shape,
         hasher: &impl HashKey,
-        home: Home,
+        location: Location,
     ) -> Option<(usize, usize)> {
         let start = |bucket| Step { bucket, from: None };
         let mut steps = Vec::with_capacity(SEARCH + shape.slots);
-        steps.push(start(home.first));
-        if home.second != home.first {
-            steps.push(start(home.second));
+        steps.push(start(location.first));
+        if location.second != location.first {
+            steps.push(start(location.second));
         }
         let mut at = 0;
         while at < steps.len() {
@@ -226,7 +226,7 @@ impl Segment {
             }
             if steps.len() < SEARCH {
                 for (slot, key, _) in self.bucket(shape, index).entries() {
-                    let bucket = self.home(shape, hash_of(hasher, key)).other(index);
+                    let bucket = self.locate(shape, hash_of(hasher, key)).other(index);
                     if !passes(&steps, at, bucket) {
                         let from = Some((at, slot));
                         steps.push(Step { bucket, from });
@@ -251,12 +251,12 @@ impl Segment {
         while let Some((before, slot)) = steps[at].from {
             let (from, to) = (steps[before].bucket, steps[at].bucket);
             let (key, _) = self.bucket(shape, from).entry(slot);
-            let home = self.home(shape, hash_of(hasher, key));
+            let location = self.locate(shape, hash_of(hasher, key));
             bucket::move_slot(shape, &mut self.lines, (from, slot), (to, vacant));
-            if home.first == from {
-                self.bucket_mut(shape, from).lend();
+            if location.first == from {
+                self.bucket_mut(shape, from).add_displaced();
             } else {
-                self.bucket_mut(shape, to).take_back();
+                self.bucket_mut(shape, to).remove_displaced();
             }
             (at, vacant) = (before, slot);
         }
@@ -265,23 +265,26 @@ impl Segment {
 
     /// Removes a key, and returns its value.
     pub(crate) fn remove(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> Option<u32> {
-        let (home, bytes) = (self.home(shape, hash), Long(key));
-        if let Some((slot, value)) = self.bucket(shape, home.first).find(home.tag, bytes) {
-            self.bucket_mut(shape, home.first).clear(slot);
+        let (location, bytes) = (self.locate(shape, hash), Long(key));
+        if let Some((slot, value)) = self.bucket(shape, location.first).find(location.tag, bytes) {
+            self.bucket_mut(shape, location.first).clear(slot);
             self.len -= 1;
             return Some(value);
         }
-        if !self.bucket(shape, home.first).overflowed() {
+        if !self.bucket(shape, location.first).overflowed() {
             return None;
         }
-        let value = match self.bucket(shape, home.second).find(home.tag, bytes) {
+        let value = match self
+            .bucket(shape, location.second)
+            .find(location.tag, bytes)
+        {
             Some((slot, value)) => {
-                self.bucket_mut(shape, home.second).clear(slot);
+                self.bucket_mut(shape, location.second).clear(slot);
                 value
             }
             None => self.stash.as_mut()?.remove(key)?,
         };
-        self.bucket_mut(shape, home.first).take_back();
+        self.bucket_mut(shape, location.first).remove_displaced();
         self.len -= 1;
         Some(value)
     }
@@ -335,9 +338,9 @@ impl View {
     /// The segment must still exist and have buckets of the caller's shape, one of which begins at `offset`. Nothing
     /// may write to it during `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn look<'a>(self, offset: usize) -> Look<'a> {
+    pub(crate) unsafe fn bucket<'a>(self, offset: usize) -> BucketRef<'a> {
         // SAFETY: the caller guarantees that the bucket's lines are within the segment's.
-        unsafe { Look::new(self.0.as_ptr().byte_add(offset)) }
+        unsafe { BucketRef::new(self.0.as_ptr().byte_add(offset)) }
     }
 }
 
@@ -345,9 +348,10 @@ impl View {
 /// second bucket, which differ if there is more than one bucket.
 ///
 /// An offset's bits come from both halves of the hash ([`hash`](crate::hash) gives the reason). Those of the second
-/// bucket come from behind those of the first. Other bits select the segment: from [`PLACE`] on, then the lowest ones.
+/// bucket come from behind those of the first. Other bits select the segment: from [`FIRST_SEGMENT_BIT`] on, then the
+/// lowest ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct BucketOffsets {
     /// Bits that are set in offsets of buckets.
     mask: usize,
     /// The lowest of these bits.
@@ -358,12 +362,12 @@ pub(crate) struct Places {
 pub(crate) const HALF: u32 = 32;
 
 /// First of a hash's segment bits.
-pub(crate) const PLACE: u32 = 48;
+pub(crate) const FIRST_SEGMENT_BIT: u32 = 48;
 
 /// Distance in bits from those that select the first bucket to those that select the second.
 const APART: u32 = 14;
 
-impl Places {
+impl BucketOffsets {
     fn new(shape: &Shape, buckets: usize) -> Self {
         debug_assert!(buckets.is_power_of_two());
         let mask = (buckets - 1) * shape.bytes();
@@ -397,7 +401,7 @@ fn mixed(hash: u64) -> u64 {
     hash ^ hash >> HALF
 }
 
-impl Home {
+impl Location {
     fn other(&self, bucket: usize) -> usize {
         if bucket == self.first {
             self.second

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use crate::batch::Lanes;
 use crate::bucket::Tag;
 use crate::hash::KeyHasher;
-use crate::segment::{HALF, PLACE, Places, View};
+use crate::segment::{BucketOffsets, FIRST_SEGMENT_BIT, HALF, View};
 
 /// Keys that are hashed together.
 const EIGHT: usize = 8;
@@ -24,7 +24,7 @@ pub(crate) struct Wide {
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     pub(crate) directory: &'a [View],
-    pub(crate) places: Places,
+    pub(crate) offsets: BucketOffsets,
 }
 
 impl Wide {
@@ -37,8 +37,8 @@ impl Wide {
             return None;
         }
         let word = |from: usize| {
-            std::array::from_fn(|place| {
-                let (key, byte) = (place / 8, place % 8);
+            std::array::from_fn(|index| {
+                let (key, byte) = (index / 8, index % 8);
                 (key / 4 * 64 + key % 4 * key_bytes + from + byte) as u8
             })
         };
@@ -68,7 +68,7 @@ impl Wide {
         let four = 4 * self.key_bytes;
         let [first, second] = hasher.pair().map(|secret| _mm512_set1_epi64(secret as i64));
         let last = _mm512_set1_epi64(table.directory.len() as i64 - 1);
-        let mask = _mm512_set1_epi64(table.places.mask() as i64);
+        let mask = _mm512_set1_epi64(table.offsets.mask() as i64);
         // SAFETY: each has 64 bytes.
         let words = unsafe {
             [
@@ -87,8 +87,8 @@ impl Wide {
                 copy[..rest].copy_from_slice(&keys[..rest]);
                 keys = &copy;
             }
-            // SAFETY: there are 64 bytes from the fifth key on. A directory has a power of two of places, none of which
-            // is beyond the last. There are lanes for a multiple of eight.
+            // SAFETY: there are 64 bytes from the fifth key on. The directory has a power of two of elements, and no
+            // position is beyond the last. There are lanes for a multiple of eight.
             unsafe {
                 let front = _mm512_loadu_si512(keys.as_ptr().cast());
                 let back = _mm512_loadu_si512(keys.as_ptr().add(four).cast());
@@ -97,13 +97,16 @@ impl Wide {
                     _mm512_add_epi64(word(0), first),
                     _mm512_add_epi64(word(1), second),
                 );
-                let place = _mm512_and_si512(_mm512_ror_epi64::<{ PLACE as i32 }>(hashes), last);
+                let position = _mm512_and_si512(
+                    _mm512_ror_epi64::<{ FIRST_SEGMENT_BIT as i32 }>(hashes),
+                    last,
+                );
                 let views = if let [only] = table.directory {
                     _mm512_set1_epi64(only.address() as i64)
                 } else {
-                    _mm512_i64gather_epi64::<8>(place, table.directory.as_ptr().cast())
+                    _mm512_i64gather_epi64::<8>(position, table.directory.as_ptr().cast())
                 };
-                // Same computation as in `Places::first`.
+                // Same computation as in `BucketOffsets::first`.
                 let mixed = _mm512_xor_si512(hashes, _mm512_srli_epi64::<HALF>(hashes));
                 let buckets = _mm512_add_epi64(views, _mm512_and_si512(mixed, mask));
                 let tags = _mm512_srli_epi64::<{ Tag::FROM }>(hashes);

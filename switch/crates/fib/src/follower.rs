@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
-use crate::kinds::{Family, Kind};
+use crate::named_algorithm::{Family, NamedAlgorithm};
 use crate::{Address, Change, Lines, NONE, Prefix, Rib};
 
 /// Longest time for which a copy of the RIB answers before a structure is rebuilt.
@@ -121,8 +121,8 @@ impl<A: Address> Algorithm<A> for Copy<A> {
 pub struct Follower<A: Family> {
     structure: Box<dyn Algorithm<A>>,
     /// The structure's algorithm; `None` for a copy of the RIB.
-    kind: Option<&'static Kind<A>>,
-    pinned: Option<&'static Kind<A>>,
+    kind: Option<&'static NamedAlgorithm<A>>,
+    pinned: Option<&'static NamedAlgorithm<A>>,
     /// Time of the scheduled build, if any.
     due: Option<Instant>,
     builds: u64,
@@ -134,7 +134,7 @@ impl<A: Family> Follower<A> {
     /// Creates a follower of a RIB in its current state.
     pub fn new(rib: &Rib<A>) -> Self {
         let nothing = Rib::new();
-        let kind = &A::KINDS[0];
+        let kind = &A::ALGORITHMS[0];
         let structure = kind.build(&nothing).ok();
         let mut follower = Self {
             kind: structure.is_some().then_some(kind),
@@ -224,8 +224,10 @@ impl<A: Family> Follower<A> {
 
     /// Returns whether an algorithm may be kept for this number of routes (hysteresis): at most twice its own limit,
     /// and at least half the limit of every algorithm before it.
-    fn suits(&self, kind: &Kind<A>, routes: usize) -> bool {
-        let before = A::KINDS.iter().take_while(|other| other.name != kind.name);
+    fn suits(&self, kind: &NamedAlgorithm<A>, routes: usize) -> bool {
+        let before = A::ALGORITHMS
+            .iter()
+            .take_while(|other| other.name != kind.name);
         let bounds = before.map(|other| other.most_routes);
         let enough_for = |most| most == usize::MAX || routes >= most / 2;
         self.pinned.is_some()
@@ -246,11 +248,11 @@ impl<A: Family> Follower<A> {
     fn build(&mut self, rib: &Rib<A>) {
         let start = Instant::now();
         let routes = rib.len();
-        let chosen = |kind: &&Kind<A>| match self.pinned {
+        let chosen = |kind: &&NamedAlgorithm<A>| match self.pinned {
             Some(pinned) => pinned.name == kind.name,
             None => kind.most_routes >= routes,
         };
-        let mut kinds = A::KINDS.iter().filter(chosen);
+        let mut kinds = A::ALGORITHMS.iter().filter(chosen);
         let built = kinds.find_map(|kind| Some((kind, kind.build(rib).ok()?)));
         self.due = None;
         match built {
@@ -261,7 +263,7 @@ impl<A: Family> Follower<A> {
 
     fn install(
         &mut self,
-        kind: &'static Kind<A>,
+        kind: &'static NamedAlgorithm<A>,
         structure: Box<dyn Algorithm<A>>,
         start: Instant,
     ) {
@@ -284,8 +286,8 @@ impl<A: Family> Follower<A> {
             self.build(rib);
             return Ok(());
         };
-        let Some(kind) = A::KINDS.iter().find(|kind| kind.name == name) else {
-            let known = A::KINDS.iter().map(|kind| kind.name).collect();
+        let Some(kind) = A::ALGORITHMS.iter().find(|kind| kind.name == name) else {
+            let known = A::ALGORITHMS.iter().map(|kind| kind.name).collect();
             return Err(PinError::Unknown { known });
         };
         let start = Instant::now();

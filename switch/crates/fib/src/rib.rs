@@ -21,7 +21,7 @@ const STRIDE: u32 = 6;
 const LEVELS: usize = u128::BITS.div_ceil(STRIDE) as usize;
 
 /// Prefixes of one to six bits in a node.
-const SLOTS: usize = 126;
+const PREFIXES: usize = 126;
 
 /// A prefix inside a node: its length, and its bits left-aligned to six.
 #[derive(Clone, Copy)]
@@ -31,41 +31,41 @@ struct Inner {
 }
 
 /// Returns the preorder position of the prefix of `length` (1 to 6) bits. `path` holds them, left-aligned to six.
-const fn slot(path: u32, length: u32) -> u32 {
-    let mut slot = 0;
+const fn compute_preorder(path: u32, length: u32) -> u32 {
+    let mut position = 0;
     let mut depth = 1;
     while depth <= length {
         // The right branch comes after the left sibling's subtree.
         if path >> (STRIDE - depth) & 1 == 1 {
-            slot += (1 << (STRIDE + 1 - depth)) - 1;
+            position += (1 << (STRIDE + 1 - depth)) - 1;
         }
         if depth < length {
-            slot += 1;
+            position += 1;
         }
         depth += 1;
     }
-    slot
+    position
 }
 
-/// Precomputed [`slot`] by length and path.
-static PLACES: [[u8; 64]; STRIDE as usize + 1] = {
-    let mut slots = [[0; 64]; STRIDE as usize + 1];
+/// Results of [`compute_preorder`] by length and path.
+static PREORDER: [[u8; 64]; STRIDE as usize + 1] = {
+    let mut positions = [[0; 64]; STRIDE as usize + 1];
     let mut length = 1;
     while length <= STRIDE {
         let mut path = 0;
         while path < 64 {
-            slots[length as usize][path as usize] = slot(path, length) as u8;
+            positions[length as usize][path as usize] = compute_preorder(path, length) as u8;
             path += 1;
         }
         length += 1;
     }
-    slots
+    positions
 };
 
-/// Returns [`slot`] from the table.
+/// Returns the preorder position of a prefix, from the table.
 #[inline]
-fn place(path: u32, length: u32) -> u32 {
-    PLACES[length as usize][path as usize].into()
+fn preorder(path: u32, length: u32) -> u32 {
+    PREORDER[length as usize][path as usize].into()
 }
 
 /// Returns the number of prefixes in the subtree of a prefix of `length`.
@@ -73,14 +73,14 @@ const fn subtree(length: u32) -> u32 {
     (1 << (STRIDE + 1 - length)) - 1
 }
 
-const INNERS: [Inner; SLOTS] = {
-    let mut inners = [Inner { length: 0, path: 0 }; SLOTS];
+const INNERS: [Inner; PREFIXES] = {
+    let mut inners = [Inner { length: 0, path: 0 }; PREFIXES];
     let mut length = 1;
     while length <= STRIDE {
         let mut path = 0;
         while path < 1 << length {
             let aligned = path << (STRIDE - length);
-            inners[slot(aligned, length) as usize] = Inner {
+            inners[compute_preorder(aligned, length) as usize] = Inner {
                 length: length as u8,
                 path: aligned as u8,
             };
@@ -91,7 +91,7 @@ const INNERS: [Inner; SLOTS] = {
     inners
 };
 
-/// For each path of six bits, the slots of the prefixes that contain it.
+/// For each path of six bits, the positions of the prefixes that contain it.
 const ANCESTORS: [u128; 64] = {
     let mut masks = [0; 64];
     let mut path = 0;
@@ -99,7 +99,7 @@ const ANCESTORS: [u128; 64] = {
         let mut length = 1;
         while length <= STRIDE {
             let aligned = path >> (STRIDE - length) << (STRIDE - length);
-            masks[path as usize] |= 1 << slot(aligned, length);
+            masks[path as usize] |= 1 << compute_preorder(aligned, length);
             length += 1;
         }
         path += 1;
@@ -109,7 +109,7 @@ const ANCESTORS: [u128; 64] = {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Bitmap of the present prefixes, by slot.
+    /// Bitmap of the present prefixes, by preorder position.
     routes: [u64; 2],
     /// Bitmap of the present child nodes, by path.
     nodes: u64,
@@ -141,8 +141,8 @@ impl Node {
         self.nodes.count_ones() as usize
     }
 
-    fn value_index(&self, slot: u32) -> usize {
-        (self.bitmap() & ((1 << slot) - 1)).count_ones() as usize
+    fn value_index(&self, position: u32) -> usize {
+        (self.bitmap() & ((1 << position) - 1)).count_ones() as usize
     }
 
     fn child_index(&self, path: u32) -> usize {
@@ -157,7 +157,7 @@ impl Node {
     fn has_inside(&self, path: u32, length: u32) -> bool {
         let (routes, paths) = (subtree(length) - 1, 1 << (STRIDE - length));
         let nodes = self.nodes >> path & (u64::MAX >> (64 - paths));
-        self.bitmap() >> place(path, length) >> 1 & ((1 << routes) - 1) != 0 || nodes != 0
+        self.bitmap() >> preorder(path, length) >> 1 & ((1 << routes) - 1) != 0 || nodes != 0
     }
 }
 
@@ -274,7 +274,7 @@ impl<A: Address> Rib<A> {
             .then(|| At(node.children, node.child_index(path) as u32))
     }
 
-    /// Returns the node that holds a prefix (longer than 0), and its slot there. The prefix itself may be absent.
+    /// Returns the node that holds a prefix (longer than 0), and the prefix' position there. The prefix itself may be absent.
     fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
         let (level, length) = level_of(prefix.length());
         let mut at = ROOT;
@@ -283,7 +283,7 @@ impl<A: Address> Rib<A> {
             at = self.child(self.node(at), path)?;
         }
         let path = prefix.address().bits(level * STRIDE, STRIDE);
-        Some((at, place(path, length)))
+        Some((at, preorder(path, length)))
     }
 
     /// Returns the value of exactly this prefix.
@@ -321,7 +321,7 @@ impl<A: Address> Rib<A> {
                 (length, Some(at)) => {
                     let (level, length) = level_of(length);
                     let path = prefix.address().bits(level * STRIDE, STRIDE);
-                    self.route_at(*at, place(path, length))
+                    self.route_at(*at, preorder(path, length))
                 }
             };
             found(route.map(Route::both));
@@ -332,14 +332,14 @@ impl<A: Address> Rib<A> {
         if prefix.length() == 0 {
             return self.default;
         }
-        let (at, slot) = self.find(prefix)?;
-        self.route_at(at, slot)
+        let (at, position) = self.find(prefix)?;
+        self.route_at(at, position)
     }
 
-    fn route_at(&self, at: At, slot: u32) -> Option<Route> {
+    fn route_at(&self, at: At, position: u32) -> Option<Route> {
         let node = self.node(at);
-        let there = node.bitmap() >> slot & 1 == 1;
-        there.then(|| *self.values.get(node.values, node.value_index(slot)))
+        let there = node.bitmap() >> position & 1 == 1;
+        there.then(|| *self.values.get(node.values, node.value_index(position)))
     }
 
     /// Adds a route, or replaces its value; sets its note to 0. Returns the old value.
@@ -370,21 +370,21 @@ impl<A: Address> Rib<A> {
             };
         }
         let path = prefix.address().bits(level * STRIDE, STRIDE);
-        let slot = place(path, length);
+        let position = preorder(path, length);
         let mut node = *self.node(at);
         let change = if node.has_inside(path, length) {
             Change::of(prefix)
         } else {
             Change::to(prefix, Some(value))
         };
-        let (bitmap, index) = (node.bitmap(), node.value_index(slot));
-        if bitmap >> slot & 1 == 1 {
-            let place = self.values.get_mut(node.values, index);
-            return (Some(std::mem::replace(place, route).both()), change);
+        let (bitmap, index) = (node.bitmap(), node.value_index(position));
+        if bitmap >> position & 1 == 1 {
+            let known = self.values.get_mut(node.values, index);
+            return (Some(std::mem::replace(known, route).both()), change);
         }
         let count = node.route_count();
         node.values = self.values.insert(node.values, count, index, route);
-        node.set_bitmap(bitmap | 1 << slot);
+        node.set_bitmap(bitmap | 1 << position);
         *self.node_mut(at) = node;
         self.len += 1;
         (None, change)
@@ -428,14 +428,14 @@ impl<A: Address> Rib<A> {
         }
         let at = way[level as usize];
         let path = prefix.address().bits(level * STRIDE, STRIDE);
-        let slot = place(path, length);
+        let position = preorder(path, length);
         let mut node = *self.node(at);
         let bitmap = node.bitmap();
-        if bitmap >> slot & 1 == 0 {
+        if bitmap >> position & 1 == 0 {
             return None;
         }
-        // A prefix has a higher slot than those that contain it.
-        let around = bitmap & ANCESTORS[path as usize] & ((1 << slot) - 1);
+        // A prefix has a higher position than those that contain it.
+        let around = bitmap & ANCESTORS[path as usize] & ((1 << position) - 1);
         if around != 0 {
             outer = Some((at, 127 - around.leading_zeros()));
         }
@@ -443,15 +443,15 @@ impl<A: Address> Rib<A> {
             Change::of(prefix)
         } else {
             let outer = match outer {
-                Some((at, slot)) => self.route_at(at, slot),
+                Some((at, position)) => self.route_at(at, position),
                 None => self.default,
             };
             Change::to(prefix, outer.map(|route| route.value))
         };
-        let (count, index) = (node.route_count(), node.value_index(slot));
+        let (count, index) = (node.route_count(), node.value_index(position));
         let (route, values) = self.values.remove(node.values, count, index);
         node.values = values;
-        node.set_bitmap(bitmap & !(1 << slot));
+        node.set_bitmap(bitmap & !(1 << position));
         *self.node_mut(at) = node;
         self.len -= 1;
         if node.is_empty() {
@@ -504,7 +504,7 @@ impl<A: Address> Rib<A> {
             let mut matches = node.bitmap() & ANCESTORS[path as usize];
             if left < STRIDE {
                 // Only prefixes that are not longer than the given one.
-                matches &= (2 << place(path, left)) - 1;
+                matches &= (2 << preorder(path, left)) - 1;
             }
             if matches != 0 {
                 best = Some((start, node, 127 - matches.leading_zeros()));
@@ -519,9 +519,9 @@ impl<A: Address> Rib<A> {
             start += STRIDE;
         };
         let covering = match best {
-            Some((start, node, slot)) => {
-                let route = self.values.get(node.values, node.value_index(slot));
-                let length = start + u32::from(INNERS[slot as usize].length);
+            Some((start, node, position)) => {
+                let route = self.values.get(node.values, node.value_index(position));
+                let length = start + u32::from(INNERS[position as usize].length);
                 Some((length, route.value))
             }
             None => self.default.map(|route| (0, route.value)),
@@ -542,11 +542,11 @@ impl<A: Address> Rib<A> {
             return;
         };
         let (level, length) = level_of(prefix.length());
-        let slots = first..first + subtree(length);
+        let positions = first..first + subtree(length);
         let path = prefix.address().bits(level * STRIDE, STRIDE);
         let paths = path..path + (1 << (STRIDE - length));
         let base = prefix.address().truncate(level * STRIDE);
-        self.walk_part(self.node(at), base, level * STRIDE, slots, paths, visit);
+        self.walk_part(self.node(at), base, level * STRIDE, positions, paths, visit);
     }
 
     /// Calls `visit` for every route, in the order of addresses. A prefix comes before those inside it.
@@ -555,27 +555,28 @@ impl<A: Address> Rib<A> {
     }
 
     fn walk(&self, node: &Node, base: A, start: u32, visit: &mut impl FnMut(Prefix<A>, u32)) {
-        self.walk_part(node, base, start, 0..SLOTS as u32, 0..64, visit);
+        self.walk_part(node, base, start, 0..PREFIXES as u32, 0..64, visit);
     }
 
-    /// Visits the routes in a range of slots and a range of child paths of a node.
+    /// Visits the routes in a range of positions and a range of child paths of a node.
     fn walk_part(
         &self,
         node: &Node,
         base: A,
         start: u32,
-        slots: std::ops::Range<u32>,
+        positions: std::ops::Range<u32>,
         paths: std::ops::Range<u32>,
         visit: &mut impl FnMut(Prefix<A>, u32),
     ) {
-        let mut routes = node.bitmap() & ((1 << slots.end) - 1) >> slots.start << slots.start;
-        let mut value = node.value_index(slots.start);
+        let mut routes =
+            node.bitmap() & ((1 << positions.end) - 1) >> positions.start << positions.start;
+        let mut value = node.value_index(positions.start);
         let mut below = node.nodes & (u64::MAX >> (64 - paths.end)) >> paths.start << paths.start;
         let mut child = node.child_index(paths.start);
         while routes != 0 || below != 0 {
             let path = below.trailing_zeros();
             let next = routes.trailing_zeros();
-            if below == 0 || next <= place(path, STRIDE) {
+            if below == 0 || next <= preorder(path, STRIDE) {
                 let inner = INNERS[next as usize];
                 let address = base.union(A::of_bits(u32::from(inner.path), start, STRIDE));
                 let prefix = Prefix::new(address, start + u32::from(inner.length));

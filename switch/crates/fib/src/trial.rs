@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Algorithm, BuildError};
-use crate::kinds::{Family, Kind};
+use crate::named_algorithm::{Family, NamedAlgorithm};
 use crate::{Address, Prefix, Rib};
 
 /// Lookups that are timed together. So few that other work seldom interrupts them.
@@ -40,14 +40,14 @@ impl<A: Family> Rib<A> {
     /// Builds every algorithm for these routes and measures it. Takes some milliseconds each, plus the build time.
     pub fn try_algorithms(&self) -> Vec<Trial> {
         let addresses = self.addresses();
-        let trial = |kind: &Kind<A>| Trial {
+        let trial = |kind: &NamedAlgorithm<A>| Trial {
             algorithm: kind.name,
             outcome: self.measure(kind, &addresses),
         };
-        A::KINDS.iter().map(trial).collect()
+        A::ALGORITHMS.iter().map(trial).collect()
     }
 
-    fn measure(&self, kind: &Kind<A>, addresses: &[A]) -> Result<Rates, BuildError> {
+    fn measure(&self, kind: &NamedAlgorithm<A>, addresses: &[A]) -> Result<Rates, BuildError> {
         let start = Instant::now();
         let structure = kind.build(self)?;
         let build = start.elapsed();

@@ -58,7 +58,7 @@ fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_ti
 macro_rules! follow_the_rib {
     ($($name:ident: $algorithm:ty, $addresses:expr, $count:expr, $cases:expr;)*) => {
         $(proptest! {
-            #![proptest_config(ProptestConfig::with_cases($cases))]
+            #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { $cases }))]
             #[test]
             fn $name(
                 steps in steps($addresses, 0..9, $count),

@@ -80,7 +80,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
     /// Values too large for two-byte items are added and removed again.
     #[test]
@@ -153,6 +153,7 @@ fn many(count: u64) -> Vec<Prefix<u128>> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn grows_from_nothing_and_shrinks_to_nothing_one_route_at_a_time() {
     let routes = many(6000);
     let mut rib = Rib::new();
@@ -189,6 +190,7 @@ fn grows_from_nothing_and_shrinks_to_nothing_one_route_at_a_time() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn a_short_prefix_changes_all_that_is_under_it() {
     let routes = many(500);
     let mut rib = Rib::new();
@@ -219,6 +221,7 @@ fn a_short_prefix_changes_all_that_is_under_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn the_space_taken_does_not_grow_with_the_number_of_changes() {
     let routes = many(2000);
     let mut rib = Rib::new();
@@ -242,6 +245,7 @@ fn the_space_taken_does_not_grow_with_the_number_of_changes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn routes_may_lead_elsewhere() {
     let routes = many(2000);
     let mut rib = Rib::new();

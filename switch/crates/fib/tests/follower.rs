@@ -74,7 +74,7 @@ fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
         }
         if index % 11 == 5 {
             let pin = pins[index % pins.len()];
-            let name = A::KINDS.get(pin).map(|kind| kind.name);
+            let name = A::ALGORITHMS.get(pin).map(|kind| kind.name);
             fib.pin(name).expect("small values");
             settled = naive.clone();
         }
@@ -89,7 +89,7 @@ fn always_answers_rightly<A: Family>(steps: &[Step<A>], pins: &[usize]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 16 }))]
     #[test]
     fn ipv4_answers_rightly_at_every_moment(
         steps in steps(clustered4(), 0..9, 60),
@@ -134,7 +134,7 @@ fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 16 }))]
     #[test]
     fn followers_of_one_rib_answer_alike(
         narrow in steps(clustered4(), 0..9, 60),
@@ -278,6 +278,7 @@ fn what_is_pinned_stays_and_what_cannot_be_is_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes too long")]
 fn every_algorithm_is_tried() {
     let mut fib = Followed::new();
     for index in 0..1000 {

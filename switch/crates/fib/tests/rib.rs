@@ -60,7 +60,7 @@ fn agrees<A: Address>(steps: Vec<Step<A>>, parts: Vec<Prefix<A>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
     #[test]
     fn agrees_with_a_list_for_ipv4(
         steps in steps(clustered4(), 0..9, 120),

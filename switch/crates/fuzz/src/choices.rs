@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads an input as a series of decisions: any bytes are valid, and equal bytes give equal decisions.
+//! Turns an input into a series of decisions. Any bytes are valid, and equal bytes give equal decisions.
 
-/// Decisions taken from bytes. When the bytes are used up, every further decision is its first alternative.
+/// Decisions read from bytes. When no bytes are left, every further decision is its first alternative.
 #[derive(Clone, Debug)]
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    /// Starts the decisions of these bytes.
+    /// Starts to read decisions from these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether the bytes are used up.
+    /// Returns whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -37,7 +37,7 @@ impl<'a> Choices<'a> {
         u32::from(self.u16()) << 16 | u32::from(self.u16())
     }
 
-    /// Returns a number below `limit`, or 0 if that is 0.
+    /// Returns a number below `limit`. Returns 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let number = match limit {
             0 | 1 => return 0,
@@ -48,17 +48,17 @@ impl<'a> Choices<'a> {
         number % limit
     }
 
-    /// Returns true once in `n` times; false when the bytes are used up.
+    /// Returns true once in `n` times. Returns false when no bytes are left.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 1 || n < 2
     }
 
-    /// Picks one of the elements; there must be at least one.
+    /// Picks one of the elements, of which there must be at least one.
     pub fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
         &from[self.below(from.len())]
     }
 
-    /// Returns `count` bytes, filled with zeros when the input is used up.
+    /// Returns `count` bytes. Pads them with zeros if the input has fewer left.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a target on one input after the other, and keeps the input of a crash.
+//! Runs a target on one input after the other, and stores the input of a crash.
 //!
-//! The target runs on this thread; a watchdog thread detects an input that never ends. Inputs are mutations of the
-//! seeds.
+//! The target runs on the calling thread. A watchdog thread detects an input that never ends. Inputs are mutations of
+//! the seeds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use parking_lot::Mutex;
 use crate::random::{Random, scramble};
 use crate::target::{Tally, Target};
 
-/// Time limit of an input: a longer one hangs the switch.
+/// Time limit of an input. An input that takes longer would hang the switch.
 const TOO_LONG: Duration = Duration::from_secs(20);
 const REPORT: Duration = Duration::from_secs(10);
 
-/// The end of a run.
+/// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// After this number of the target's units.
+    /// When this number of the target's units is reached.
     Count(u64),
 }
 
@@ -40,7 +40,7 @@ pub struct Driver {
     running: Arc<Mutex<Option<Running>>>,
 }
 
-/// The input that is being run.
+/// The input that currently runs.
 struct Running {
     since: Instant,
     input: Vec<u8>,
@@ -65,15 +65,15 @@ impl Driver {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts up to now.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Runs the seeds, then mutations of them; returns the counts.
+    /// Runs the seeds, then mutations of them. Returns the counts.
     ///
     /// # Errors
-    /// A crash: the path of its input, and how to replay it. An input that hangs ends the process.
+    /// A crash, with the path of the stored input and the command to replay it. An input that hangs ends the process.
     pub fn run(&mut self, until: Until) -> Result<&Tally> {
         let (stop, stopped) = mpsc::channel();
         let watchdog = Watchdog {
@@ -180,7 +180,7 @@ fn how_to_replay(name: &str, path: &Path) -> String {
     format!("its input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
-/// Ends the process when an input never ends: a thread that does not return cannot be stopped otherwise.
+/// Ends the process if an input never ends, because a thread that does not return cannot be stopped in another way.
 struct Watchdog {
     name: &'static str,
     artifacts: PathBuf,
@@ -208,7 +208,7 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    /// Crashes on inputs that begin with an exclamation mark.
+    /// Target that crashes on inputs that begin with an exclamation mark.
     struct Fragile;
 
     impl Target for Fragile {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `engines`: the same frames through two engines, over equal tables.
+//! Implements the target `engines`: sends the same frames through two engines, with equal tables.
 //!
-//! An input selects a program, then tables, then frames, until it is used up. Two stores are filled alike, one for each
-//! engine; both get the same frames at the same times. Invariants:
+//! An input selects a program, then tables, then frames, until no bytes are left. Two stores are filled equally, one
+//! for each engine. Both engines get the same frames at the same times. Invariants:
 //!
-//! * After every frame, both engines have sent the same: packets in order with their ports, digests and log lines.
-//! * After every frame, their counters are equal.
+//! * After every frame, both engines have sent the same output: packets in order with their ports, digests and log
+//!   lines.
+//! * After every frame, the counters of both engines are equal.
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
-//! The interpreter is the reference for the native engine. Also compared with it: the interpreter with tracing, and the
-//! native engine with several packets at a time. In the last case output and counters are compared per batch.
+//! The interpreter is the reference for the native engine. Two other engines are compared with the reference, too: the
+//! interpreter with tracing, and the native engine with several packets at a time. The latter is compared after each
+//! batch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,21 +29,21 @@ use crate::residue;
 use crate::state;
 use crate::target::{Tally, Target};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "engines";
 
-/// Most frames of one input.
+/// Maximum number of frames of one input.
 const MAX_FRAMES: u64 = 1024;
-/// Once in this number of inputs the other engine is the interpreter with tracing.
+/// Ratio of all inputs to inputs whose other engine is the interpreter with tracing.
 const WATCHED: usize = 16;
-/// Once in this number of inputs it runs several packets at a time.
+/// Ratio of all inputs to inputs for which the native engine runs several packets at a time.
 const IN_LANES: usize = 3;
-/// Most frames of a batch: more than lanes gather before they run.
+/// Maximum number of frames in a batch. It exceeds the number that lanes gather before they run.
 const BATCH: usize = 100;
-/// Bytes of a new input.
+/// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;
 
-/// The target; see the module.
+/// Fuzz target `engines`; see the module's documentation.
 pub struct EnginesTarget {
     programs: Vec<(Arc<Program>, Arc<Code>)>,
 }
@@ -50,7 +52,7 @@ impl EnginesTarget {
     /// Creates the target, with the router and all programs of `switch/programs`.
     ///
     /// # Panics
-    /// Without the source tree, or if a program cannot be compiled completely.
+    /// If the source tree is missing, or if a program cannot be compiled completely.
     pub fn new() -> Self {
         let load = |compiled| load(&compiled).unwrap_or_else(|refused| panic!("{refused}"));
         Self {
@@ -58,10 +60,10 @@ impl EnginesTarget {
         }
     }
 
-    /// Creates the target with further programs. Some of them may be refused; the reasons are returned.
+    /// Creates the target with additional programs. Returns the reasons for programs that were refused.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub fn with(others: Vec<programs::Compiled>) -> (Self, Vec<String>) {
         let mut target = Self::new();
         let mut refused = Vec::new();
@@ -75,7 +77,7 @@ impl EnginesTarget {
     }
 }
 
-/// Loads and compiles a program; returns the reason if it is refused.
+/// Loads and compiles a program. Returns the reason if the program is refused.
 fn load(compiled: &programs::Compiled) -> Result<(Arc<Program>, Arc<Code>), String> {
     let program = Program::from_json(&compiled.json);
     let program = program.map_err(|error| format!("{}: {error}", compiled.name))?;
@@ -103,7 +105,7 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions: old ones are worth keeping only with feedback on how good they are.
+    /// Mostly makes new decisions, because keeping old ones is useful only with feedback about their quality.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);
@@ -136,7 +138,7 @@ impl Target for EnginesTarget {
     }
 }
 
-/// Sends frames through the interpreter and through another engine, over tables that the seed determines.
+/// Sends frames through the interpreter and through another engine. The seed determines the tables.
 ///
 /// # Panics
 /// If the two engines differ.
@@ -151,9 +153,9 @@ pub fn against_interpreter<E: Engine>(
     compare(&mut oracle, &mut rival, choices)
 }
 
-/// Creates tables that the seed determines.
+/// Creates a store, and fills it as the seed determines.
 fn filled(program: &Arc<Program>, seed: u64) -> Store {
-    // The control plane's clock is at 0 until then, so that all entries have the same age.
+    // Until this time, the control plane's clock is at 0, so all entries have the same age.
     let later = Instant::now() + Duration::from_secs(3600);
     let store = Store::with_epoch(Arc::clone(program), later);
     let mut random = Random::new(seed);
@@ -162,7 +164,7 @@ fn filled(program: &Arc<Program>, seed: u64) -> Store {
     store
 }
 
-/// Counts of one input's frames.
+/// Counts of the frames that one input caused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
     /// Frames sent into the switch.
@@ -179,7 +181,7 @@ pub struct Lane<E> {
 }
 
 impl<E: Engine> Lane<E> {
-    /// Creates a lane with its own tables.
+    /// Creates a lane from a store and a switch.
     pub fn new(store: Store, switch: TrafficManager<E>) -> Self {
         Self {
             store,
@@ -198,10 +200,10 @@ impl<E: Engine> Lane<E> {
     }
 }
 
-/// Sends frames through both lanes until the choices are used up.
+/// Sends frames through both lanes until no choices are left.
 ///
 /// # Panics
-/// If the lanes differ.
+/// If the outputs, counters or residues of the lanes differ.
 pub fn compare<A: Engine, B: Engine>(
     oracle: &mut Lane<A>,
     rival: &mut Lane<B>,
@@ -249,11 +251,11 @@ pub fn compare<A: Engine, B: Engine>(
     sent
 }
 
-/// Sends frames through a lane one after the other, and in batches through lanes over equal tables, until the choices
-/// are used up.
+/// Sends frames through `oracle` one after the other, and in batches through an engine with lanes and equal tables.
+/// Ends when no choices are left.
 ///
 /// # Panics
-/// If the two outputs differ.
+/// If the outputs, counters or residues differ.
 pub fn compare_batches<E: Engine>(
     oracle: &mut Lane<E>,
     store: &Store,
@@ -289,7 +291,7 @@ pub fn compare_batches<E: Engine>(
         lanes.batch(&right, store.externs(), &mut outputs, |lanes| {
             for (index, frame) in batch.iter().enumerate() {
                 let (data, port) = (&frame.bytes, frame.port);
-                // Some frames do not stay in place, so the lanes must copy them.
+                // Some frames do not stay in place, so that the lanes must copy them.
                 if index % 5 == 3 {
                     let data = &data.clone();
                     lanes.process_copy(PacketIn { data, port, now_us });
@@ -326,7 +328,7 @@ enum Output {
     Log(String),
 }
 
-/// All outputs, in order.
+/// Outputs of a switch, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Outputs(Vec<Output>);
 
@@ -359,7 +361,7 @@ mod tests {
 
     #[test]
     fn equal_lanes_agree() {
-        // Random tables of one seed may drop everything.
+        // Random tables from a single seed may drop all packets.
         let (mut packets, mut outputs) = (0, 0);
         for seed in 1..=6 {
             let bytes = Random::new(seed).bytes(LENGTH);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `esp`: the input of an ESP engine, from its peer and from attackers.
+//! Implements the target `esp`: passes packets to an ESP engine, as its peer and attackers could.
 //!
-//! An input selects an algorithm, a mode and a window; then packets that one engine encrypts and another receives:
-//! unchanged, repeated, modified, truncated, fragmented, spliced from two packets, or made up. Invariants:
+//! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts them and another receives
+//! them: unchanged, repeated, modified, truncated, fragmented, spliced from two packets, or made up. Invariants:
 //!
-//! * Nothing panics, and every frame either has exactly one outcome, which is counted, or is a fragment that is kept.
-//! * A decrypted packet is the one that was encrypted under its sequence number, and is delivered once.
-//! * A packet from the peer that is new and within the window is decrypted.
+//! * No input causes a panic. Each frame has exactly one outcome, which is counted, or is a fragment that is kept.
+//! * A decrypted packet equals the packet that was encrypted with its sequence number, and is delivered once.
+//! * A packet from the peer is decrypted if it is new and not older than the window.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -21,20 +21,20 @@ use crate::choices::Choices;
 use crate::random::Random;
 use crate::target::{Tally, Target};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "esp";
 
-/// Bytes of a new input.
+/// Length of a new input in bytes.
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
-/// Identifications above this differ from all others by more than three bits.
+/// Identifications above this value differ in more than three bits from all others that the target uses.
 const FIRST_ID: u16 = 0x3000;
-/// Most fragments kept for one source with its few identifications.
+/// Maximum number of fragments that are kept for one source with its few identifications.
 const MAX_KEPT: u64 = 2 * 64 * 64;
 const SPI: u32 = 0x1002;
 
-/// The target; see the module.
+/// Fuzz target `esp`; see the module's documentation.
 #[derive(Default)]
 pub struct EspTarget {
     _private: (),
@@ -61,7 +61,7 @@ impl Target for EspTarget {
         (0..32).map(|_| random.bytes(LENGTH)).collect()
     }
 
-    /// Mostly makes new decisions, as in `packet`.
+    /// Mostly makes new decisions, as the target `packet` does.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -87,7 +87,7 @@ struct Pair {
     receiver: Engine,
     mode: Mode,
     window: u64,
-    /// By sequence number: the packet in clear, and as it was sent.
+    /// Indexed by sequence number: the packet in clear, and the encrypted packet.
     sent: Vec<(Vec<u8>, Vec<u8>)>,
     accepted: HashSet<u64>,
     top: u64,
@@ -100,7 +100,7 @@ struct Pair {
 
 impl Pair {
     fn new(choices: &mut Choices<'_>) -> Self {
-        // Without integrity the result is undefined.
+        // Without integrity, the result of a modified packet is undefined.
         let sound: Vec<Algorithm> = ALGORITHMS
             .into_iter()
             .filter(|algorithm| algorithm.icv_len() != 0)
@@ -109,7 +109,7 @@ impl Pair {
         let mode = *choices.pick(&[Mode::Tunnel, Mode::Transport]);
         let window = *choices.pick(&[64_u32, 1, 32, 1000, 4096]);
         let esn = choices.one_in(2);
-        // In memory, if there is a tmpfs: nothing here must survive the process.
+        // Uses a tmpfs if there is one, because nothing here must survive the process.
         let memory = Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -227,7 +227,7 @@ impl Pair {
         self.sent.push((packet, sealed));
     }
 
-    /// Delivers an unmodified packet, which must be decrypted unless it is old.
+    /// Delivers an unmodified packet. It must be decrypted unless it is too old or was already accepted.
     fn deliver_as_it_is(&mut self, index: usize, tally: &mut Tally) {
         let number = index as u64 + 1;
         let late = number + self.window <= self.top;
@@ -259,7 +259,7 @@ impl Pair {
         assert_eq!(opened, expected, "number {number} in fragments");
     }
 
-    /// Sends a packet to the receiver; true if it was decrypted.
+    /// Passes a packet to the receiver. Returns whether it was decrypted.
     fn deliver(&mut self, packet: &[u8], tally: &mut Tally) -> bool {
         let frame = shim(Task::Decrypt, packet).frame(packet);
         self.give(&frame, tally)
@@ -283,7 +283,7 @@ impl Pair {
             Ok(length) => length,
             Err(why) => {
                 let counted = |all: &HashMap<&str, u64>| all.get(why.name()).copied().unwrap_or(0);
-                // Kept fragments are dropped together with the one that makes their datagram invalid.
+                // If a fragment makes its datagram invalid, the kept fragments of the datagram are dropped, too.
                 let dropped = counted(&after) - counted(&before);
                 assert!(dropped >= 1 && dropped <= before["kept"] + 1, "{why:?}");
                 tally.add(
@@ -301,7 +301,7 @@ impl Pair {
         let opened = &self.out[PACKET..length];
         let packet = &frame[PACKET..];
         let number = if packet[6] & 0x3f != 0 || packet[7] != 0 {
-            // The header is in another fragment, so use the number inside of the packet.
+            // The ESP header was in another fragment, so read the number from the decrypted packet.
             let at = usize::from(opened[0] & 15) * 4;
             u64::from(word(&opened[at..])) + 1
         } else {
@@ -309,7 +309,7 @@ impl Pair {
             u64::from(word(&esp[4..]))
         };
         let (clear, _) = &self.sent[number as usize - 1];
-        // In transport mode the header is the packet's own, which ESP does not protect.
+        // In transport mode the IP header is that of the packet itself, and ESP does not protect it.
         let protected = if self.mode == Mode::Tunnel { 0 } else { OUTER };
         let header = if protected == 0 {
             0
@@ -343,14 +343,14 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Selects a part of the data, of at most this length, that starts where a fragment can.
+/// Selects a range of the data with at most this length. It begins where a fragment can begin.
 fn range(choices: &mut Choices<'_>, data: usize) -> (usize, usize) {
     let from = choices.below(data.div_ceil(8)) * 8;
     let to = from + 8 * (1 + choices.below(16));
     (from, to.min(data))
 }
 
-/// Builds a fragment from a part of an IPv4 packet's data.
+/// Builds a fragment from a range of an IPv4 packet's data.
 fn fragment(packet: &[u8], id: u16, from: usize, to: usize) -> Vec<u8> {
     let (header, data) = packet.split_at(OUTER);
     let mut piece = [header, &data[from..to]].concat();
@@ -387,7 +387,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         followed_by: None,
         ttl: None,
         dscp: None,
-        // The outer header is not authenticated, so ECN would change the result.
+        // The outer header is not authenticated, so copying its ECN would change the result.
         ecn: false,
         df: Default::default(),
         tfc_pad_to: 0,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames: mostly well formed, of every kind that the programs parse, and often damaged afterwards.
+//! Generates frames. Most are well formed, of every kind that the programs parse; many of these are damaged afterwards.
 //!
-//! Addresses, ports and identifiers come from [`VALUES`], like those of table entries ([`crate::state`]), so that
+//! Addresses, ports and identifiers in frames and in table entries ([`crate::state`]) come from [`VALUES`]; therefore
 //! frames hit entries.
 
 use crate::choices::Choices;
 
-/// Values that frames and tables share, each truncated to the required width.
+/// Values that both frames and tables use, each truncated to the required width.
 pub const VALUES: [u128; 12] = [
     0x0200_0000_0001,
     0x0200_0000_0002,
@@ -22,7 +22,7 @@ pub const VALUES: [u128; 12] = [
     0x1194,
 ];
 
-/// The port of frames from the controller.
+/// Port on which frames from the controller arrive.
 pub const CPU_PORT: u32 = 510;
 
 const ETHER_TYPES: [u16; 8] = [
@@ -30,20 +30,20 @@ const ETHER_TYPES: [u16; 8] = [
 ];
 const PROTOCOLS: [u8; 14] = [6, 17, 1, 58, 50, 132, 0, 43, 44, 60, 51, 4, 89, 255];
 const PORTS: [u16; 8] = [4500, 500, 179, 53, 0, 1, 4784, 0xffff];
-/// Bytes of the router's packet_out header; those of other programs are shorter or absent.
+/// Length of the router's packet_out header in bytes. Other programs have a shorter one or none.
 const PACKET_OUT: usize = 48;
 const LONGEST: usize = 9_000;
 
 /// A frame and its ingress port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Below 512.
+    /// Number of the ingress port, below 512.
     pub port: u32,
-    /// Bytes from the first one that the program sees.
+    /// Bytes of the frame, from the first one that the program parses.
     pub bytes: Vec<u8>,
 }
 
-/// Generates the next frame. Its payload is filled with `tag`, which no other frame's is.
+/// Generates the next frame. Its payload is filled with `tag`, which must be unique to this frame.
 pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     let port = match choices.below(16) {
         15 => choices.below(512) as u32,
@@ -60,7 +60,7 @@ pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     Frame { port, bytes }
 }
 
-/// Writes a header of mostly small numbers, as most of its fields are.
+/// Writes a packet_out header with mostly small numbers, because most of its fields have small values.
 fn packet_out(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let length = if choices.one_in(4) {
         choices.below(PACKET_OUT)
@@ -174,7 +174,8 @@ fn ipv4(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     }
 }
 
-/// Returns flags and offset: no fragment, "don't fragment", a first fragment, a later one, or random.
+/// Returns flags and fragment offset: no fragment, "don't fragment", a first fragment, a later fragment, or random
+/// bits.
 fn fragment(choices: &mut Choices<'_>) -> u16 {
     match choices.below(8) {
         0..4 => 0,
@@ -226,7 +227,7 @@ fn ipv6(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Writes a chain of extension headers that starts with `next`; returns the protocol behind it.
+/// Writes a chain of extension headers that starts with type `next`. Returns the protocol behind the chain.
 fn extensions(choices: &mut Choices<'_>, out: &mut Vec<u8>, mut next: u8) -> u8 {
     for _ in 0..16 {
         let behind = *choices.pick(&PROTOCOLS);
@@ -260,7 +261,7 @@ fn upper(choices: &mut Choices<'_>, out: &mut Vec<u8>, protocol: u8, deeper: usi
                 out.extend(choices.pick(&PORTS).to_be_bytes());
             }
             out.extend([0, 40, 0, 0]);
-            // After port 4500, a marker of zeros means IKE; otherwise an SPI follows.
+            // Behind UDP port 4500, a marker of zeros means IKE. Any other value is an SPI.
             out.extend([0, 0, 0, choices.byte() % 4]);
         }
         1 | 58 => {
@@ -291,7 +292,7 @@ fn payload(choices: &mut Choices<'_>, out: &mut Vec<u8>, tag: u64) {
     }
 }
 
-/// Truncates, modifies or extends every second frame.
+/// Truncates, modifies or extends about every second frame.
 fn damage(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     match choices.below(16) {
         0..8 => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzzes everything that outsiders can reach: programs (BMv2 JSON), packets, ESP, P4Runtime requests and streams.
+//! Fuzzes what outsiders can reach: programs (BMv2 JSON), packets, ESP, P4Runtime requests and streams.
 //!
 //! ```text
 //!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | esp | stream | update
@@ -10,14 +10,14 @@
 //!
 //! * [`target`]: the interface of a fuzz target; [`targets`](targets()) lists them
 //! * [`driver`]: runs a target on mutated inputs, stores the input of a crash, replays it
-//! * [`choices`], [`random`], [`mutate`]: bytes into decisions, seeds into bytes, bytes into other bytes
+//! * [`choices`], [`random`], [`mutate`]: turn bytes into decisions, seeds into bytes, and bytes into other bytes
 //! * [`frames`], [`state`], [`programs`]: packets, table states and loaded programs, made from choices
-//! * [`residue`]: the state that packets leave
+//! * [`residue`]: the state that packets leave in a store
 //! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`], [`update`]: the targets
 //!
-//! Depends on all of the switch but its command line. Promises: a target's behaviour depends on the input alone, so
-//! that a crash can be repeated from its file. (The exception is `stream`, which depends on timing.) Two runs with
-//! equal seeds run the same inputs.
+//! Depends on all of the switch except its command line. Promises: the behaviour of a target depends only on the input,
+//! so a crash can be repeated from its stored input. Only `stream` also depends on timing. Two runs with equal seeds
+//! run the same inputs.
 
 pub mod choices;
 pub mod driver;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-fuzz`: fuzzes for a time or up to the project's bars, and replays what crashed.
+//! Implements `sluice-fuzz`, which fuzzes for a given time or up to the project's bars, and replays crashes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ fn run(
     Ok(())
 }
 
-/// Creates a target; `engines` with the programs of a folder, if one is given.
+/// Creates the target with this name. If a folder of programs is given, `engines` also runs these.
 fn target(
     name: &str,
     make: fn() -> Box<dyn Target>,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates bytes without knowing their meaning.
+//! Mutates bytes without interpreting them.
 
 use crate::random::Random;
 
-/// Longest result of a mutation of a shorter input, in bytes.
+/// Maximum length in bytes of a mutation, unless the input was longer.
 pub const MAX_LENGTH: usize = 1 << 21;
 
 const INTERESTING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x45, 0x20, b'"'];
 
-/// Changes the input in one to eight places.
+/// Changes the input at one to eight positions.
 pub fn bytes(random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for _ in 0..1usize << random.below(4) {

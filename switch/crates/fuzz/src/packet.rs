@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `packet`: frames through a program with random tables.
+//! Implements the target `packet`: sends frames through a program with random tables.
 //!
-//! An input selects a program, then tables, then frames, until it is used up. Invariants:
+//! An input selects a program, then tables, then frames, until no bytes are left. Invariants:
 //!
-//! * Nothing panics, and everything ends.
-//! * No frame or digest that leaves carries bytes of another frame's payload.
-//! * If the program has no state, a switch that has processed other packets sends the same as a new one.
+//! * No frame causes a panic or an endless loop.
+//! * No frame or digest that the switch sends contains payload bytes of another frame.
+//! * If the program has no state, a switch that has processed other packets sends the same output as a new switch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::random::{Random, scramble};
 use crate::state;
 use crate::target::{Tally, Target};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "packet";
 
-/// Most frames of one input.
+/// Maximum number of frames of one input.
 const MAX_FRAMES: u64 = 256;
-/// Bytes of a new input.
+/// Length of a new input in bytes.
 const LENGTH: usize = 8 << 10;
-/// One in this number of frames is also sent through a new switch.
+/// Ratio of all frames to frames that are also sent through a new switch.
 const AGAIN: u64 = 16;
 
-/// The target; see the module.
+/// Fuzz target `packet`; see the module's documentation.
 pub struct PacketTarget {
     programs: Vec<Arc<Program>>,
 }
@@ -40,7 +40,7 @@ impl PacketTarget {
     /// Creates the target, with the router and all programs of `switch/programs`.
     ///
     /// # Panics
-    /// Without the source tree.
+    /// If the source tree is missing.
     pub fn new() -> Self {
         let load = |compiled: programs::Compiled| {
             let program = Program::from_json(&compiled.json);
@@ -71,7 +71,7 @@ impl Target for PacketTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions: old ones are worth keeping only with feedback on how good they are.
+    /// Mostly makes new decisions, because keeping old ones is useful only with feedback about their quality.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -91,7 +91,7 @@ impl Target for PacketTarget {
     }
 }
 
-/// Counts of one input's frames.
+/// Counts of the frames that one input caused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
     /// Frames sent into the switch.
@@ -102,7 +102,7 @@ pub struct Sent {
     pub digests: u64,
 }
 
-/// Sends frames through the store's program until the choices are used up.
+/// Sends frames through the program of a store, until no choices are left.
 ///
 /// # Panics
 /// If an invariant is violated.
@@ -168,17 +168,17 @@ fn tag(number: u64) -> u64 {
     scramble(number + 0x5109_ce00)
 }
 
-/// Receives the outputs, and checks that they belong to the packet that was sent.
+/// A sink that receives the outputs, and checks that they belong to the packet that was sent.
 #[derive(Default)]
 struct Witness {
-    /// Numbers of the packets so far, by the first halves of their tags.
+    /// Numbers of the packets so far. The key is the first half of a packet's tag.
     tags: HashMap<u32, u64>,
     now: u64,
     seen: Vec<(u32, Vec<u8>)>,
 }
 
 impl Witness {
-    /// Sets the packet that all further outputs must belong to.
+    /// Sets the packet to which all further outputs must belong.
     fn expect(&mut self, number: u64) {
         self.tags.insert((tag(number) >> 32) as u32, number);
         self.now = number;

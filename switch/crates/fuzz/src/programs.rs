@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own compiled programs as input for fuzzing, and switches that run them.
+//! Provides the project's own compiled programs as input for fuzzing, and switches that run them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::random::Random;
 
 /// A compiled program.
 pub struct Compiled {
-    /// Name of its file without extension.
+    /// Name of the program's file, without extension.
     pub name: String,
     /// BMv2 JSON.
     pub json: Vec<u8>,
@@ -47,24 +47,24 @@ fn load(json: &Path) -> Option<Compiled> {
 /// Returns the router.
 ///
 /// # Panics
-/// Without the source tree.
+/// If the source tree is missing.
 pub fn router() -> Compiled {
     load(&root().join("p4src/build/v1model/router.json")).expect("the router is compiled")
 }
 
-/// Returns the program with every P4Runtime entity, which the server's own tests use.
+/// Returns the program that has every P4Runtime entity. The P4Runtime server's own tests also use it.
 ///
 /// # Panics
-/// Without the source tree.
+/// If the source tree is missing.
 pub fn surface() -> Compiled {
     let path = "switch/crates/p4runtime/tests/spec/programs/surface.json";
     load(&root().join(path)).expect("surface is compiled")
 }
 
-/// Returns the router first, then `switch/programs` in the order of their names.
+/// Returns the router, followed by the programs of `switch/programs` in the order of their names.
 ///
 /// # Panics
-/// Without the source tree.
+/// If the source tree is missing.
 pub fn all() -> Vec<Compiled> {
     let folder = root().join("switch/programs/build");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -81,7 +81,7 @@ pub fn all() -> Vec<Compiled> {
     programs
 }
 
-/// Returns every JSON file of a folder and its subfolders, in the order of their paths; without P4Info.
+/// Loads every JSON file of a folder and its subfolders, in the order of their paths. These programs have no P4Info.
 ///
 /// # Errors
 /// A file or folder cannot be read.
@@ -107,11 +107,11 @@ pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
     Ok(programs)
 }
 
-/// Returns initial inputs of this length: two for each program.
+/// Returns initial inputs of this length, two for each program.
 pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     let choices = programs.len() * 2;
     let seed = |program: usize| {
-        // Use as many bytes as `choose` reads.
+        // The first bytes select the program. Their number must be that which `choose` reads.
         let mut bytes = match choices {
             0..=0x100 => vec![program as u8],
             _ => (program as u16).to_be_bytes().to_vec(),
@@ -122,13 +122,13 @@ pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     (0..choices).map(seed).collect()
 }
 
-/// Selects the program of an input. Every second input uses the first one, the router.
+/// Selects the program of an input. About every second input selects the first program, which is the router.
 pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
     let index = choices.below(programs.len() * 2);
     programs.get(index).unwrap_or(&programs[0])
 }
 
-/// Returns low limits, so that a program that never ends is soon told apart from one that hangs the switch.
+/// Returns low limits, so that a program that loops is soon distinguished from a program that hangs the switch.
 fn limits() -> Config {
     Config {
         max_passes: 64,
@@ -146,7 +146,7 @@ pub fn switch(program: &Arc<Program>) -> TrafficManager<Interpreter> {
 /// Compiles a program to machine code.
 ///
 /// # Panics
-/// If the program cannot be compiled, or a part of it would be left to the interpreter.
+/// If the program cannot be compiled, or if a part of it would remain interpreted.
 pub fn compile(program: &Arc<Program>) -> Arc<Code> {
     let name = &program.name;
     let (code, report) =
@@ -160,10 +160,10 @@ pub fn native(code: &Arc<Code>) -> TrafficManager<Native> {
     TrafficManager::new(Native::new(Arc::clone(code), limits()))
 }
 
-/// Creates lanes in which packets yield at every lookup; `None` for programs that draw random numbers.
+/// Creates lanes in which packets yield at every lookup. Returns `None` for programs that draw random numbers.
 ///
 /// # Panics
-/// If memory runs out.
+/// If there is not enough memory for the stacks.
 pub fn lanes(code: &Arc<Code>) -> Option<Lanes> {
     Lanes::new(code, &limits(), 0).expect("memory for stacks")
 }
@@ -178,13 +178,13 @@ impl Trace for Steps {
     }
 }
 
-/// Creates a switch that runs the program while every packet is traced.
+/// Creates a switch that traces every packet of the program.
 pub fn watched(program: &Arc<Program>) -> TrafficManager<Interpreter<Steps>> {
     let steps = Steps::default();
     TrafficManager::new(Interpreter::traced(Arc::clone(program), limits(), steps))
 }
 
-/// Whether a packet may influence later ones: through registers, or through the random numbers that it uses up.
+/// Returns whether a packet may influence later packets: by registers, or by consuming random numbers.
 pub fn has_memory(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     !program.registers.is_empty() || ops.any(|op| matches!(op, Op::Random(..)))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A fast, seeded random number generator with the same sequence everywhere (SplitMix64). Not for secrets.
+//! Generates seeded random numbers with the same sequence on every machine (SplitMix64). Not for secrets.
 
-/// A sequence of numbers that its seed determines.
+/// A sequence of numbers that is determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts the sequence of a seed.
+    /// Starts the sequence that belongs to a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -17,7 +17,7 @@ impl Random {
         scramble(self.0)
     }
 
-    /// Returns a number below `limit`, or 0 if that is 0.
+    /// Returns a number below `limit`. Returns 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         if limit == 0 {
             return 0;
@@ -30,12 +30,12 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// Picks one of the elements; there must be at least one.
+    /// Picks one of the elements, of which there must be at least one.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// Returns this number of bytes.
+    /// Returns `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count + 8);
         while bytes.len() < count {
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// Mixes the bits of a number; different numbers stay different.
+/// Mixes the bits of a number. Different numbers have different results.
 pub fn scramble(number: u64) -> u64 {
     let mut z = number;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

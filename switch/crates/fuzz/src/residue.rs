@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state that packets leave in a store: counters, times of last hits, meters' colours, registers.
+//! Collects the state that packets leave in a store: counters, times of last hits, meters' colours, registers.
 //!
-//! Two stores that were filled alike and processed the same packets have equal residues, cell by cell.
+//! If two stores were filled equally and processed the same packets, their residues are equal, cell by cell.
 
 use sluice_program::{CounterId, MeterId, RegisterId, TableId};
 use sluice_tables::{EntryState, Meter, Store, View};
 
-/// A cell and its content.
+/// A cell, with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The object that it belongs to.
+    /// Name of the object that has the cell.
     pub name: String,
-    /// Its index in the object, or an entry's position in the order of keys.
+    /// Index of the cell in the object, or position of an entry in the order of keys.
     pub index: usize,
-    /// Its content.
+    /// Content of the cell.
     pub content: Content,
 }
 
@@ -22,8 +22,8 @@ pub struct Cell {
 pub enum Content {
     /// Packets and bytes.
     Count(u64, u64),
-    /// Packets and bytes of an entry, the time of its last hit (0 for never), and the counts per colour of its meter,
-    /// if any.
+    /// An entry: packets, bytes, time of the last hit (0 if there was none), and its meter's counts for each colour, if
+    /// the entry has a meter.
     Entry(u64, u64, u64, Option<[(u64, u64); 3]>),
     /// Counts of a meter for green, yellow and red.
     Colors([(u64, u64); 3]),
@@ -31,8 +31,8 @@ pub enum Content {
     Register(Vec<u8>),
 }
 
-/// Returns all cells of all tables and externs that differ from their initial state, in an order that depends only on
-/// the content.
+/// Returns all cells of tables and externs that differ from their initial state. Their order depends only on the
+/// content of the store.
 pub fn of(store: &Store) -> Vec<Cell> {
     let view = store.view();
     let mut cells = Vec::new();
@@ -50,7 +50,7 @@ fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
     let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
         let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-        // Before the first hit it is the time of insertion, which does not come from a packet.
+        // Before the first hit, this is the time of insertion, which no packet has set.
         let last_hit_us = state
             .filter(|_| packets != 0)
             .map_or(0, EntryState::last_hit_us);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random contents of a program's tables, groups, sessions and value sets.
+//! Generates random contents of a program's tables, groups, sessions and value sets.
 //!
-//! Contents that the store refuses are left out; P4Runtime's target tests the refusals.
+//! Contents that the store refuses are left out. The target `update` tests such refusals.
 
 use sluice_program::{
     ActionId, MatchKind, MeterId, ProfileId, Program, Table, TableId, ValueSetId,
@@ -18,10 +18,10 @@ const ENTRIES: usize = 24;
 const MEMBERS: u32 = 6;
 const GROUPS: u32 = 3;
 const SESSIONS: u32 = 4;
-/// Cells of a meter array that may be configured: frames hardly ever use later ones.
+/// Number of a meter array's cells that may be configured, because frames rarely use later cells.
 const METERS: usize = 64;
 
-/// Fills the store.
+/// Fills the store with random contents.
 pub fn populate(store: &Store, random: &mut Random) {
     let program = store.program();
     let mut transaction = store.transaction();
@@ -66,8 +66,8 @@ pub fn populate(store: &Store, random: &mut Random) {
     transaction.commit();
 }
 
-/// Configures some meters with rates so low that a handful of packets gets all colours. A packet's result then depends
-/// on the packets before it.
+/// Configures some meters with rates so low that a few packets get all colours. The result of a packet then depends on
+/// the packets before it.
 pub fn set_meters(store: &Store, random: &mut Random) {
     let (program, externs) = (store.program(), store.externs());
     for number in 0..program.meters.len() {
@@ -124,7 +124,7 @@ fn profile(
     }
 }
 
-/// Writes groups a second time, because the result of a group write depends on the old content.
+/// Writes groups a second time, because the result of writing a group depends on its old content.
 fn write_groups_again(transaction: &mut Transaction<'_>, id: ProfileId, random: &mut Random) {
     for _ in 0..random.below(8) {
         let group = 1 + random.below(GROUPS as usize) as u32;
@@ -266,7 +266,7 @@ fn under(value: &[u8], mask: &[u8]) -> Value {
     value.iter().zip(mask).map(|(v, m)| v & m).collect()
 }
 
-/// Returns `length` ones, then zeros: `width` bits in whole bytes.
+/// Returns `width` bits in whole bytes: first `length` ones, then zeros.
 fn prefix(width: u16, length: u32) -> Value {
     let bytes = usize::from(width).div_ceil(8);
     let spare = bytes * 8 - usize::from(width);

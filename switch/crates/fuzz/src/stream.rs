@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `stream`: several controllers at once, each sending arbitrary messages on its stream, over real gRPC.
+//! Implements the target `stream`: several controllers send arbitrary messages on their streams, over real gRPC.
 //!
-//! An input is a series of messages, each from one of four clients. Invariants:
+//! An input is a series of messages. Each message comes from one of four clients. Invariants:
 //!
 //! * No task of the server panics.
-//! * An error on a stream, and the status that ends one, has a code of the specification, never INTERNAL or UNKNOWN.
-//! * A stream whose client has finished ends, and the server serves the next request.
+//! * Errors on a stream, and the status that ends a stream, have codes of the specification, never INTERNAL or UNKNOWN.
+//! * A stream ends after its client has finished, and the server then serves the next request.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
@@ -32,31 +32,31 @@ use crate::programs;
 use crate::random::Random;
 use crate::target::{Tally, Target};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "stream";
 
 const DEVICE: u64 = 1;
 const CLIENTS: usize = 4;
 const LENGTH: usize = 2 << 10;
 const QUEUE: usize = 4;
-/// Deadline for a stream to end.
+/// Maximum time until a stream ends.
 const DEADLINE: Duration = Duration::from_secs(10);
 const NEVER: [Code; 3] = [Code::Internal, Code::Unknown, Code::DataLoss];
 
-/// Counts panics of any thread, tasks of the server included.
+/// Number of panics on any thread, including the server's tasks.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// The target; see the module.
+/// Fuzz target `stream`; see the module's documentation.
 pub struct StreamTarget {
     runtime: Runtime,
     rpc: P4RuntimeClient<Channel>,
 }
 
 impl StreamTarget {
-    /// Creates the target, on a server of its own.
+    /// Creates the target with its own server.
     ///
     /// # Panics
-    /// If there is no port to listen on, or without the source tree.
+    /// If no TCP port is free, or if the source tree is missing.
     pub fn new() -> Self {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -75,7 +75,7 @@ impl Default for StreamTarget {
     }
 }
 
-/// Starts a server with the program that has every P4Runtime entity; returns a client.
+/// Starts a server whose program has every P4Runtime entity. Returns a client.
 async fn serve() -> P4RuntimeClient<Channel> {
     let (hub, digests) = Hub::new(DEVICE);
     let config = Config {
@@ -129,7 +129,7 @@ impl Target for StreamTarget {
     }
 }
 
-/// A client's sending end, and the task that reads its stream.
+/// Sending end of a client, and the task that reads the client's stream.
 type Client = (mpsc::Sender<StreamMessageRequest>, JoinHandle<u64>);
 
 async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
@@ -139,8 +139,8 @@ async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
     (requests, tokio::spawn(listen(stream)))
 }
 
-/// Sends every message of the input; a client whose stream was ended reconnects. How much of a stream the server reads
-/// before it ends it depends on timing: only this target is not deterministic.
+/// Sends every message of the input. A client whose stream has ended reconnects. How much of a stream the server reads
+/// before ending it depends on timing, so this target is not deterministic.
 async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
     let mut choices = Choices::new(input);
     let mut clients = Vec::new();
@@ -154,7 +154,7 @@ async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
             let ended = std::mem::replace(client, connect(rpc.clone()).await);
             hang_up(ended, tally).await;
         }
-        // The stream has ended meanwhile: treat the message as lost in transit.
+        // The stream has ended meanwhile, so the message is lost.
         let _ = client.0.send(StreamMessageRequest { update }).await;
         tally.add("messages", 1);
     }
@@ -174,7 +174,7 @@ async fn hang_up((requests, listener): Client, tally: &mut Tally) {
     tally.add("responses", heard.expect("what was heard is as it must be"));
 }
 
-/// Reads a stream to its end; returns the number of messages.
+/// Reads a stream to its end. Returns the number of messages.
 async fn listen(mut stream: Streaming<StreamMessageResponse>) -> u64 {
     let mut heard = 0;
     loop {

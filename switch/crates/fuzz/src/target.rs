@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interface of a fuzz target.
+//! Defines the interface of a fuzz target.
 
 use std::collections::BTreeMap;
 
 use crate::mutate;
 use crate::random::Random;
 
-/// Counts of what was tried, by name: packets, programs, updates, ...
+/// Counts by name of what was tested: packets, programs, updates, ...
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 
@@ -27,18 +27,18 @@ impl Tally {
     }
 }
 
-/// A consumer of untrusted input. It panics when an invariant is violated.
+/// A fuzz target, which processes untrusted input. It panics if an invariant is violated.
 pub trait Target {
-    /// Returns the unit of its bar.
+    /// Returns the unit in which the target's bar is counted.
     fn unit(&self) -> &'static str;
 
-    /// Returns the project's bar: the required number of units.
+    /// Returns the target's bar: the number of units that a full run must reach.
     fn bar(&self) -> u64;
 
     /// Returns valid initial inputs.
     fn seeds(&self) -> Vec<Vec<u8>>;
 
-    /// Mutates an interesting input. `other` is a second one, to take parts of.
+    /// Mutates an interesting input. `other` is a second input whose parts may be used.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         mutate::bytes(random, input, other)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The short form of `make fuzz`: runs every target with a fixed seed, long enough to check that it still works.
+//! Runs every target with a fixed seed, long enough to check that it still works. This is the short form of `make
+//! fuzz`.
 
 use sluice_fuzz::{Driver, Tally, Until, targets};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends a process's log to a terminal, a file or the journal. The process selects the destination and the filter.
 //!
-//! Promises: only a terminal gets ANSI escapes. The journal gets priorities, and each value as a field `SLUICE_NAME`. A
-//! log whose reader is gone stops nothing.
+//! Promises: only a terminal gets ANSI escapes. The journal gets priorities, and each value as a field `SLUICE_NAME`.
+//! If the reader of the log is gone, the process continues.
 
 use std::io::{self, IsTerminal};
 
@@ -13,12 +13,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
 
-/// The journal of systemd as a log destination.
+/// Systemd's journal as a log destination.
 pub struct Journal(tracing_journald::Layer);
 
 impl Journal {
-    /// Returns the journal if standard error is connected to it (`JOURNAL_STREAM`, systemd.exec(5)). Its records have
-    /// the program's name as identifier.
+    /// Returns the journal if standard error is connected to it (`JOURNAL_STREAM`, systemd.exec(5)). Records have
+    /// `program` as their identifier.
     pub fn behind_standard_error(program: &str) -> Option<Self> {
         let named = std::env::var("JOURNAL_STREAM").ok()?;
         let error = rustix::fs::fstat(io::stderr()).ok()?;
@@ -62,7 +62,7 @@ fn to_lines(
     tracing_subscriber::fmt()
         .with_target(false)
         .with_ansi(is_terminal)
-        // The reader may be gone; that must not be a failure.
+        // If the reader is gone, writing fails; the process must ignore this error.
         .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(writer)

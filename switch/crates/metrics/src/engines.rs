@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of the ESP engines inside the switch.
+//! Collects the metrics of the ESP engines inside the switch.
 
 use sluice_device::PortId;
 use sluice_esp::Counters;
@@ -8,10 +8,10 @@ use sluice_esp_control::command::{Command, Handle};
 
 use crate::family::{Families, Sample};
 
-/// The engines, each with its port.
+/// ESP engines, each with the number of its port.
 pub type Engines = Vec<(PortId, Handle)>;
 
-/// Adds the counters of the engines. An engine that has ended is left out.
+/// Adds the counters of the engines. Engines that have ended are left out.
 pub(crate) fn all(engines: &Engines, families: &mut Families) {
     let ask = |(port, engine): &(PortId, Handle)| Some((*port, engine.ask(Command::Totals)?));
     let found: Vec<_> = engines.iter().filter_map(ask).collect();

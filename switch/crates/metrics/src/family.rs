@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metric families of one scrape, in the form that the client library encodes.
+//! Holds the metric families of one scrape, in the types of the client library.
 
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-/// Labels by name, and the value.
+/// Labels of a metric (name, value), and its value.
 pub(crate) type Sample = (Vec<(&'static str, String)>, f64);
 
-/// Families in the order of the output.
+/// Metric families in the order of the output.
 #[derive(Debug, Default)]
 pub(crate) struct Families(Vec<MetricFamily>);
 
 impl Families {
-    /// Adds a gauge: a value that rises and falls.
+    /// Adds a gauge: a value that can rise and fall.
     pub(crate) fn gauge(
         &mut self,
         name: &str,
@@ -21,7 +21,7 @@ impl Families {
         self.add(name, help, MetricType::GAUGE, samples);
     }
 
-    /// Adds a counter: a value that only rises. Its name ends in `_total`.
+    /// Adds a counter: a value that only rises. The name must end in `_total`.
     pub(crate) fn counter(
         &mut self,
         name: &str,
@@ -67,7 +67,7 @@ impl Families {
     }
 }
 
-/// Builds one sample; its labels are sorted by name, as client libraries do.
+/// Builds one sample. Sorts its labels by name, as client libraries do.
 fn metric(kind: MetricType, mut labels: Vec<(&'static str, String)>, value: f64) -> Metric {
     labels.sort_unstable();
     let pair = |(name, content): (&str, String)| {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GET /metrics` of a switch, for Prometheus: on loopback, or on a Unix socket (mode 0660).
+//! Serves `GET /metrics` of a switch for Prometheus, on loopback or on a Unix socket (mode 0660).
 //!
-//! * [`Source`]: the metrics of a switch, as text in Prometheus' exposition format 0.0.4;
-//! * [`Server`]: HTTP, one path, bounded in connections, time and size.
+//! * [`Source`]: collects the metrics of a switch, as text in Prometheus' exposition format 0.0.4;
+//! * [`Server`]: serves them over HTTP at one path, with limits for connections, time and size.
 //!
-//! Names begin with `sluice_dataplane_`, so that they cannot collide with the controller's or other software's. The
-//! conventions are Prometheus': base units, `_total` for values that only rise, labels for variants. Labels are
-//! bounded: by the ports, the program's tables, the engines' drops, and constants here.
+//! Names begin with `sluice_dataplane_`, so that they cannot collide with metrics of the controller or other software.
+//! Names follow Prometheus' conventions: base units, `_total` for values that only rise, labels for variants. The
+//! number of label values is bounded by the ports, the program's tables, the engines' drop reasons, and constants in
+//! this crate.
 //!
 //! Depends on admin, p4runtime, device, tables and esp-control. Promises:
 //!
-//! * A scrape delays packets only while a worker reports its counters between two batches.
-//! * One scrape is made at a time.
-//! * A client that does not read costs a bounded buffer for a bounded time.
+//! * A scrape delays packets only while each worker reports its counters between two batches.
+//! * Only one scrape is made at a time.
+//! * For a client that does not read, the server holds a bounded buffer for a bounded time.
 
 mod engines;
 mod family;

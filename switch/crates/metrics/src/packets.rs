@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of packets: by port, by queue, and the switch's counters outside of both.
+//! Collects metrics of packets: by port, by queue, and counters that belong to neither.
 
 use sluice_device::{Device, PortInfo};
 
 use crate::family::{Families, Sample};
 
-/// Most queues with metrics of their own: with many priorities, every port has as many queues.
+/// Limit for queues with separate metrics. The number of queues is ports times priorities.
 const QUEUES: usize = 1024;
 
-/// Prefix of the counters of drops.
+/// Prefix of the names of drop counters.
 const DROPPED: &str = "dropped_";
 
-/// The device's counters of drops, and their reasons in the metrics.
+/// The device's drop counters, each with the value of its `reason` label.
 const DEVICE_DROPS: [(&str, &str); 7] = [
     ("no_program", "no_program"),
     ("no_such_port", "no_such_port"),

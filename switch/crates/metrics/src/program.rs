@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of the running program: its tables, its action profiles, and the lookup of its routes.
+//! Collects metrics of the running program: its tables, its action profiles, and its route lookup.
 
 use sluice_device::Device;
 use sluice_program::{ProfileId, TableId};
@@ -7,7 +7,7 @@ use sluice_tables::{FibDetail, FibInfo, Store};
 
 use crate::family::{Families, Sample};
 
-/// Most FIBs with metrics of their own: those with the most routes.
+/// Limit for FIBs with separate metrics. FIBs with the most routes are kept.
 const FIBS: usize = 128;
 
 pub(crate) fn all(device: &Device, families: &mut Families) {
@@ -48,7 +48,7 @@ fn tables(store: &Store, families: &mut Families) {
         limits.push(by(profile.max_size));
         groups.push(by(grouped));
     }
-    // Order: release the tables before text is built.
+    // Order: release the view of the tables before building text.
     drop(view);
     families.gauge("table_entries", "Entries of a table.", entries);
     families.gauge(

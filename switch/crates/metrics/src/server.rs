@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP/1.1 for a scraper: GET and HEAD of one path, one request for each connection.
+//! Serves a scraper over HTTP/1.1: GET and HEAD of one path, one request for each connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,13 +24,13 @@ use tokio::sync::{Mutex, Semaphore, oneshot};
 use crate::source::Source;
 
 const PATH: &str = "/metrics";
-/// Clients that may be connected at a time; further ones wait to be accepted.
+/// Limit for simultaneous connections. Further clients wait until a connection ends.
 const CONNECTIONS: usize = 8;
-/// Largest head of a request, in bytes.
+/// Limit in bytes for the head of a request.
 const MAX_HEAD: usize = 16 << 10;
-/// Time limit for a client to send its request and to read the response.
+/// Time limit for a client to send its request and read the response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum time between two scrapes: each one interrupts all workers.
+/// Minimum interval between two scrapes, because each scrape interrupts all workers.
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(20);
 
 enum Listener {
@@ -38,17 +38,17 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A server that listens and does not serve yet.
+/// A server that is bound to its address but does not serve yet.
 pub struct Server {
     listener: Listener,
     scraper: Arc<Scraper>,
 }
 
 impl Server {
-    /// Binds and listens. Replaces a socket that a dead switch left; a socket that is served is an error.
+    /// Binds and listens. Replaces a stale socket of a dead switch. Fails if another server uses the socket.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The kernel's error, if the server cannot listen on the address.
     pub async fn bind(address: &Address, source: Source) -> io::Result<Self> {
         let listener = match address {
             Address::Unix(path) => {
@@ -64,7 +64,7 @@ impl Server {
         Ok(Self { listener, scraper })
     }
 
-    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address of the server, as `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
     /// Errors from the operating system.
@@ -81,7 +81,7 @@ impl Server {
         let accept = async {
             let room = Arc::new(Semaphore::new(CONNECTIONS));
             loop {
-                // The semaphore is never closed.
+                // This error cannot occur, because the semaphore is never closed.
                 let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
                     return;
                 };
@@ -98,7 +98,7 @@ impl Server {
                 };
                 if let Err(error) = accepted {
                     tracing::warn!(%error, "a client of the metrics was not taken");
-                    // Descriptors are short: without a pause this would spin.
+                    // Accepting fails if there are no free descriptors. Without a pause, this loop would spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -110,7 +110,7 @@ impl Server {
     }
 }
 
-/// Serves one connection for its one request. `_room` is released at the end.
+/// Serves one connection and its only request. Dropping `_room` at the end admits the next connection.
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     scraper: Arc<Scraper>,
@@ -134,7 +134,7 @@ async fn talk(
 
 struct Scraper {
     source: Source,
-    /// Held while metrics are made, and for a while after it.
+    /// Lock held while metrics are made, and for [`BETWEEN_SCRAPES`] afterwards.
     one: Arc<Mutex<()>>,
 }
 
@@ -165,12 +165,12 @@ impl Scraper {
         }
     }
 
-    /// Returns the text, made on a thread that may block.
+    /// Returns the metrics as text. Another thread makes the text, because that may block.
     async fn made(&self) -> anyhow::Result<String> {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
         let (answer, text) = oneshot::channel();
-        // A client that goes away must not cancel its scrape, nor shorten the time that the lock is held.
+        // If the client disconnects, its scrape still completes, and the lock is held for its full time.
         tokio::spawn(async move {
             let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
             tokio::time::sleep(BETWEEN_SCRAPES).await;

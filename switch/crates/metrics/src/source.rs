@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The source of a switch's metrics, and their text.
+//! Collects a switch's metrics and formats them as text.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Creates the source of a switch; `about` has facts that the device does not know.
+    /// Creates the source of a switch. `about` has facts about the switch that the device does not know.
     pub fn new(about: About, device: Arc<Device>, hub: Arc<Hub>) -> Self {
         Self {
             about,
@@ -43,10 +43,10 @@ impl Source {
         self
     }
 
-    /// Returns all metrics as text. Waits for the workers, each of which reports between two batches.
+    /// Returns all metrics as text. Waits until each worker has reported, which it does between two batches.
     ///
     /// # Errors
-    /// The client library refuses a name: a defect of this crate.
+    /// The client library refuses a name, which is a defect of this crate.
     pub fn text(&self) -> prometheus::Result<String> {
         let mut families = Families::default();
         self.process_level(&mut families);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics as a scraper reads them, of a switch with ports in memory.
+//! Tests the metrics as a scraper reads them, on a switch with ports in memory.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +61,7 @@ fn packets_are_counted_by_port_and_reason() {
     let wires: Vec<_> = (0..2).map(|number| attach(&device, number)).collect();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     assert!(wires[1].receive(DEADLINE).is_some());
-    // A frame is counted after it is sent.
+    // The switch counts a frame after sending it.
     let sent = r#"sluice_dataplane_port_sent_packets_total{interface="memory1",port="1"} "#;
     let deadline = Instant::now() + DEADLINE;
     let text = loop {
@@ -96,7 +96,7 @@ fn packets_are_counted_by_port_and_reason() {
         let found = value(&text, &format!("sluice_dataplane_{sample} "));
         assert_eq!(found, expected, "{sample}");
     }
-    // Sent to a port that does not exist any more.
+    // The program sends this frame to port 1, which was removed.
     device.remove_port(1).unwrap();
     assert!(wires[0].send(&[1, 0, 0, 0, 0, 0]));
     let dropped = r#"sluice_dataplane_dropped_packets_total{reason="no_such_port"} "#;
@@ -287,7 +287,7 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
-/// Each scrape interrupts the workers, which have packets to forward.
+/// Scrapes must be rare, because each interrupts the workers, which forward packets.
 #[tokio::test(flavor = "multi_thread")]
 async fn scrapes_are_bounded_in_number() {
     let (_device, _, source) = switch(Config::default());

@@ -17,14 +17,17 @@ pub struct Block {
     layout: Layout,
 }
 
-// SAFETY: a block is memory like any other's; who has the block has it alone.
+// SAFETY: a block owns its memory exclusively, and no thread-local state belongs to it.
 unsafe impl Send for Block {}
-// SAFETY: as for `Send`; nothing here changes the memory.
+// SAFETY: as for `Send`. A shared borrow gives only the address; code that dereferences it is responsible.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// So many bytes or a little more, whole pages. Those that make up huge pages are in such;
-    /// what is left at the end is not.
+    /// Allocates at least `bytes` bytes, rounded up to whole pages. Whole huge pages are backed by huge pages if
+    /// available, the rest at the end by normal pages.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds half of the address space. Aborts if there is no memory.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(Self::size_for(bytes), HUGE)
             .expect("less than half of all addresses");
@@ -56,11 +59,11 @@ impl Drop for Block {
     }
 }
 
-/// Memory none of which has been touched: only then does it come as huge pages. The allocator's
-/// is made of small pages already, in part or in whole.
-#[cfg(target_os = "linux")]
+/// Maps memory. Not taken from the allocator: the kernel uses huge pages only for memory that has not been touched, and
+/// the allocator's memory may consist of normal pages already.
+#[cfg(all(target_os = "linux", not(miri)))]
 fn take(layout: Layout) -> NonNull<u8> {
-    // SAFETY: a new private mapping, of which nothing else knows.
+    // SAFETY: this creates a new private mapping, to which no other reference exists.
     let mapping = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -76,8 +79,8 @@ fn take(layout: Layout) -> NonNull<u8> {
     }
     let mapping = mapping.cast::<u8>();
     let before = mapping.align_offset(HUGE);
-    // SAFETY: the mapping is longer than what is asked for by a huge page, so an aligned piece of that size lies
-    // in it; the rest of it, whole pages, is given back. The advice is about memory that is ours.
+    // SAFETY: the mapping is longer than the layout by a huge page, so an aligned range of the layout's size lies in the
+    // mapping. The pages before and after this range are unmapped.
     unsafe {
         let start = mapping.add(before);
         if before != 0 {
@@ -89,22 +92,22 @@ fn take(layout: Layout) -> NonNull<u8> {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn give_back(start: NonNull<u8>, layout: Layout) {
-    // SAFETY: `take` made this mapping, and nothing uses it any more.
+    // SAFETY: `take` made this mapping, and no code uses the mapping any more.
     unsafe { libc::munmap(start.as_ptr().cast(), layout.size()) };
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn take(layout: Layout) -> NonNull<u8> {
     // SAFETY: the layout has a size.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };
     NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 fn give_back(start: NonNull<u8>, layout: Layout) {
-    // SAFETY: it was allocated with this layout, and nothing uses it any more.
+    // SAFETY: `take` allocated the memory with this layout, and no code uses the memory any more.
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
 }
 
@@ -118,11 +121,11 @@ mod tests {
             let block = Block::new(bytes);
             assert!(block.bytes() >= bytes.max(1) && block.bytes() < bytes + 2 * SMALL);
             assert_eq!(block.start().align_offset(HUGE), 0);
-            // SAFETY: the block is as long, and zeroed.
+            // SAFETY: the block has so many bytes, all initialised.
             let all = unsafe { std::slice::from_raw_parts(block.start().as_ptr(), block.bytes()) };
             assert!(all.iter().all(|byte| *byte == 0));
             let last = block.bytes() - 1;
-            // SAFETY: the block's last byte, which nobody else has.
+            // SAFETY: the byte lies in the block, and no reference to it exists.
             unsafe { block.start().add(last).write(1) };
         }
     }

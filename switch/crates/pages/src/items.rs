@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plain items side by side, few or many.
+//! A vector of plain items that uses huge pages once it is large.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -8,44 +8,44 @@ use std::ptr::NonNull;
 
 use crate::block::{Block, HUGE};
 
-/// From so many bytes on, memory is taken in huge pages.
+/// Size in bytes from which items are stored in a [`Block`].
 const LARGE: usize = HUGE / 2;
 
 /// A vector of plain items.
 pub struct Items<T: Copy> {
-    /// The first `len` of them have been written, and there is room for `room`.
+    /// First item. Invariant: the first `len` items are initialised, and the memory is large enough for `capacity`.
     start: NonNull<T>,
     len: usize,
-    room: usize,
-    /// Where they are; without it, `start` and `room` are a vector's.
+    capacity: usize,
+    /// Memory of the items. Without a block, `start`, `len` and `capacity` are the parts of a `Vec`.
     block: Option<Block>,
 }
 
-// SAFETY: the memory is this one's alone.
+// SAFETY: this owns its memory exclusively.
 unsafe impl<T: Copy + Send> Send for Items<T> {}
-// SAFETY: as for `Send`; it is written to through exclusive borrows only.
+// SAFETY: as for `Send`. The memory is written through exclusive borrows only.
 unsafe impl<T: Copy + Sync> Sync for Items<T> {}
 
 impl<T: Copy> Items<T> {
-    /// None, which takes no memory.
+    /// Creates an empty vector, without memory.
     pub const fn new() -> Self {
         assert!(align_of::<T>() <= HUGE && size_of::<T>() > 0);
         Self {
             start: NonNull::dangling(),
             len: 0,
-            room: 0,
+            capacity: 0,
             block: None,
         }
     }
 
-    /// Items that fit in without taking more memory.
+    /// Returns the number of items that fit without more memory.
     pub fn capacity(&self) -> usize {
-        self.room
+        self.capacity
     }
 
-    /// Makes sure that so many fit in, and little more.
+    /// Allocates memory for at least `capacity` items, and few more.
     pub fn reserve(&mut self, capacity: usize) {
-        if capacity <= self.room {
+        if capacity <= self.capacity {
             return;
         }
         let bytes = capacity * size_of::<T>();
@@ -58,45 +58,45 @@ impl<T: Copy> Items<T> {
         }
     }
 
-    /// The items as a vector, if they are one; none are left.
+    /// Takes the items as a `Vec`. Returns an empty one if the items are in a block. None are left in `self`, unless they
+    /// are in a block.
     fn take(&mut self) -> Vec<T> {
         if self.block.is_some() {
             return Vec::new();
         }
-        let (start, len, room) = (self.start, self.len, self.room);
-        (self.start, self.len, self.room) = (NonNull::dangling(), 0, 0);
-        // SAFETY: without a block, these are the parts of a vector, or of one that has no memory; and now
-        // nobody else has them.
-        unsafe { Vec::from_raw_parts(start.as_ptr(), len, room) }
+        let (start, len, capacity) = (self.start, self.len, self.capacity);
+        (self.start, self.len, self.capacity) = (NonNull::dangling(), 0, 0);
+        // SAFETY: without a block, these are the parts of a `Vec`, and `self` no longer has them.
+        unsafe { Vec::from_raw_parts(start.as_ptr(), len, capacity) }
     }
 
-    /// Moves all items to a block for so many bytes, which is not less than they have.
+    /// Moves all items to a block of `bytes` bytes, which must be at least their size.
     fn move_to(&mut self, bytes: usize) {
         let block = Block::new(rounded(bytes));
         let start = block.start().cast();
-        let (len, room) = (self.len, block.bytes() / size_of::<T>());
-        // SAFETY: the block is new, aligned for items, and has room for them.
+        let (len, capacity) = (self.len, block.bytes() / size_of::<T>());
+        // SAFETY: the block is new, aligned for items, and large enough for them.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), start.as_ptr(), len) };
         let block = Some(block);
         *self = Self {
             start,
             len,
-            room,
+            capacity,
             block,
         };
     }
 
-    /// As many items as that: fewer than before, or more, which are `item`.
+    /// Changes the number of items to `new`. Added items are `item`.
     pub fn resize(&mut self, new: usize, item: T) {
         self.reserve(new);
         for index in self.len..new {
-            // SAFETY: `reserve` has made room for `new` items.
+            // SAFETY: `reserve` has allocated memory for `new` items.
             unsafe { self.start.add(index).write(item) };
         }
         self.len = new;
     }
 
-    /// Gives back memory that is not in use, if it is worth the while.
+    /// Frees unused memory, unless it is only a small part.
     pub fn shrink(&mut self) {
         let bytes = self.len * size_of::<T>();
         match &self.block {
@@ -111,9 +111,9 @@ impl<T: Copy> Items<T> {
         }
     }
 
-    /// Bytes on the heap or from the system.
+    /// Returns the size of the memory in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let heap = self.room * size_of::<T>();
+        let heap = self.capacity * size_of::<T>();
         self.block.as_ref().map_or(heap, Block::bytes)
     }
 }
@@ -124,7 +124,7 @@ impl<T: Copy> From<Vec<T>> for Items<T> {
         Self {
             start: NonNull::new(items.as_mut_ptr()).unwrap_or(NonNull::dangling()),
             len: items.len(),
-            room: items.capacity(),
+            capacity: items.capacity(),
             block: None,
         }
     }
@@ -136,7 +136,7 @@ impl<T: Copy> Drop for Items<T> {
     }
 }
 
-/// What to ask for in the place of so many bytes: whole huge pages, if that is not much more.
+/// Rounds a size in bytes up to whole huge pages, if the result is not much more.
 fn rounded(bytes: usize) -> usize {
     let whole = bytes.next_multiple_of(HUGE);
     if whole == HUGE || whole - bytes <= bytes / 16 {
@@ -157,7 +157,7 @@ impl<T: Copy> Deref for Items<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many items have been written, and stay while they are borrowed.
+        // SAFETY: so many items are initialised, and they are borrowed with `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -165,7 +165,7 @@ impl<T: Copy> Deref for Items<T> {
 impl<T: Copy> DerefMut for Items<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and the borrow is exclusive.
+        // SAFETY: as for `deref`. The borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -191,7 +191,7 @@ impl<T: Copy + fmt::Debug> fmt::Debug for Items<T> {
 mod tests {
     use super::*;
 
-    /// Grows and shrinks like a vector, through all sizes that are stored in another way.
+    /// Grows and shrinks like a `Vec`, from normal memory to huge pages and back.
     #[test]
     fn items_are_what_a_vector_would_have() {
         let (mut items, mut vector) = (Items::new(), Vec::new());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_once() {
+    fn memory_is_allocated_once() {
         let mut items = Items::new();
         items.reserve(LARGE / 4);
         items.resize(1, 5u32);

@@ -3,6 +3,7 @@
 
 use std::ptr::NonNull;
 
+#[cfg(all(target_os = "linux", not(miri)))]
 use crate::block::HUGE;
 
 /// Address space aligned to a huge page. Its contents never move. Dropping this unmaps it.
@@ -13,6 +14,7 @@ pub struct Reserved {
     /// Number of usable bytes.
     usable: usize,
     /// Start of the mapping, which is a huge page longer than `bytes` so that `start` can be aligned.
+    #[cfg_attr(any(not(target_os = "linux"), miri), expect(dead_code))]
     mapping: NonNull<u8>,
 }
 
@@ -22,7 +24,7 @@ unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 impl Reserved {
     /// Reserves address space for `bytes` bytes, rounded up to whole huge pages, none usable yet. Returns `None` if
     /// the system refuses.
@@ -78,9 +80,9 @@ impl Reserved {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), miri))]
 impl Reserved {
-    /// Returns `None`: address space is reserved on Linux only.
+    /// Returns `None`: address space is reserved on Linux only, and not under Miri, which has no `mprotect`.
     pub fn new(_: usize) -> Option<Self> {
         None
     }
@@ -105,15 +107,15 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        #[cfg(target_os = "linux")]
-        // SAFETY: `new` made this mapping, and nothing uses it any more.
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: `new` made this mapping, and no code uses the mapping any more.
         unsafe {
             libc::munmap(self.mapping.as_ptr().cast(), self.bytes + HUGE);
         }
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(miri)))]
 mod tests {
     use super::*;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Internet checksum (RFC 1071), for frames whose checksum the kernel left to hardware.
+//! Computes the Internet checksum (RFC 1071), for frames whose checksum the kernel left to hardware.
 
-/// Adds bytes to a running one's complement sum, as big-endian 16-bit words; an odd byte is padded with zero.
+/// Adds bytes to a one's complement sum, as big-endian 16-bit words. An odd last byte is padded with zero.
 pub fn sum(bytes: &[u8], initial: u64) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let sum = words.iter().fold(initial, |sum, word| {
@@ -12,7 +12,7 @@ pub fn sum(bytes: &[u8], initial: u64) -> u64 {
     sum + u64::from(u32::from_be_bytes(tail))
 }
 
-/// Folds a sum into the 16 bits that go on the wire (already complemented).
+/// Folds a sum into 16 bits, and complements it. The result is the checksum as sent.
 pub fn finish(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Per-port counters: written by the halves of a port, and read by any thread without a lock.
+//! Counts frames for each port. The halves of a port write the counters; any thread can read them without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Live counters of one port. Relaxed atomics: each value is exact, a set of them is not a snapshot.
+/// Live counters of one port. They are relaxed atomics: each value is exact, but several values are no consistent
+/// snapshot.
 #[derive(Debug, Default)]
 pub struct PortCounters {
     rx_packets: AtomicU64,
@@ -17,39 +18,39 @@ pub struct PortCounters {
     tx_too_long: AtomicU64,
 }
 
-/// The reason why a frame could not be sent.
+/// Reason why a frame could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendDrop {
     /// The link is down, or the interface is gone.
     LinkDown,
     /// The queue of the interface was full.
     QueueFull,
-    /// The frame was longer than the interface's limit (or shorter than a link-layer header).
+    /// The frame exceeded the interface's limit, or was shorter than a link-layer header.
     Length,
 }
 
-/// A reading of [`PortCounters`].
+/// Values of [`PortCounters`] at one time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PortStatistics {
     /// Frames delivered to the pipeline.
     pub rx_packets: u64,
-    /// Their bytes, without frame check sequence.
+    /// Bytes of these frames, without frame check sequence.
     pub rx_bytes: u64,
     /// Frames lost because the receive queue was full.
     pub rx_dropped: u64,
-    /// Frames that arrived damaged (truncated by the kernel, descriptor out of bounds).
+    /// Frames that arrived damaged: truncated by the kernel, or with a descriptor out of bounds.
     pub rx_errors: u64,
     /// Frames sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub tx_bytes: u64,
     /// Frames that could not be sent: the sum of the fields below.
     pub tx_dropped: u64,
-    /// Frames lost because the link was down or the interface gone.
+    /// Frames lost because the link was down or the interface was gone.
     pub tx_link_down: u64,
     /// Frames lost because the interface's queue was full.
     pub tx_queue_full: u64,
-    /// Frames longer than the interface's limit (or shorter than a link-layer header).
+    /// Frames that exceeded the interface's limit, or were shorter than a link-layer header.
     pub tx_too_long: u64,
 }
 
@@ -60,7 +61,7 @@ impl PortCounters {
         self.rx_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts frames that the receive queue had no room for.
+    /// Counts frames that were lost because the receive queue was full.
     pub fn receive_dropped(&self, packets: u64) {
         self.rx_dropped.fetch_add(packets, Ordering::Relaxed);
     }

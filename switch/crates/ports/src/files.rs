@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports that are pcap files (`--use-files SECONDS`): interface NAME reads `NAME_in.pcap` and writes `NAME_out.pcap`.
+//! Implements ports on pcap files (`--use-files SECONDS`). Interface NAME reads `NAME_in.pcap` and writes
+//! `NAME_out.pcap`.
 //!
-//! As in BMv2, the frames of all files are merged in the order of their timestamps, without the time between them,
-//! after the given delay. Inputs that are named pipes deliver frames as they are written, whatever their timestamps:
-//! the writer decides what happens between two frames. Outputs are flushed with every batch.
+//! As in BMv2, reading starts after the given delay. The frames of all files are merged in the order of their
+//! timestamps, without the time between them. Named pipes deliver frames when they are written, regardless of their
+//! timestamps, so the writer controls the timing. Outputs are flushed with every batch.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -19,14 +20,14 @@ use crate::pcap::{Reader, Record, Writer};
 use crate::poller::Poller;
 use crate::{MAX_FRAME, PortCounters, PortId, SendDrop, Transmitter};
 
-/// An input file and the port that receives its frames.
+/// An input file, and the port that receives its frames.
 #[derive(Debug, Clone)]
 pub struct Input {
     /// The port.
     pub port: PortId,
     /// Path without `_in.pcap`.
     pub base: PathBuf,
-    /// Counters of its frames.
+    /// Counters of the port.
     pub counters: Arc<PortCounters>,
 }
 
@@ -36,7 +37,7 @@ fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// An input and its next record.
+/// An input, and the next record to deliver from it.
 struct Head {
     input: Input,
     reader: Reader<BufReader<File>>,
@@ -69,9 +70,9 @@ impl Head {
     }
 }
 
-/// Starts reading. One receiver delivers the frames of all inputs. Frames of files come in the order of their
-/// timestamps, and in the order of the inputs where timestamps are equal. Frames of pipes come as they are written. The
-/// receiver is finished when all inputs are.
+/// Starts reading. One receiver delivers the frames of all inputs. Frames of files are ordered by timestamp, and for
+/// equal timestamps by the order of the inputs. Frames of pipes are delivered when they are written. The receiver is
+/// finished when all inputs have ended.
 pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
     let queue = FrameQueue::new(1024)?;
     let receiver = MemoryReceiver::new(queue.clone(), None);
@@ -121,14 +122,14 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     }
 }
 
-/// A named pipe, opened without waiting for its writer. Reads block, so that a record is read whole.
+/// A named pipe, opened without waiting for a writer. Reads wait for missing bytes, so a record is read as a whole.
 struct Pipe {
     input: Input,
     file: File,
     reader: Option<Reader<Waiting>>,
 }
 
-/// Reads from a non-blocking descriptor and waits for missing bytes.
+/// Reads from a non-blocking descriptor, and waits for missing bytes.
 struct Waiting {
     file: File,
     poller: Poller,
@@ -161,7 +162,8 @@ impl Pipe {
         })
     }
 
-    /// Reads a part that has become readable: first the file header, then one record at a time. False at the end.
+    /// Reads the next part of a readable pipe: first the file header, then one record at a time. Returns false at the
+    /// end.
     fn advance(&mut self, queue: &FrameQueue) -> io::Result<bool> {
         let Some(reader) = self.reader.as_mut() else {
             let file = self.file.try_clone()?;
@@ -210,7 +212,7 @@ fn follow(inputs: Vec<Input>, queue: &FrameQueue) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `NAME_out.pcap`.
+/// Writes frames to `NAME_out.pcap`.
 #[derive(Debug)]
 pub struct FileTransmitter {
     writer: Writer<BufWriter<File>>,
@@ -218,7 +220,7 @@ pub struct FileTransmitter {
 }
 
 impl FileTransmitter {
-    /// Creates the file; `base` is its path without `_out.pcap`.
+    /// Creates the file. `base` is its path without `_out.pcap`.
     pub fn create(base: &Path, counters: Arc<PortCounters>) -> io::Result<Self> {
         let file = File::create(with_suffix(base, "_out.pcap"))?;
         Ok(Self {
@@ -289,7 +291,8 @@ mod tests {
         assert_eq!(counters.read().rx_packets, 4);
     }
 
-    /// Creates a named pipe and its writer, which is opened for reading too, so that opening does not block.
+    /// Creates a named pipe and a writer to it. The writer also opens the pipe for reading, so that opening does not
+    /// block.
     fn pipe(base: &Path) -> Writer<File> {
         let path = with_suffix(base, "_in.pcap");
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closes an interface to the host's network stack in both directions, with two traffic control (tc) filters.
+//! Closes an interface to the host's network stack in both directions, by two traffic control (tc) filters.
 //!
-//! * Ingress: taps (AF_PACKET sockets for all protocols, like the switch's) get a frame before this filter. The rest of
-//!   the host comes after it: bridges, ARP, IP, sockets for one protocol. So the switch receives and the host does not.
-//!   The host's addresses, routes, multicast memberships and `rp_filter` do not matter.
-//! * Egress: all frames that the host would send go through the filter. The switch's own frames bypass traffic control
-//!   (PACKET_QDISC_BYPASS). Where they must go through the interface's qdisc, they carry a mark that is unique to this
-//!   interface ([`send_mark`]), which the filter lets pass. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.
+//! * Ingress: taps (AF_PACKET sockets for all protocols, such as the switch's) get a frame before this filter. Bridges,
+//!   ARP, IP and sockets for one protocol come after the filter. So the switch receives the frame, and the rest of the
+//!   host does not, whatever its addresses, routes, multicast memberships and `rp_filter` are.
+//! * Egress: all frames that the host sends pass the filter, which drops them. The switch's own frames bypass traffic
+//!   control (PACKET_QDISC_BYPASS). If they must pass the interface's qdisc, they carry a mark that is unique to this
+//!   interface ([`send_mark`]), and the filter accepts them. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.
 //!
 //! Why tc and not nftables: since Linux 5.16 the egress hook of nftables also sees frames of PACKET_QDISC_BYPASS, so it
-//! cannot tell the switch from the host. Besides, a reload of the host's rules (`nft flush ruleset`) would open every
-//! port. A tc filter also survives a switch that was killed: its interfaces stay closed until the next switch takes
+//! cannot distinguish the switch from the host. Besides, reloading the host's rules (`nft flush ruleset`) would open
+//! every port. A tc filter also remains when a switch is killed: its interfaces stay closed until the next switch takes
 //! them over.
 //!
 //! The filters are classic BPF with a direct action. They require only `sch_ingress` and `cls_bpf` in the kernel, and
-//! CAP_NET_ADMIN of the process. They have preference 1, so that no other filter decides before them. Foreign filters
-//! on the interface's `clsact` are left alone. A `clsact` that this created is removed with the filters if it is empty
-//! then. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
+//! CAP_NET_ADMIN. They have preference 1, so that no other filter decides before them. Foreign filters on the
+//! interface's `clsact` are kept. If the switch created the `clsact`, it removes it with its filters, unless other
+//! filters remain. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
 
 use std::io;
 
@@ -26,7 +26,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Handle that marks the filter as the switch's, for `tc filter show` and for this module.
+/// Handle by which `tc filter show` and this module recognize the switch's filters.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -38,10 +38,11 @@ const TCA_BPF_OPS: u16 = 5;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_FLAGS_GEN: u16 = 9;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
-/// The filter must run on the processor for every frame, so the network card must not drop any.
+/// Keeps the filter from being offloaded to the network card, because the card would also drop frames for the switch.
 const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
 
-/// Loaded by the first instruction, only to mark the filter as the switch's. Lowest bit: the switch created the
+/// Value that the first instruction loads, only to mark the filter as the switch's. Its lowest bit says that the switch
+/// also created the `clsact`.
 /// `clsact` too.
 const MARK: u32 = 0x51_1ce0;
 const MARK_OWN_QDISC: u32 = 1;
@@ -49,7 +50,7 @@ const BPF_LD_IMM: u16 = 0x00;
 const BPF_RET_K: u16 = 0x06;
 const BPF_LD_WORD: u16 = 0x20;
 const BPF_JUMP_EQUAL: u16 = 0x15;
-/// Reads the frame's mark: SKF_AD_OFF + SKF_AD_MARK.
+/// Offset from which BPF reads a frame's mark: SKF_AD_OFF + SKF_AD_MARK.
 const MARK_OF_FRAME: u32 = (-0x1000_i32 + 20) as u32;
 const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
@@ -57,14 +58,14 @@ const TC_ACT_SHOT: u32 = 2;
 const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
      (`tc filter show dev IFACE ingress`, and egress)";
 
-/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. Another
-/// interface's filter drops that mark: a frame keeps its mark when the host receives it on a veth's other end and
-/// forwards it.
+/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. Filters of
+/// other interfaces drop frames with this mark. This matters because a frame keeps its mark when the host receives it
+/// at the other end of a veth and forwards it.
 pub(crate) fn send_mark(index: i32) -> u32 {
     0x5100_0000 | index as u32 & 0x00ff_ffff
 }
 
-/// A direction, given by the parent of its filters.
+/// A direction, encoded as the parent of its filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Direction {
@@ -74,16 +75,16 @@ enum Direction {
 
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
-/// The result of a check.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
     /// Both filters were in place.
     Intact,
-    /// A filter was missing; the interface is closed again.
+    /// A filter was missing. The interface is closed again now.
     Restored,
 }
 
-/// The filters on one interface. Dropping this removes them.
+/// The two filters of one interface. Dropping this removes them.
 #[derive(Debug)]
 pub struct HostFilter {
     index: i32,
@@ -95,7 +96,7 @@ impl HostFilter {
     /// Closes the interface with this index. Takes over filters that a killed switch left.
     ///
     /// # Errors
-    /// Names the failed step and what to do; the interface is then unchanged.
+    /// Names the failed step and a remedy. The interface is then unchanged.
     pub fn put(index: i32) -> io::Result<Self> {
         let mut this = Self {
             index,
@@ -110,7 +111,7 @@ impl HostFilter {
     /// Restores missing filters.
     ///
     /// # Errors
-    /// The interface is open to the host, or may be, and cannot be closed.
+    /// The interface is or may be open to the host, and cannot be closed.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let mut socket = Socket::open(0)?;
@@ -120,7 +121,7 @@ impl HostFilter {
         self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
         for direction in DIRECTIONS {
             let body = filter(self.index, direction, Some(self.own_qdisc));
-            // Without NLM_F_EXCL: replaces a filter of the switch that exists already.
+            // Without NLM_F_EXCL, so that an existing filter of the switch is replaced.
             let flags = libc::NLM_F_CREATE as u16;
             let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
             put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;
@@ -133,7 +134,7 @@ impl HostFilter {
         ))
     }
 
-    /// Drops this without removing filters: the interface is gone.
+    /// Drops this without removing the filters, because the interface is gone.
     pub fn forget(mut self) {
         self.forgotten = true;
     }
@@ -164,13 +165,13 @@ impl Drop for HostFilter {
             return;
         }
         if let Err(error) = self.remove() {
-            // The interface is gone, as when a topology is torn down: there is nothing to remove.
+            // The interface is gone, for example because a topology was torn down, so there is nothing to remove.
             tracing::debug!(index = self.index, %error, "the filters to the host were not removed");
         }
     }
 }
 
-/// Whether both filters are in place.
+/// Returns whether both filters are in place.
 ///
 /// # Errors
 /// Another filter decides before one of them.
@@ -191,7 +192,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
     Ok(intact)
 }
 
-/// Creates a `clsact` if there is none; returns whether the switch created it.
+/// Creates a `clsact` if there is none. Returns whether the switch created the `clsact`, now or earlier.
 fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     match socket.request(libc::RTM_NEWQDISC, flags, &clsact(index)) {
@@ -234,14 +235,14 @@ fn explain(step: &str, error: io::Error) -> io::Error {
 struct Filter {
     preference: u32,
     chain: u32,
-    /// Set if the filter belongs to a switch: whether that switch created the `clsact` too.
+    /// Whether the switch that installed the filter also created the `clsact`. `None` if the filter is not a switch's.
     own_qdisc: Option<bool>,
-    /// Whether its program is the one that this version of the switch installs.
+    /// Whether the filter's program is the one that this version of the switch installs.
     is_current: bool,
 }
 
 impl Filter {
-    /// Whether no filter can decide before this one.
+    /// Returns whether no filter can decide before this one.
     fn is_first(&self) -> bool {
         self.preference <= PREFERENCE && self.chain == 0
     }
@@ -259,7 +260,7 @@ fn filters(socket: &mut Socket, index: i32, direction: Direction) -> io::Result<
 
 fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
     let (handle, info) = (word(&message.body, 8)?, word(&message.body, 16)?);
-    // The head of a list of filters has no options.
+    // The first message in a list of filters describes the list and has no options.
     let options = attribute_of(message, TCA_OPTIONS)?;
     let chain = attribute_of(message, TCA_CHAIN).and_then(|value| word(value, 0));
     let value = |kind| netlink::find_attribute(options, kind);
@@ -269,7 +270,7 @@ fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
         && info == filter_info()
         && kind(message) == Some(b"bpf\0")
         && direct == Some(TCA_BPF_FLAG_ACT_DIRECT);
-    // The first instruction identifies a switch's filter, even if another version of the switch wrote the rest.
+    // The first instruction identifies a switch's filter, even if another version of the switch installed it.
     let first = found.first_chunk::<8>().filter(|_| is_switch);
     let own_qdisc = [false, true]
         .into_iter()
@@ -295,7 +296,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Returns the index of the interface in a message about a qdisc or a filter.
+/// Returns the index of the interface that a message about a qdisc or filter refers to.
 pub(crate) fn tc_index(message: &Message) -> Option<i32> {
     Some(word(&message.body, 4)? as i32)
 }
@@ -315,12 +316,12 @@ fn clsact(index: i32) -> Vec<u8> {
     body
 }
 
-/// Encodes the preference, and "all protocols".
+/// Encodes the filter's preference and its protocol, which is "all protocols".
 fn filter_info() -> u32 {
     PREFERENCE << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
 }
 
-/// Encodes the filter: with its program to install it, without one to delete it.
+/// Encodes a filter: with its program for installing it, and without a program for deleting it.
 fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> {
     let mut body = tcmsg(index, HANDLE, direction as u32, filter_info());
     body.extend(attribute(TCA_KIND, b"bpf\0"));
@@ -351,7 +352,7 @@ fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Returns the program of a filter. It drops every frame; on egress it lets frames with this interface's mark pass.
+/// Returns the program of a filter. It drops every frame, except on egress frames with this interface's mark.
 fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
     let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
     let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);

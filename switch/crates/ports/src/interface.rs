@@ -2,16 +2,16 @@
 //! Takes an interface over from the kernel, and releases it.
 //!
 //! An interface belongs to one switch or engine at a time. It must be silent: the host must neither deliver nor forward
-//! anything that arrives on it, and must send nothing on it. [`HostFilter`] ensures both, before anything else is done
-//! to the interface and before a packet socket is opened. If it cannot, taking the interface fails.
+//! frames that arrive there, and must not send there. [`HostFilter`] ensures this before anything else is changed on
+//! the interface, and before a packet socket is opened. If it fails, the interface is not taken over.
 //!
-//! Further settings keep the host from trying, and protect while a removed filter is not restored yet: NOARP, no
-//! addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast when there are
-//! neither addresses nor routes). A setting that the host does not allow is logged as a warning. Generic receive
+//! Further settings reduce what the host tries to send, and protect the interface until a removed filter is restored:
+//! NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast if
+//! there are neither addresses nor routes). If the host does not allow a setting, a warning is logged. Generic receive
 //! offload is switched off, so that frames arrive as they were sent.
 //!
-//! Changes are undone in reverse order when the guard is dropped. An interface that does not exist or cannot be brought
-//! up is an error.
+//! When the guard is dropped, changes are undone in reverse order. Taking over fails if the interface does not exist or
+//! cannot be brought up.
 
 use std::ffi::c_char;
 use std::fs;
@@ -31,15 +31,15 @@ pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
-    /// Order: removed after everything else is undone, so that the host gets no frame meanwhile.
+    /// Order: removed after all other changes are undone, so that the host gets no frame meanwhile.
     filter: Option<HostFilter>,
-    /// Set while the interface is down because it could not be closed to the host.
+    /// Whether the interface is down because it could not be closed to the host.
     shut: bool,
-    /// Released last; `None` once the interface is gone.
+    /// Released last. `None` when the interface is gone.
     lock: Option<InterfaceLock>,
 }
 
-/// One change to undo.
+/// A change to undo when the interface is released.
 #[derive(Debug)]
 enum Undo {
     Flags(libc::c_short),
@@ -52,7 +52,7 @@ impl SilentInterface {
     /// Closes the interface to the host, takes it over and brings it up.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] if another switch or engine has it; errors from the kernel.
+    /// [`io::ErrorKind::AddrInUse`] if another switch or engine has the interface; errors from the kernel.
     pub fn take(name: &str) -> io::Result<Self> {
         let _raised = Raised::here();
         let index = sys::interface_index(name)?;
@@ -89,17 +89,19 @@ impl SilentInterface {
         Ok(this)
     }
 
-    /// Returns the interface's index, which another interface of the same name does not have.
+    /// Returns the interface's index. Another interface that later gets the same name has another index.
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// Releases the lock: the interface is gone, and may return with the same index for any switch that takes it first.
+    /// Releases the lock, because the interface is gone. If it returns with the same index, the first switch may take
+    /// it.
     pub fn release(&mut self) {
         self.lock = None;
     }
 
-    /// Drops this without undoing changes: the interface is gone, and another one of its name must not be changed.
+    /// Drops this without undoing changes. The interface is gone, and a new interface with its name must not be
+    /// changed.
     pub fn abandon(mut self) {
         self.undo.clear();
         if let Some(filter) = self.filter.take() {
@@ -107,18 +109,17 @@ impl SilentInterface {
         }
     }
 
-    /// Ensures that the interface is closed to the host. An interface that cannot be closed is set down until it can
-    /// be.
+    /// Ensures that the interface is closed to the host. If this fails, sets the interface down until it can be closed.
     ///
     /// # Errors
-    /// The interface is down now, for the given reason.
+    /// The reason why the interface cannot be closed. It is down now.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let Some(filter) = &mut self.filter else {
             return Ok(Checked::Intact);
         };
         let checked = filter.check();
-        // Without a name the interface is gone; the link monitor reports that.
+        // If the index has no name, the interface is gone. The link monitor reports that.
         let Some(name) = sys::interface_name(self.index) else {
             return Ok(Checked::Intact);
         };
@@ -137,7 +138,7 @@ impl SilentInterface {
         }
     }
 
-    /// Performs an optional step of silencing; a failure is logged, and not an error.
+    /// Performs an optional step. If it fails, a warning is logged, and taking over continues.
     fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = action(self) {
             tracing::warn!(interface = self.name, what, %error, "interface not fully silent");
@@ -153,7 +154,7 @@ impl SilentInterface {
     fn set(&mut self, family: &str, setting: &str, value: &str) -> io::Result<()> {
         let path = format!("/proc/sys/net/{family}/conf/{}/{setting}", self.name);
         let before = match fs::read_to_string(&path) {
-            // A kernel without this protocol is silent in it.
+            // If the kernel lacks this protocol, it sends nothing by it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?.trim().to_owned(),
         };
@@ -205,7 +206,7 @@ impl Drop for SilentInterface {
                 }),
             };
             if let Err(error) = result {
-                // The interface is gone, as when a topology is torn down: there is nothing to restore.
+                // The interface is gone, for example because a topology was torn down, so there is nothing to restore.
                 tracing::debug!(interface = self.name, %error, "interface not restored");
             }
         }
@@ -219,9 +220,9 @@ fn addresses(index: i32) -> io::Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// An interface request for `ioctl`.
+/// Creates an interface request for `ioctl`.
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -234,8 +235,8 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 
 fn ioctl(operation: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    // SAFETY: the operations used here read and write one `ifreq`, and what its data pointer points to, which the
-    // caller keeps alive.
+    // SAFETY: the operations used here read and write one `ifreq`, and the object that its data pointer refers to. The
+    // caller keeps that object alive.
     unsafe {
         let fd = socket.as_fd().as_raw_fd();
         sys::check(libc::ioctl(fd, operation as _, std::ptr::from_mut(request)))?;
@@ -247,12 +248,12 @@ fn ioctl(operation: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> 
 pub fn mtu(name: &str) -> io::Result<usize> {
     let mut request = request(name)?;
     ioctl(libc::SIOCGIFMTU as _, &mut request)?;
-    // SAFETY: SIOCGIFMTU filled in this member of the union.
+    // SAFETY: SIOCGIFMTU has set this member of the union.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether the interface exists, is up and has carrier.
+/// Returns whether the interface exists, is up and has carrier.
 pub fn is_running(name: &str) -> bool {
     let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     flags(name).is_ok_and(|flags| flags & wanted == wanted)
@@ -261,7 +262,7 @@ pub fn is_running(name: &str) -> bool {
 fn flags(name: &str) -> io::Result<libc::c_short> {
     let mut request = request(name)?;
     ioctl(libc::SIOCGIFFLAGS as _, &mut request)?;
-    // SAFETY: SIOCGIFFLAGS filled in this member of the union.
+    // SAFETY: SIOCGIFFLAGS has set this member of the union.
     Ok(unsafe { request.ifr_ifru.ifru_flags })
 }
 
@@ -271,7 +272,7 @@ fn set_flags(name: &str, flags: libc::c_short) -> io::Result<()> {
     ioctl(libc::SIOCSIFFLAGS as _, &mut request)
 }
 
-/// Reads generic receive offload, or sets it if `set` is given.
+/// Reads whether generic receive offload is on. If `set` is given, sets it instead.
 fn receive_offload(name: &str, set: Option<bool>) -> io::Result<bool> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GGRO: u32 = 0x2b;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks an interface for one switch or engine: a second one on it would process every packet again.
+//! Locks an interface for one switch or engine, because a second one would process every packet again.
 //!
-//! The lock is an abstract Unix socket named after the interface's index. The name is local to a network namespace,
-//! like the interface, and is freed when its process ends for any reason. Any user of the namespace can bind a name, so
-//! a holder counts only if it runs as root or as this process's own user. Thus other users cannot prevent a start.
+//! The lock is an abstract Unix socket, named after the interface's index. Like the interface, the name is local to a
+//! network namespace. It is freed when its process ends for any reason. Any user of the namespace can bind the name. So
+//! a holder counts only if it runs as root or as this process's user; other users cannot keep a switch from starting.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -14,15 +14,16 @@ use rustix::net::sockopt::socket_peercred;
 /// A lock on an interface, held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InterfaceLock {
-    /// Other processes connect to it only to read the holder's credentials. `None`: another user has bound the name.
+    /// Listening socket. Other processes connect only to read the holder's credentials. `None` if another user has
+    /// bound the name.
     _listener: Option<UnixListener>,
 }
 
 impl InterfaceLock {
-    /// Takes an interface's lock.
+    /// Takes the lock of an interface.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`], with the other process's id, if a switch or engine has it.
+    /// [`io::ErrorKind::AddrInUse`] if a switch or engine has the lock. The error contains its process id.
     pub(crate) fn take(index: i32) -> io::Result<Self> {
         let name = format!("sluice-switch/interface/{index}");
         let address = SocketAddr::from_abstract_name(name)?;
@@ -48,10 +49,10 @@ impl InterfaceLock {
     }
 }
 
-/// Returns the process that holds a name, if it counts as a holder.
+/// Returns the id of the process that holds a name, if it counts as a holder.
 fn holder(address: &SocketAddr) -> io::Result<Option<i32>> {
     let Ok(stream) = UnixStream::connect_addr(address) else {
-        // The other socket does not listen, or is gone by now.
+        // The other socket does not listen, or has been closed meanwhile.
         return Ok(None);
     };
     let peer = socket_peercred(&stream)?;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports state changes of the switch's interfaces as they happen (rtnetlink).
+//! Reports state changes of the switch's interfaces at once, by rtnetlink.
 //!
-//! A link is up when its interface is administratively up and has carrier. Every link's state is reported once at the
-//! start; afterwards only changes are. An interface that disappears counts as a link that is down. A new interface of
-//! its name is reported until the observer could use it. After lost notifications all links are read again.
+//! A link is up when its interface is administratively up and has carrier. At the start, the state of every link is
+//! reported once; afterwards only changes are reported. When an interface disappears, its link is reported down. A new
+//! interface with its name is reported repeatedly, until the observer can use it. If notifications were lost, all links
+//! are read again.
 //!
-//! The monitor also makes the observer check that an interface is still closed to the host: whenever its traffic
-//! control (tc) changes, and every few seconds.
+//! The monitor also makes the observer check that an interface is still closed to the host. It does so when the
+//! interface's traffic control (tc) changes, and every few seconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,10 +19,10 @@ use crate::host_filter::tc_index;
 use crate::netlink::{self, Message, Socket};
 use crate::poller::{Poller, Waker};
 
-/// The multicast group for qdiscs and filters.
+/// Multicast group of notifications about qdiscs and filters.
 const RTMGRP_TC: u32 = 0x8;
 
-/// Interval of the checks, which find changes that were not notified.
+/// Interval of the checks. They find changes without a notification.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
@@ -29,27 +30,28 @@ const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
 /// An interface to watch.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// Its port.
+    /// Port of the interface.
     pub port: PortId,
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its index, from [`crate::interface::SilentInterface::index`].
+    /// Index of the interface, from [`crate::interface::SilentInterface::index`].
     pub index: i32,
 }
 
-/// Receives the reports. Called on the monitor's own thread.
+/// Receives the monitor's reports. Its methods run on the monitor's own thread.
 pub trait LinkObserver: Send + 'static {
-    /// A port's link went up or down.
+    /// Called when a port's link went up or down.
     fn state(&mut self, port: PortId, up: bool);
 
-    /// The port's interface was gone, and there is another one of its name. An error if that cannot be used (yet).
+    /// Called when the port's interface had disappeared and another interface now has the same name. Returns an error
+    /// if the new interface cannot be used yet.
     fn appeared(&mut self, port: PortId) -> io::Result<()>;
 
-    /// The port's interface may have been opened to the host.
+    /// Called when the port's interface may have been opened to the host.
     fn check(&mut self, port: PortId);
 }
 
-/// Watches until dropped.
+/// Watches interfaces until it is dropped.
 #[derive(Debug)]
 pub struct LinkMonitor {
     stop: Waker,
@@ -57,7 +59,7 @@ pub struct LinkMonitor {
 }
 
 impl LinkMonitor {
-    /// Starts to watch these interfaces. The observer has received the initial states when this returns.
+    /// Starts to watch these interfaces. When this returns, the observer has received the initial states.
     pub fn start(links: Vec<Link>, mut observer: impl LinkObserver) -> io::Result<Self> {
         let watched = |link| Watched {
             link,
@@ -65,7 +67,7 @@ impl LinkMonitor {
             up: None,
         };
         let mut links = Links(links.into_iter().map(watched).collect());
-        // Order: subscribe before the first reading, so that no change is missed.
+        // Order: subscribe before reading the links, so that no change is missed.
         let socket = Socket::open(libc::RTMGRP_LINK as u32 | RTMGRP_TC)?;
         links.read_all(&mut observer)?;
         links.check_all(&mut observer);
@@ -93,7 +95,7 @@ impl Drop for LinkMonitor {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread was reported already; nothing is left to do on stopping.
+            // If the thread panicked, this was already reported.
             let _ = thread.join();
         }
     }
@@ -105,7 +107,7 @@ struct Watched {
     link: Link,
     /// Whether the interface with this index exists.
     there: bool,
-    /// The state that was reported last.
+    /// Last state that was reported.
     up: Option<bool>,
 }
 
@@ -121,12 +123,12 @@ impl Watched {
         self.tell(false, observer);
     }
 
-    /// Handles an interface of this name; returns whether the port uses it now.
+    /// Handles an interface with this name. Returns whether the port uses it now.
     fn found(&mut self, index: i32, observer: &mut impl LinkObserver) -> bool {
         if self.there && self.link.index == index {
             return true;
         }
-        // The notification of its removal may have been lost.
+        // The notification that the old interface was removed may have been lost.
         self.gone(observer);
         match observer.appeared(self.link.port) {
             Ok(()) => {
@@ -178,7 +180,7 @@ impl Links {
         match message.kind {
             libc::RTM_NEWLINK => {
                 let known = self.0.iter().position(|w| w.there && w.link.index == index);
-                // A renamed interface is still the same.
+                // A renamed interface is still the same interface.
                 let position = known.or_else(|| {
                     let name = netlink::link_name(&message.body)?;
                     self.0.iter().position(|watched| watched.link.name == name)

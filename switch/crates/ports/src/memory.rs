@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports in memory: frames sent to the handle arrive at the receiver, and frames of the transmitter at the handle.
+//! Implements ports in memory. Frames sent by the handle arrive at the receiver; frames sent by the transmitter arrive
+//! at the handle.
 //!
-//! Both directions are bounded; frames that find them full are dropped and counted, as on a wire.
+//! The queues of both directions are bounded. Frames that do not fit are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// The queue between a handle and a half. Several producers may share one: it keeps their order.
+/// Queue between a handle and a half of a port. Several producers can share a queue, which keeps their order.
 #[derive(Debug)]
 pub(crate) struct FrameQueue {
     state: Mutex<QueueState>,
@@ -39,7 +40,7 @@ impl FrameQueue {
         }))
     }
 
-    /// Adds a frame, or returns false when the queue is full.
+    /// Adds a frame. Returns false if the queue is full.
     pub(crate) fn offer(&self, port: PortId, frame: Vec<u8>) -> bool {
         let mut state = self.state.lock();
         if state.frames.len() >= self.capacity {
@@ -55,7 +56,7 @@ impl FrameQueue {
         true
     }
 
-    /// Adds a frame, waiting for room; false when the receiver is gone.
+    /// Adds a frame, and waits for room if necessary. Returns false if the receiver is gone.
     pub(crate) fn put(&self, port: PortId, frame: Vec<u8>) -> bool {
         let mut state = self.state.lock();
         while state.frames.len() >= self.capacity && !state.closed {
@@ -74,7 +75,7 @@ impl FrameQueue {
         self.waker.wake();
     }
 
-    /// Moves up to `most` frames to `taken`.
+    /// Moves up to `most` frames from the queue to `taken`.
     fn take(&self, most: usize, taken: &mut Vec<(PortId, Vec<u8>)>) {
         let mut state = self.state.lock();
         let count = most.min(state.frames.len());
@@ -100,12 +101,12 @@ impl FrameQueue {
     }
 }
 
-/// A receiver of frames from a [`FrameQueue`].
+/// Receives frames from a [`FrameQueue`].
 #[derive(Debug)]
 pub struct MemoryReceiver {
     queue: Arc<FrameQueue>,
     counters: Option<Arc<PortCounters>>,
-    /// Frames of the last delivery.
+    /// Frames that were delivered last.
     taken: Vec<(PortId, Vec<u8>)>,
 }
 
@@ -175,7 +176,7 @@ impl Transmitter for MemoryTransmitter {
     }
 }
 
-/// The other end of a memory port's wire.
+/// The far end of a memory port's link.
 #[derive(Debug, Clone)]
 pub struct MemoryHandle {
     port: PortId,
@@ -184,12 +185,12 @@ pub struct MemoryHandle {
 }
 
 impl MemoryHandle {
-    /// Sends a frame to the switch; false when the queue is full.
+    /// Sends a frame to the switch. Returns false if the queue is full.
     pub fn send(&self, frame: &[u8]) -> bool {
         self.to_switch.offer(self.port, frame.to_vec())
     }
 
-    /// Returns the next frame that the switch sent; waits for it for at most `timeout`.
+    /// Returns the next frame that the switch sent. Waits for at most `timeout`.
     pub fn receive(&self, timeout: Duration) -> Option<Vec<u8>> {
         self.from_switch.take_before(Instant::now() + timeout)
     }
@@ -200,9 +201,9 @@ impl MemoryHandle {
 pub struct MemoryPort {
     /// The switch's receiver.
     pub receiver: MemoryReceiver,
-    /// The switch's transmitter; clone it for further workers.
+    /// The switch's transmitter. Clone it for further workers.
     pub transmitter: MemoryTransmitter,
-    /// The other end of the wire, for tests.
+    /// The far end of the link, for tests.
     pub handle: MemoryHandle,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of rtnetlink that the switch needs: requests with an acknowledgement, dumps, and link notifications.
+//! Implements the parts of rtnetlink that the switch needs: requests with acknowledgement, dumps, and notifications.
 
 use std::io;
 use std::mem;
@@ -9,7 +9,7 @@ use crate::sys;
 
 const HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// Mask of an attribute's type, without the flags "nested" and "network byte order".
+/// Mask for the type of an attribute, without the flags "nested" and "network byte order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// A decoded netlink message: its type and the bytes after the header.
@@ -30,11 +30,11 @@ impl Socket {
     /// Opens a socket, and subscribes to the multicast groups in the mask (`RTMGRP_*`).
     pub(crate) fn open(groups: u32) -> io::Result<Self> {
         let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-        // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+        // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
         let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
         address.nl_groups = groups;
-        // SAFETY: pointer and length describe exactly `address`, which lives during the call.
+        // SAFETY: pointer and length describe `address`, which lives during the call.
         unsafe {
             let length = mem::size_of_val(&address) as libc::socklen_t;
             let pointer = std::ptr::from_ref(&address).cast();
@@ -53,7 +53,7 @@ impl Socket {
         message.extend_from_slice(&self.sequence.to_ne_bytes());
         message.extend_from_slice(&0u32.to_ne_bytes());
         message.extend_from_slice(body);
-        // SAFETY: the buffer is readable for the length given.
+        // SAFETY: the buffer is readable for the passed length.
         let sent = unsafe {
             libc::send(
                 self.fd.as_raw_fd(),
@@ -69,10 +69,10 @@ impl Socket {
         }
     }
 
-    /// Receives one datagram of messages. ENOBUFS means that notifications were lost (overrun).
+    /// Receives one datagram with its messages. The error ENOBUFS means that notifications were lost.
     pub(crate) fn receive(&mut self) -> io::Result<Vec<Message>> {
         let mut buffer = vec![0u8; 1 << 16];
-        // SAFETY: the buffer is writable for the length given.
+        // SAFETY: the buffer is writable for the passed length.
         let length = unsafe {
             libc::recv(
                 self.fd.as_raw_fd(),
@@ -132,7 +132,7 @@ fn verdict(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Splits a datagram into messages; stops at the first malformed one.
+/// Splits a datagram into messages. Stops at the first malformed message.
 fn split(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     while let Some(header) = bytes.first_chunk::<HEADER>() {
@@ -179,7 +179,7 @@ pub(crate) fn find_attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]
     None
 }
 
-/// Encodes an attribute, padded for the next one. The value of a nested attribute is a list of attributes.
+/// Encodes an attribute, with padding. The value of a nested attribute is a list of attributes.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = ATTRIBUTE_HEADER + value.len();
     let mut attribute = Vec::with_capacity(length.next_multiple_of(4));

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Undoes what the kernel left to hardware, so that a frame reads as it would on a wire.
+//! Completes what the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
 //!
-//! A packet socket delivers frames whose 802.1Q tag was removed, or whose transport checksum was never filled in. Some
-//! are still one large TCP or UDP message (GSO), because a neighbour behind a veth has its offloads on. A switch that
-//! forwards them unchanged sends bad packets. [`Restorer`] inserts the tag, completes the checksum and cuts large
-//! messages into segments. Other large messages (tunnels) are passed on whole; the pipeline's MTU check handles them.
+//! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. A frame
+//! can also be a large TCP or UDP message that is not yet segmented (GSO), if a neighbour behind a veth has its
+//! offloads on. A switch that forwards such frames unchanged sends bad packets. [`Restorer`] inserts the tag, completes
+//! the checksum and cuts large messages into segments. Other large messages (tunnels) are passed on whole; the
+//! pipeline's MTU check handles them.
 
 use crate::checksum;
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
 
-/// Metadata of a frame: the kernel's `virtio_net_hdr` and the tag that the kernel removed.
+/// Metadata of a frame: the kernel's `virtio_net_hdr`, and the tag that the kernel removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Checksum from this offset to the end, stored `checksum_offset` further; absent when the checksum is complete.
+    /// The checksum to complete; `None` if the checksum is complete.
     pub partial_checksum: Option<PartialChecksum>,
-    /// Payload bytes of each segment, and the protocol; absent for an ordinary frame.
+    /// Segment size and protocol of a large message; `None` for an ordinary frame.
     pub segmentation: Option<Segmentation>,
-    /// Tag protocol identifier and tag control information.
+    /// Tag protocol identifier and tag control information, if the kernel removed a tag.
     pub vlan: Option<(u16, u16)>,
 }
 
-/// A transport checksum whose field holds only the pseudo-header's sum.
+/// A transport checksum whose field contains only the sum of the pseudo-header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// Offset of the transport header, from the start of the frame.
+    /// Offset of the transport header from the start of the frame. The checksum covers the bytes from here to the end.
     pub start: usize,
-    /// Offset of its checksum field, from there.
+    /// Offset of the checksum field from `start`.
     pub offset: usize,
 }
 
@@ -36,20 +37,20 @@ pub struct PartialChecksum {
 pub struct Segmentation {
     /// Transport payload bytes of each segment; the last one may be shorter.
     pub size: usize,
-    /// The transport protocol.
+    /// Transport protocol of the message.
     pub transport: Transport,
 }
 
 /// Transport protocols that can be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// A byte stream: sequence numbers advance.
+    /// TCP: the segments have increasing sequence numbers.
     Tcp,
-    /// Datagrams of equal size (UDP_SEGMENT).
+    /// UDP: the segments are datagrams of equal size (UDP_SEGMENT).
     Udp,
 }
 
-/// Length of `struct virtio_net_hdr`.
+/// Length of `struct virtio_net_hdr` in bytes.
 pub const VNET_HEADER: usize = 10;
 
 impl Metadata {
@@ -75,13 +76,13 @@ impl Metadata {
         }
     }
 
-    /// Whether the frame's bytes are already those on a wire.
+    /// Returns whether the frame already has the bytes that it would have on a wire.
     pub fn is_plain(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Restores frames; keeps its buffers between calls.
+/// Restores frames. Keeps its buffers between calls.
 #[derive(Debug, Default)]
 pub struct Restorer {
     frame: Vec<u8>,
@@ -89,8 +90,8 @@ pub struct Restorer {
 }
 
 impl Restorer {
-    /// Delivers the frame, or its segments, as a wire would carry them. False when the metadata does not fit the bytes;
-    /// then nothing is delivered.
+    /// Delivers the frame, or its segments, as a wire would carry them. If the metadata does not fit the bytes,
+    /// delivers nothing and returns false.
     pub fn restore(
         &mut self,
         bytes: &[u8],
@@ -132,20 +133,20 @@ impl Restorer {
     }
 }
 
-/// Fills in a checksum whose field holds the pseudo-header's sum.
+/// Completes a checksum whose field contains the sum of the pseudo-header.
 fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let field = start + offset;
     if start >= frame.len() || field + 2 > frame.len() {
         return false;
     }
     let value = checksum::finish(checksum::sum(&frame[start..], 0));
-    // Zero means "no checksum" in UDP; 0xffff is the same number in one's complement.
+    // In UDP, zero means "no checksum". 0xffff is the same number in one's complement.
     let value = if value == 0 { 0xffff } else { value };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
     true
 }
 
-/// Offsets within a frame that is cut.
+/// Offsets in a frame that is cut into segments.
 struct Layout {
     network: usize,
     ipv6: bool,
@@ -215,7 +216,7 @@ impl Layout {
     }
 }
 
-/// Cuts a large message into segments, each a complete frame with lengths, sequence number and checksums of its own.
+/// Cuts a large message into segments. Each is a complete frame with its own lengths, sequence number and checksums.
 fn cut(
     frame: &[u8],
     transport: usize,
@@ -255,7 +256,7 @@ fn cut(
                 6
             }
         };
-        // complete_checksum expects the folded pseudo-header sum in the field, not its complement.
+        // complete_checksum expects the folded sum of the pseudo-header in the field, not the sum's complement.
         let pseudo = !checksum::finish(layout.pseudo_header(segment));
         segment[transport + field..transport + field + 2].copy_from_slice(&pseudo.to_be_bytes());
         if !complete_checksum(segment, transport, field) {
@@ -295,7 +296,7 @@ mod tests {
             .then_some(out)
     }
 
-    /// Whether the checksum is right: over a correct TCP segment and its pseudo-header the sum is all ones.
+    /// Returns whether the checksum is right: a correct TCP segment and its pseudo-header sum to all ones.
     fn transport_checksum_is_right(frame: &[u8]) -> bool {
         let transport = &frame[34..];
         let pseudo = checksum::sum(&frame[26..34], transport.len() as u64 + 6);

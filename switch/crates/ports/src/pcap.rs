@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The classic pcap file format, as libpcap writes it: both byte orders, microsecond and nanosecond timestamps.
+//! Reads and writes the classic pcap file format of libpcap: both byte orders, microsecond and nanosecond timestamps.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// Reads a file from start to end; works on pipes.
+/// Reads a file from start to end. Also works with pipes.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
@@ -65,7 +65,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns the next record, or `None` at the end of the file. A truncated record is an error.
+    /// Returns the next record, or `None` at the end of the file. A truncated record yields an error.
     pub fn next_record(&mut self) -> io::Result<Option<Record>> {
         let mut header = [0; 16];
         let mut filled = 0;
@@ -130,7 +130,7 @@ impl<W: Write> Writer<W> {
         self.write_record(now, headers, payload)
     }
 
-    /// Writes one frame with a time since the Unix epoch.
+    /// Writes one frame, with the given time since the Unix epoch.
     pub fn write_at(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
         self.write_record(time, frame, &[])
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waits for any of many descriptors (epoll, level-triggered), and wakes a waiting thread from another.
+//! Waits for any of many descriptors (epoll, level-triggered). A thread can wake another one that waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,9 +11,9 @@ use crate::sys;
 /// An event of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The token that the descriptor was added with.
+    /// Token with which the descriptor was added.
     pub token: u64,
-    /// It has an error pending (for a packet socket: the link went down).
+    /// Whether the descriptor has a pending error. For a packet socket, this means that the link went down.
     pub error: bool,
 }
 
@@ -29,7 +29,8 @@ const MAX_EVENTS: usize = 64;
 impl Poller {
     /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+        // SAFETY: epoll_create1 takes no pointers; a non-negative result is a new descriptor that only this object
+        // owns.
         let epoll =
             unsafe { OwnedFd::from_raw_fd(sys::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         Ok(Self {
@@ -38,13 +39,14 @@ impl Poller {
         })
     }
 
-    /// Adds a descriptor; readability and errors are reported with `token`. It leaves the set when it is closed.
+    /// Adds a descriptor. The poller reports with `token` when the descriptor is readable or has an error. Closing the
+    /// descriptor removes it.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: libc::EPOLLIN as u32,
             u64: token,
         };
-        // SAFETY: both descriptors are open and `event` is live during the call.
+        // SAFETY: both descriptors are open, and `event` lives during the call.
         unsafe {
             sys::check(libc::epoll_ctl(
                 self.epoll.as_raw_fd(),
@@ -56,12 +58,12 @@ impl Poller {
         Ok(())
     }
 
-    /// Adds a descriptor to report once when it is writable (one-shot); after that it must be added again.
+    /// Adds a descriptor to be reported once when it is writable (one-shot). Afterwards it must be added again.
     pub fn add_writable(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let events = (libc::EPOLLOUT | libc::EPOLLONESHOT) as u32;
         let control = |operation| {
             let mut event = libc::epoll_event { events, u64: token };
-            // SAFETY: both descriptors are open and `event` is live during the call.
+            // SAFETY: both descriptors are open, and `event` lives during the call.
             unsafe {
                 let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_raw_fd());
                 sys::check(libc::epoll_ctl(epoll, operation, fd, &mut event))
@@ -89,7 +91,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Waits until a descriptor is ready or the time has passed, to about a microsecond.
+    /// Waits until a descriptor is ready or the timeout has passed, with a precision of about a microsecond.
     fn wait_precisely(&self, timeout: Duration) -> io::Result<()> {
         if timeout.is_zero() {
             return Ok(());
@@ -103,7 +105,7 @@ impl Poller {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: one descriptor and one time, both live during the call; the signal mask stays.
+        // SAFETY: the descriptor and the time live during the call; the signal mask is not changed.
         let ready = unsafe { libc::ppoll(&mut epoll, 1, &time, std::ptr::null()) };
         match sys::check(ready) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -111,13 +113,13 @@ impl Poller {
         }
     }
 
-    /// Waits until a descriptor is ready or the time has passed (`None`: for ever), and returns the ready descriptors.
-    /// An interrupting signal is reported as nothing ready.
+    /// Waits until a descriptor is ready or the timeout has passed; `None` waits without limit. Returns the events of
+    /// ready descriptors. If a signal interrupts the wait, returns no events.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // epoll_wait takes whole milliseconds.
+        // epoll_wait takes the timeout in whole milliseconds.
         let milliseconds = match timeout {
             None => -1,
             Some(timeout) => {
@@ -126,7 +128,8 @@ impl Poller {
             }
         };
         self.events.clear();
-        // SAFETY: the vector has room for MAX_EVENTS events and is given the length that the kernel filled.
+        // SAFETY: the vector has room for MAX_EVENTS events. Its length is set to the number of events that the kernel
+        // wrote.
         unsafe {
             let ready = libc::epoll_wait(
                 self.epoll.as_raw_fd(),
@@ -147,7 +150,7 @@ impl Poller {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`]. Cheap to clone; wake-ups before the wait are not lost.
+/// Wakes a thread that waits in a [`Poller`]. Can be cloned cheaply. A wake-up before the wait is not lost.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -162,8 +165,8 @@ impl Waker {
         sys::eventfd_signal(self.0.as_raw_fd());
     }
 
-    /// Makes the descriptor unreadable again. Call it before reading the state that the waker announces. True if the
-    /// descriptor was readable.
+    /// Makes the descriptor unreadable again. Returns whether it was readable. Order: call this before reading the
+    /// state that the waker announces.
     pub fn reset(&self) -> bool {
         sys::eventfd_drain(self.0.as_raw_fd())
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Capabilities of the calling thread: raised only while an interface is taken over, checked or released.
+//! Raises capabilities of the calling thread, only while an interface is taken over, checked or released.
 //!
-//! A process may run without any effective capability, as sluice-switch does. Permitted CAP_NET_ADMIN and CAP_NET_RAW
-//! are made effective here for as long as they are needed.
+//! A process may run without effective capabilities, as sluice-switch does. If CAP_NET_ADMIN and CAP_NET_RAW are
+//! permitted, this module makes them effective while they are needed.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -13,13 +13,13 @@ use rustix::thread::{
 /// The capabilities that ports need.
 pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Keeps capabilities effective until it is dropped.
+/// Keeps capabilities effective until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Raised(CapabilitySet);
 
 impl Raised {
-    /// Raises the needed capabilities that are permitted and not effective. Without permission, the kernel refuses the
-    /// operations that follow.
+    /// Raises the needed capabilities that are permitted but not effective. If they are not permitted, the kernel
+    /// refuses the operations that follow.
     pub(crate) fn here() -> Self {
         let raised = capabilities(None).and_then(|sets| {
             let missing = NEEDED & sets.permitted & !sets.effective;
@@ -48,10 +48,10 @@ impl Drop for Raised {
     }
 }
 
-/// Drops all capabilities but `permitted`, of which only `effective` stay effective. Clears the inheritable, ambient
-/// and bounding sets, so that no program that the process might start gains any.
+/// Drops all capabilities except `permitted`, of which only `effective` stay effective. Clears the inheritable, ambient
+/// and bounding sets, so that no program that the process might start gains a capability.
 ///
-/// Call it while the process has one thread, because threads have capabilities of their own.
+/// Must be called while the process has only one thread, because each thread has its own capabilities.
 ///
 /// # Errors
 /// Errors from the kernel.
@@ -61,7 +61,7 @@ pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
             match remove_capability_from_bounding_set(capability) {
-                // A kernel that does not know a capability has not granted it.
+                // The kernel does not know this capability, so it has not granted it.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +78,7 @@ pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(
     )
 }
 
-/// Drops all capabilities of the calling thread permanently. Threads that only move frames need none.
+/// Drops all capabilities of the calling thread permanently. For threads that only move frames, which need none.
 pub fn renounce() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

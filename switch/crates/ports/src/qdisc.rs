@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the queueing discipline (qdisc) that an interface sends through.
 //!
-//! The qdiscs that the kernel attaches by itself (noqueue, pfifo_fast, mq, or `net.core.default_qdisc`) have handle 0.
-//! A qdisc set by a user (tc, mininet's TCLink) has another handle. Its limits are intended, so the switch's frames
-//! must go through it.
+//! Qdiscs that the kernel attaches by default (noqueue, pfifo_fast, mq, or `net.core.default_qdisc`) have handle 0. A
+//! qdisc that a user has set (tc, mininet's TCLink) has another handle. The user intends its limits, so the switch's
+//! frames must go through it.
 
 use std::io;
 
 use crate::host_filter::{kind, tc_index, tcmsg, word};
 use crate::netlink::{Message, Socket};
 
-/// The parent of a root qdisc.
+/// Parent that a root qdisc has.
 const ROOT: u32 = 0xffff_ffff;
 
-/// Returns the kind ("htb", "tbf", ...) of the user's root qdisc on the interface with this index; `None` if the
-/// interface has the kernel's own.
+/// Returns the kind ("htb", "tbf", ...) of the root qdisc that a user has set on the interface with this index. `None`
+/// if the interface has the kernel's default qdisc.
 ///
 /// # Errors
 /// Errors from netlink.
@@ -27,7 +27,7 @@ pub fn of(index: i32) -> io::Result<Option<String>> {
     Ok(of_interface.filter_map(chosen_root).next())
 }
 
-/// Returns the kind of a qdisc, if it is a root qdisc and not the kernel's own.
+/// Returns the kind of a qdisc, if it is a root qdisc that a user has set.
 fn chosen_root(message: &Message) -> Option<String> {
     let (handle, parent) = (word(&message.body, 8)?, word(&message.body, 12)?);
     let name = kind(message)?.strip_suffix(b"\0")?;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Middleware that writes the frames that a port receives and sends into pcap files (`--pcap DIR`), transparently.
+//! Wraps the halves of a port, and writes the frames that it receives and sends into pcap files (`--pcap DIR`).
 //!
 //! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. Files are flushed with every batch, so
-//! that a reader following them sees whole records. When a file cannot be written any more, its recording ends with a
-//! warning.
+//! that a reader that follows them sees whole records. If a file cannot be written, its recording ends with a warning.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports with almost no cost, to measure what lies between ports. Received frames come from memory, in a loop. Sent
-//! frames are copied into a ring that nobody reads.
+//! Provides ports with almost no cost, to measure the processing between ports. Received frames come from memory, in a
+//! loop. Sent frames are copied into a ring that is never read.
 //!
-//! A frame arrives as from a network card: in memory that the switch has not touched. A sent frame is written once, as
-//! into a card's ring. Both are in huge pages, as such rings are.
+//! A frame arrives in memory that the switch has not touched, as from a network card. A sent frame is written once, as
+//! into a card's ring. Both memories are in huge pages, as the rings of network cards are.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -18,12 +18,12 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Slots of the ring for sent frames. Each is as long as most frames ever are, plus one cache line, so that frames do
-/// not all start in the same few cache sets.
+/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line, so that
+/// frames do not all start in the same few cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 
-/// Frames, concatenated.
+/// A sequence of frames, stored back to back.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
     bytes: Items<u8>,
@@ -31,7 +31,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Adds a frame. One longer than [`MAX_FRAME`] is cut.
+    /// Adds a frame. Truncates it to [`MAX_FRAME`] bytes if it is longer.
     pub fn push(&mut self, frame: &[u8]) {
         let frame = &frame[..frame.len().min(MAX_FRAME)];
         let start = self.bytes.len();
@@ -49,7 +49,7 @@ impl Frames {
         self.ends.len()
     }
 
-    /// Whether there are no frames.
+    /// Returns whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -70,7 +70,7 @@ fn make_room<T: Copy>(items: &mut Items<T>, count: usize) {
 /// Reads the frames of a pcap file.
 ///
 /// # Errors
-/// Errors of the file.
+/// Errors of reading the file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Frames> {
     let mut reader = Reader::new(BufReader::new(File::open(path)?))?;
     let mut frames = Frames::default();
@@ -80,26 +80,26 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Frames> {
     Ok(frames)
 }
 
-/// State that the two ends of a replaying port share.
+/// State that the receiver and its handle share.
 #[derive(Debug)]
 struct Credit {
-    /// Frames that may still arrive.
+    /// Number of frames that may still arrive.
     left: AtomicU64,
     waker: Waker,
 }
 
-/// Controls how many frames arrive.
+/// Controls how many frames arrive at a replaying port.
 #[derive(Debug, Clone)]
 pub struct ReplayHandle(Arc<Credit>);
 
 impl ReplayHandle {
-    /// Lets this number of further frames arrive.
+    /// Lets `frames` further frames arrive.
     pub fn offer(&self, frames: u64) {
         self.0.left.fetch_add(frames, Ordering::Release);
         self.0.waker.wake();
     }
 
-    /// Lets no further frame arrive; a batch that has begun is delivered.
+    /// Lets no further frame arrive. A batch that has begun is still delivered.
     pub fn stop(&self) {
         self.0.left.store(0, Ordering::Release);
     }
@@ -110,7 +110,7 @@ impl ReplayHandle {
     }
 }
 
-/// The receiving half.
+/// The receiving half of a replaying port.
 #[derive(Debug)]
 pub struct ReplayReceiver {
     port: PortId,
@@ -121,7 +121,8 @@ pub struct ReplayReceiver {
 }
 
 impl ReplayReceiver {
-    /// Creates a receiver of these frames (at least one), and the handle that controls how many arrive.
+    /// Creates a receiver of these frames, of which there must be at least one. Also returns the handle that controls
+    /// how many arrive.
     pub fn new(
         port: PortId,
         frames: Arc<Frames>,
@@ -148,7 +149,7 @@ impl ReplayReceiver {
         Ok((receiver, handle))
     }
 
-    /// Takes up to `budget` of the frames that may arrive.
+    /// Takes up to `budget` of the frames that may still arrive. Returns how many were taken.
     fn take(&self, budget: usize) -> u64 {
         let mut taken = 0;
         let take = |left: u64| {
@@ -158,7 +159,7 @@ impl ReplayReceiver {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.credit.left.fetch_update(order.0, order.1, take);
         if before == Ok(0) {
-            // Order: reset first, so that an offer in between wakes the poller again.
+            // Order: reset the waker before reading the credit, so that an offer in between wakes the poller again.
             self.credit.waker.reset();
             if self.credit.left.load(Ordering::Acquire) != 0 {
                 self.credit.waker.wake();
@@ -192,7 +193,7 @@ impl Receiver for ReplayReceiver {
     }
 }
 
-/// The sending half.
+/// A sending half that discards frames.
 #[derive(Debug)]
 pub struct DiscardTransmitter {
     ring: Items<u8>,

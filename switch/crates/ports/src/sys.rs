@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The few system calls of this crate that the standard library does not wrap, with safe interfaces.
+//! Wraps the few system calls of this crate that the standard library lacks in safe functions.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Turns -1 into the thread's `errno`.
+/// Converts a negative result to the error in the thread's `errno`.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -21,7 +21,7 @@ pub(crate) fn socket(
     kind: libc::c_int,
     protocol: libc::c_int,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: `socket` takes no pointers; a non-negative result is a descriptor that nothing else owns.
+    // SAFETY: `socket` takes no pointers; a non-negative result is a new descriptor that only this function owns.
     unsafe {
         let fd = check(libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -35,7 +35,7 @@ pub(crate) fn set_option<T: Copy>(
     name: libc::c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: pointer and length describe exactly the live value behind the reference.
+    // SAFETY: pointer and length describe the value behind the reference, which lives during the call.
     unsafe {
         let pointer = std::ptr::from_ref(value).cast();
         let length = mem::size_of::<T>() as libc::socklen_t;
@@ -61,7 +61,7 @@ pub(crate) unsafe fn get_option<T: Copy + Default>(
 ) -> io::Result<T> {
     let mut value = T::default();
     let mut length = mem::size_of::<T>() as libc::socklen_t;
-    // SAFETY: pointer and length describe exactly `value`; the caller vouches for its bit patterns.
+    // SAFETY: pointer and length describe `value`; the caller ensures that every bit pattern is valid.
     unsafe {
         let pointer = std::ptr::from_mut(&mut value).cast();
         check(libc::getsockopt(
@@ -78,7 +78,7 @@ pub(crate) unsafe fn get_option<T: Copy + Default>(
 /// Returns the index of an interface in this network namespace.
 pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: a valid NUL-terminated string that outlives the call.
+    // SAFETY: the pointer refers to a NUL-terminated string that outlives the call.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 {
         Err(io::Error::last_os_error())
@@ -90,7 +90,7 @@ pub(crate) fn interface_index(name: &str) -> io::Result<libc::c_int> {
 /// Returns the name of an interface in this network namespace, if it exists.
 pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
     let mut name = [0u8; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has room for the longest name with its final zero.
+    // SAFETY: the buffer has room for the longest name and its terminating zero.
     let found = unsafe { libc::if_indextoname(index as libc::c_uint, name.as_mut_ptr().cast()) };
     if found.is_null() {
         return None;
@@ -101,24 +101,24 @@ pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
 
 /// Creates a non-blocking `eventfd`.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+    // SAFETY: eventfd takes no pointers; a non-negative result is a new descriptor that only this function owns.
     unsafe {
         let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 
-/// Makes an eventfd readable. It can only fail when it already is.
+/// Makes an eventfd readable. This fails only if it is already readable.
 pub(crate) fn eventfd_signal(fd: RawFd) {
     let one = 1u64;
-    // SAFETY: eight readable bytes, as eventfd wants them.
+    // SAFETY: the pointer refers to eight readable bytes, the size that an eventfd requires.
     unsafe { libc::write(fd, std::ptr::from_ref(&one).cast(), mem::size_of::<u64>()) };
 }
 
-/// Makes an eventfd unreadable; true if it was readable.
+/// Makes an eventfd unreadable. Returns whether it was readable.
 pub(crate) fn eventfd_drain(fd: RawFd) -> bool {
     let mut value = 0u64;
-    // SAFETY: eight writable bytes, as eventfd wants them.
+    // SAFETY: the pointer refers to eight writable bytes, the size that an eventfd requires.
     let read = unsafe {
         libc::read(
             fd,

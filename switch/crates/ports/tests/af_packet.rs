@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! AF_PACKET ports on veth pairs, each test in a network namespace of its own (which ends with its thread, so a failed
-//! test leaves nothing behind). Needs root, as the ports do.
+//! Tests AF_PACKET ports on veth pairs, each test in a separate network namespace. The namespace ends with the test's
+//! thread, so a failed test leaves nothing behind. Needs root, because the ports do.
 
 mod support;
 
@@ -86,7 +86,7 @@ fn what_the_kernel_left_to_hardware_is_completed() {
     with_veth(|| {
         let _silent = SilentInterface::take("sw").unwrap();
         let mut switch = open("sw");
-        // Offloads are on: the kernel leaves the UDP checksum of sent packets to the (virtual) hardware.
+        // Offloads are on, so the kernel leaves the UDP checksum of sent packets to the (virtual) hardware.
         sh("ip address add 10.0.0.1/24 dev peer &&
             ip neighbor add 10.0.0.2 lladdr 02:00:00:00:00:02 dev peer");
         let socket = std::net::UdpSocket::bind("10.0.0.1:0").unwrap();
@@ -126,7 +126,7 @@ fn a_taken_interface_is_silent_and_comes_back_as_it_was() {
 #[test]
 fn the_host_answers_nothing_on_a_taken_interface() {
     with_veth(|| {
-        // The address is on another interface of the host: without the guard Linux would answer ARP for it.
+        // The address is on another interface of the host. Without the guard Linux would answer ARP requests for it.
         sh("ip address add 10.9.0.1/32 dev lo && ip address add 10.9.0.2/24 dev peer");
         let _silent = SilentInterface::take("sw").unwrap();
         let mut peer = open("peer");
@@ -137,17 +137,17 @@ fn the_host_answers_nothing_on_a_taken_interface() {
         let mut switch = open("sw");
         peer.send(&[request]);
         switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
-        // The host's ARP would have replied within the same system call.
+        // Without the guard, the host would have answered before the send system call returned.
         peer.receiver.receive(64, &mut |_, frame| {
             assert_ne!(frame[12..14], [0x08, 0x06], "an answer: {frame:02x?}");
         });
     });
 }
 
-/// Forwards the reports of a link monitor: the port, and `Some(up)`, or `None` for a new interface.
+/// Forwards the reports of a link monitor to a channel: the port, and `Some(up)` or `None` for a new interface.
 struct Teller {
     sender: mpsc::Sender<(u16, Option<bool>)>,
-    /// Whether new interfaces can be used.
+    /// Whether the observer can use new interfaces.
     able: bool,
 }
 

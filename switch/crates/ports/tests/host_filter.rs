@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing passes between a taken interface and the host's network stack. This is checked with real sockets of the
-//! host, and with the frames at the interface's other end. Needs root, as the ports do.
+//! Tests that no frame passes between a taken interface and the host's network stack. The tests use real sockets of the
+//! host, and check the frames at the interface's other end. Needs root, because the ports do.
 
 mod support;
 
@@ -16,7 +16,7 @@ use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 const PORT: u16 = 7000;
-/// Makes the host accept everything that it can: the worst possible settings of an operator.
+/// Makes the host accept as much as it can: the worst settings that an operator could choose.
 const WILLING: &str = "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
     echo 0 > /proc/sys/net/ipv6/conf/sw/disable_ipv6 &&
     ip -6 address add 2001:db8::1/64 dev sw nodad &&
@@ -47,7 +47,7 @@ fn udp(port: u16, payload: &[u8], pseudo: &[u8]) -> Vec<u8> {
     udp
 }
 
-/// A UDP datagram to this address in a frame to this MAC address.
+/// Returns a frame to the given MAC address, with a UDP datagram to the given IPv4 address.
 fn ipv4(mac: [u8; 6], to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let addresses = [[10, 1, 0, 9], to.octets()].concat();
     let udp = udp(PORT, payload, &addresses);
@@ -72,7 +72,7 @@ fn ipv6(mac: [u8; 6], to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     [&mac[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], &header, &udp].concat()
 }
 
-/// Returns a datagram for each path by which the host could be reached; its payload starts with the path's name.
+/// Returns one datagram for each path by which the host could be reached. Its payload begins with the path's name.
 fn datagrams(payload: &str) -> Vec<Vec<u8>> {
     let own = mac("sw");
     let text = |way: &str| format!("{way} {payload}").into_bytes();
@@ -104,7 +104,7 @@ fn expected(payload: &str) -> Vec<String> {
     ways.map(|way| format!("{way} {payload}")).to_vec()
 }
 
-/// Sockets of the host that accept datagrams to any address, one for each IP version.
+/// Sockets of the host that accept datagrams to any address. There is one for each IP version.
 struct Witness([UdpSocket; 2]);
 
 impl Witness {
@@ -157,7 +157,7 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
         peer.send(&datagrams("before"));
         assert_eq!(host.next(), expected("before"), "the witness works");
         let silent = SilentInterface::take("sw").unwrap();
-        // The host's settings are as bad as possible again: only the filter still protects.
+        // The host's settings are the worst ones again, so only the filter protects.
         sh(WILLING);
         let mut switch = open("sw");
         peer.send(&datagrams("meanwhile"));
@@ -178,7 +178,7 @@ fn the_host_sends_nothing_and_the_switch_does() {
         sh("ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw");
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The kernel may or may not report the drop.
+        // The kernel may or may not report the drop, so the result is ignored.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         sh("ip neighbor add proxy 10.1.0.8 dev sw; ip link set sw multicast on");
         switch.send(&[frame(1, 60)]);
@@ -218,7 +218,7 @@ fn what_others_put_on_the_interface_stays() {
 #[test]
 fn filters_of_a_killed_switch_are_taken_over_and_removed_in_the_end() {
     with_veth(|| {
-        // As after SIGKILL: the filters stay.
+        // Leaves the filters in place, as SIGKILL does.
         HostFilter::put(index_of("sw")).unwrap().forget();
         let left = filters();
         let filter = HostFilter::put(index_of("sw")).unwrap();
@@ -265,7 +265,7 @@ impl LinkObserver for Keeper {
     }
 
     fn check(&mut self, _: u16) {
-        // A failed check shows as a link that is down.
+        // If a check fails, the link goes down, which the test observes.
         drop(self.0.lock().unwrap().check());
     }
 }

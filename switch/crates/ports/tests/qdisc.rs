@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A port sends through the qdisc that a user has set on its interface, and the host still sends nothing. Needs root,
-//! as the ports do.
+//! Tests that a port sends through the qdisc that a user has set on its interface, while the host still sends nothing.
+//! Needs root, because the ports do.
 
 mod support;
 
@@ -15,14 +15,14 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{Retry, Transmitter, qdisc};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
-/// Returns the frames that the root qdisc of `sw` has passed and dropped, from `tc -s`.
+/// Returns how many frames the root qdisc of `sw` has passed and dropped, from `tc -s`.
 fn passed() -> String {
     sh(
         "tc -s qdisc show dev sw root | sed -n 's/.* \\([0-9]*\\) pkt (dropped \\([0-9]*\\).*/\\1 \\2/p'",
     )
 }
 
-/// Sets a qdisc on `sw`; false if this kernel lacks that kind.
+/// Sets a qdisc on `sw`. Returns false if this kernel lacks that kind of qdisc.
 fn put(arguments: &str) -> bool {
     let output = std::process::Command::new("sh")
         .args(["-c", &format!("tc qdisc replace dev sw root {arguments}")])
@@ -43,7 +43,8 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
     with_veth(|| {
         let silent = SilentInterface::take("sw").unwrap();
         assert_eq!(qdisc::of(silent.index()).unwrap(), None);
-        // Room for two frames of 1,000 bytes and a rate at which no third one leaves during the test.
+        // The burst and the queue have room for two frames of 1,000 bytes each. The rate is so low that no further
+        // frame leaves during the test.
         if !put("handle 5: tbf rate 8bit burst 2100 limit 2100") {
             return;
         }
@@ -57,7 +58,7 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
         switch.send(&sent);
         assert_eq!(peer.receive(2, is_ours), sent[..2], "the burst");
         let counted = switch.counters.read();
-        // Two frames left, two wait, and the qdisc refused the others.
+        // Two frames were sent, two wait in the qdisc, and the qdisc refused the others.
         assert_eq!(
             (counted.tx_packets, counted.tx_queue_full),
             (14, 6),
@@ -101,7 +102,7 @@ fn what_a_full_qdisc_refuses_is_kept_in_order_until_it_has_room() {
         let counted = switch.counters.read();
         let refused = 200 - 4 - 128;
         assert_eq!((counted.tx_packets, counted.tx_queue_full), (4, refused));
-        // This also drops the two frames that waited in the qdisc.
+        // Deleting the qdisc also drops the two frames that waited in it.
         sh("tc qdisc del dev sw root");
         assert!(switch.transmitter.flush());
         assert!(switch.transmitter.retry().is_none());
@@ -138,7 +139,7 @@ fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
         assert_eq!(tokens(&mut poller), [7]);
         assert!(switch.transmitter.flush());
         assert_eq!(peer.receive(100 - went, is_ours), sent[went..]);
-        // Reported only once.
+        // The event is reported only once.
         assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap().count(), 0);
     });
 }
@@ -147,7 +148,7 @@ fn a_qdisc_gets_few_frames_ahead_and_says_when_it_takes_more() {
 fn a_frame_that_is_refused_for_ever_does_not_block_the_others() {
     with_veth(|| {
         let _silent = SilentInterface::take("sw").unwrap();
-        // This qdisc never takes a frame that is longer than the burst.
+        // This qdisc never accepts a frame that is longer than its burst.
         if !put("handle 5: tbf rate 1gbit burst 500 limit 1000000") {
             return;
         }
@@ -180,7 +181,7 @@ fn the_host_sends_nothing_through_a_qdisc_either() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The kernel may or may not report the drop.
+        // The kernel may or may not report the drop, so the result is ignored.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         switch.send(&[frame(1, 60)]);
         let first = peer.receive(1, |_| true);
@@ -199,7 +200,8 @@ fn the_mark_of_another_port_does_not_open_an_interface() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // First the mark of a frame from another port that the host forwards, then the mark of the port's own frames.
+        // Tests the mark of another port's frame that the host forwards first, and then the mark of the port's own
+        // frames.
         for index in [silent.index() + 1, silent.index()] {
             mark(&host, 0x5100_0000 | index as u32);
             drop(host.send_to(&index.to_be_bytes(), "10.1.0.9:9"));
@@ -213,7 +215,7 @@ fn the_mark_of_another_port_does_not_open_an_interface() {
 }
 
 fn mark(socket: &UdpSocket, mark: u32) {
-    // SAFETY: pointer and length describe exactly the value, which lives during the call.
+    // SAFETY: pointer and length describe the value, which lives during the call.
     let result = unsafe {
         let pointer = std::ptr::from_ref(&mark).cast();
         let (level, name) = (libc::SOL_SOCKET, libc::SO_MARK);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads BMv2 JSON files and prints a summary of each, or the reason why it cannot be loaded.
+//! Loads BMv2 JSON files. Prints a summary of each file, or the reason why it cannot be loaded.
 
 use sluice_program::Program;
 

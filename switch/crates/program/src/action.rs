@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions: parameters and a list of operations.
+//! Defines actions: their parameters, and the list of their operations.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use crate::ids::{
 };
 use crate::layout::Slot;
 
-/// Position of an action parameter in an entry's parameter words. Words have 64 bits; a wider parameter takes several,
-/// most significant first.
+/// Position of an action parameter in the parameter words of an entry. Each word has 64 bits. A wider parameter takes
+/// several words, the most significant word first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamSlot {
-    /// First word.
+    /// Index of the first word.
     pub word: u16,
     /// Width in bits.
     pub width: u16,
 }
 
 impl ParamSlot {
-    /// Number of 64-bit words.
+    /// Returns the number of 64-bit words that the parameter takes.
     pub fn words(&self) -> usize {
         usize::from(self.width).div_ceil(64).max(1)
     }
@@ -39,15 +39,15 @@ pub struct Param {
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Name, as in P4Info's `preamble.name`.
+    /// Name, equal to `preamble.name` in P4Info.
     pub name: String,
-    /// Its parameters in order.
+    /// Parameters of the action, in order.
     pub params: Vec<Param>,
     /// 64-bit words that hold the parameters of one call.
     pub param_words: usize,
-    /// Its operations.
+    /// Operations of the action.
     pub ops: Vec<Op>,
-    /// Registers that it reads or writes, in ascending order: those that it must lock.
+    /// Registers that the action reads or writes, in ascending order. The engine locks them.
     pub registers: Box<[RegisterId]>,
     /// Source location of each of `ops`.
     pub sources: Vec<Option<SourceInfo>>,
@@ -68,11 +68,11 @@ pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
 pub enum LValue {
     /// A field at a fixed position.
     Field(Slot),
-    /// A field, relative to a header that is found at run time.
+    /// A field of a header that is found at run time. The slot is relative to this header.
     HeaderField(HeaderRef, Slot),
 }
 
-/// The header of a `varbit` field.
+/// Header whose `varbit` field is meant.
 pub type VarbitRef = HeaderRef;
 
 /// A part of a log message.
@@ -84,11 +84,11 @@ pub enum LogPart {
     Argument(usize),
 }
 
-/// One operation of an action. Jump targets are indices into the action's operations; the index
-/// one past the last ends the action.
+/// One operation of an action. Jump targets are indices into the action's operations. The index after the last
+/// operation ends the action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `target = value`, modulo 2^width.
+    /// `target = value`, where the value is taken modulo 2^width.
     Assign(LValue, Arith),
     /// Copies bits between two slots of equal width.
     Move {
@@ -97,17 +97,17 @@ pub enum Op {
         /// Source.
         from: Slot,
     },
-    /// Copies a `varbit` field with its current length.
+    /// Copies a `varbit` field and its current length.
     AssignVarbit(VarbitRef, VarbitRef),
-    /// Copies a header with its validity.
+    /// Copies a header and its validity.
     AssignHeader(HeaderRef, HeaderRef),
-    /// Copies a union with the validity of its members.
+    /// Copies a union and the validity of its members.
     AssignUnion(UnionRef, UnionRef),
     /// Copies a stack.
     AssignStack(StackId, StackId),
     /// Copies a union stack.
     AssignUnionStack(UnionStackId, UnionStackId),
-    /// `setValid`: fields become 0 if it was not valid.
+    /// `setValid`: fields become 0 if the header was not valid.
     AddHeader(HeaderRef),
     /// `setInvalid`.
     RemoveHeader(HeaderRef),
@@ -119,14 +119,15 @@ pub enum Op {
     PushUnion(UnionStackId, Arith),
     /// `pop_front(n)` of a union stack.
     PopUnion(UnionStackId, Arith),
-    /// Continues at the index when the condition is false.
+    /// Continues at this index if the condition is false.
     JumpUnless(Bool, usize),
-    /// Continues at the index.
+    /// Continues at this index.
     Jump(usize),
     /// `exit`: ends the action and the pipeline.
     Exit,
-    /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. With slots, in a copy of the
-    /// standard metadata (p4c makes one for an action with an `inout` parameter); else in the standard metadata itself.
+    /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. `None` changes the standard
+    /// metadata. Slots name these two fields in a copy of the standard metadata; p4c makes a copy for an action with an
+    /// `inout` parameter.
     MarkToDrop(Option<(Slot, Option<Slot>)>),
     /// Counts the packet in a cell of an indirect counter.
     Count(CounterId, Arith),
@@ -142,17 +143,17 @@ pub enum Op {
         target: LValue,
         /// Added to the result.
         base: Arith,
-        /// The input and the algorithm.
+        /// The algorithm, with its input.
         calculation: CalculationId,
-        /// Modulus; 0 counts as 1.
+        /// Modulus; 0 is treated as 1.
         max: Arith,
     },
-    /// A uniformly distributed value between two bounds, both included.
+    /// Assigns a uniformly distributed value between two bounds, both included.
     Random(LValue, Arith, Arith),
-    /// Sends a digest at the end of ingress; the last call wins.
+    /// Sends a digest at the end of ingress. If there are several calls, only the last one counts.
     Digest(DigestId),
-    /// Clones to a session; the last call wins. The pipeline that the action runs in determines the kind of clone
-    /// (ingress or egress).
+    /// Clones the packet to a session. If there are several calls, only the last one counts. The pipeline that runs the
+    /// action determines whether the clone is an ingress or egress clone.
     Clone {
         /// The clone session.
         session: Arith,
@@ -167,6 +168,6 @@ pub enum Op {
     Truncate(Arith),
     /// Logs a message.
     Log(Vec<LogPart>, Vec<Arith>),
-    /// `assert` or `assume`: a false condition is counted and logged.
+    /// `assert` or `assume`: if the condition is false, this is counted and logged.
     Assert(Bool),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: tables, conditions, and the control flow between them.
+//! Defines pipelines: tables, conditions, and the control flow between them.
 
 use crate::error::SourceInfo;
 use crate::expr::Bool;
@@ -7,7 +7,7 @@ use crate::externs::HashAlgorithm;
 use crate::ids::{ActionId, ConditionalId, CounterId, HeaderId, MeterId, ProfileId, TableId};
 use crate::layout::Slot;
 
-/// The next step; `None` ends the pipeline.
+/// The next step of a pipeline; `None` ends the pipeline.
 pub type Next = Option<Node>;
 
 /// A step of a pipeline.
@@ -26,7 +26,7 @@ pub struct Pipeline {
     pub first: Next,
 }
 
-/// An `if`.
+/// An `if` statement of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conditional {
     /// Name given by p4c.
@@ -44,20 +44,20 @@ pub struct Conditional {
 /// Match kind of a key field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Equal.
+    /// The value must be equal.
     Exact,
-    /// Longest prefix.
+    /// The entry with the longest matching prefix wins.
     Lpm,
-    /// Value under mask.
+    /// The value under a mask must be equal.
     Ternary,
-    /// Between two bounds, both included.
+    /// The value must be between two bounds, both included.
     Range,
-    /// Equal, or anything.
+    /// The value must be equal, or the entry ignores the field.
     Optional,
 }
 
 impl MatchKind {
-    /// Whether entries with such a field require a priority (P4Runtime 1.5, section 9.1.1).
+    /// Returns whether entries with a field of this kind require a priority (P4Runtime 1.5, section 9.1.1).
     pub fn needs_priority(self) -> bool {
         matches!(self, Self::Ternary | Self::Range | Self::Optional)
     }
@@ -66,7 +66,7 @@ impl MatchKind {
 /// A key field of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Name, as in P4Info's match field.
+    /// Name, equal to the name of the match field in P4Info.
     pub name: String,
     /// Match kind.
     pub kind: MatchKind,
@@ -74,14 +74,14 @@ pub struct Key {
     pub width: u16,
     /// Source of the value.
     pub source: KeySource,
-    /// A constant mask applied to the packet's value, of (width + 7) / 8 bytes.
+    /// Constant mask applied to the packet's value. It has (width + 7) / 8 bytes.
     pub mask: Option<Vec<u8>>,
-    /// Offset of the first byte in the lookup key; every field is padded to whole bytes.
+    /// Offset of the field's first byte in the lookup key. Each field is padded to whole bytes.
     pub offset: usize,
 }
 
 impl Key {
-    /// Returns the number of bytes in the lookup key.
+    /// Returns the number of bytes that the field takes in the lookup key.
     pub fn bytes(&self) -> usize {
         usize::from(self.width).div_ceil(8)
     }
@@ -90,11 +90,11 @@ impl Key {
 /// Source of a key field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A field; 0 when its header is not valid.
+    /// A field of a header; 0 if the header is not valid.
     Field(HeaderId, Slot),
     /// A metadata field.
     Metadata(Slot),
-    /// Validity of a header, as one bit.
+    /// Validity of a header, as a single bit.
     Valid(HeaderId),
 }
 
@@ -103,15 +103,15 @@ pub enum KeySource {
 pub struct TableDefault {
     /// The action.
     pub action: ActionId,
-    /// Its parameters, big-endian bytes of (width + 7) / 8 each.
+    /// Parameters of the action, each as (width + 7) / 8 big-endian bytes.
     pub params: Vec<Vec<u8>>,
-    /// The control plane cannot set another action.
+    /// Whether the control plane cannot set another action.
     pub const_action: bool,
-    /// The control plane cannot change the parameters either.
+    /// Whether the control plane cannot change the parameters either.
     pub const_entry: bool,
 }
 
-/// A value of a constant entry's key.
+/// The value of one key field in an entry of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableKeyValue {
     /// Exact value.
@@ -120,77 +120,78 @@ pub enum TableKeyValue {
     Lpm(Vec<u8>, u32),
     /// Value and mask.
     Ternary(Vec<u8>, Vec<u8>),
-    /// Bounds.
+    /// Lower and upper bound.
     Range(Vec<u8>, Vec<u8>),
-    /// Value, or anything.
+    /// Exact value, or `None` if any value matches.
     Optional(Option<Vec<u8>>),
 }
 
-/// An entry of the program.
+/// An entry that the P4 program defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEntry {
     /// One value for each key field.
     pub key: Vec<TableKeyValue>,
-    /// As in the JSON: a lower number wins.
+    /// Priority as in the JSON: a lower number takes precedence.
     pub priority: u32,
     /// The action.
     pub action: ActionId,
-    /// Its parameters.
+    /// Parameters of the action.
     pub params: Vec<Vec<u8>>,
 }
 
 /// A match-action table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Name, as in P4Info's `preamble.name`.
+    /// Name, equal to `preamble.name` in P4Info.
     pub name: String,
-    /// Key fields; none for a table that only has a default action.
+    /// Key fields. Empty for a table that has only a default action.
     pub key: Vec<Key>,
     /// Bytes of the lookup key.
     pub key_bytes: usize,
-    /// Match kind of the whole key.
+    /// Match kind of the whole key, derived from its fields.
     pub kind: MatchKind,
     /// Actions that entries may have.
     pub actions: Vec<ActionId>,
-    /// For actions of other tables that share its action profile: the copy of this table. p4c makes a copy of an action
-    /// for every table that uses it, and a member names one of the copies.
+    /// Replaces actions of other tables by this table's own copies. p4c makes a copy of an action for each table that
+    /// uses the action. A member of an action profile that tables share names one copy, which can be the copy of
+    /// another table.
     pub copies: Vec<(ActionId, ActionId)>,
-    /// The implementation, if entries refer to members or groups.
+    /// The action profile or selector, if entries refer to members or groups.
     pub profile: Option<ProfileId>,
     /// Declared number of entries.
     pub max_size: usize,
-    /// Whether it has a direct counter.
+    /// The direct counter of the table, if it has one.
     pub counter: Option<CounterId>,
-    /// `with_counters` of the JSON.
+    /// Value of `with_counters` in the JSON.
     pub with_counters: bool,
     /// Whether entries may have idle timeouts.
     pub support_timeout: bool,
-    /// Its direct meter, and the field that receives the colour.
+    /// The direct meter of the table, and the field that receives the colour.
     pub meter: Option<(MeterId, Slot)>,
     /// The default entry, if the program defines one.
     pub default: Option<TableDefault>,
-    /// Entries of the program.
+    /// Entries that the P4 program defines.
     pub entries: Vec<TableEntry>,
-    /// The control plane cannot change the entries.
+    /// Whether the control plane cannot change these entries.
     pub const_entries: bool,
-    /// Next step by action, if neither `on_hit` nor `on_miss` is set.
+    /// Next step for each action. Used if `next_any`, `on_hit` and `on_miss` do not apply.
     pub next: Vec<(ActionId, Next)>,
-    /// Next step after any action, if it is the same for all.
+    /// Next step after every action, if all actions have the same.
     pub next_any: Option<Next>,
-    /// Next step after a hit, whatever the action.
+    /// Next step after a hit, for every action.
     pub on_hit: Option<Next>,
-    /// Next step after a miss, whatever the action.
+    /// Next step after a miss, for every action.
     pub on_miss: Option<Next>,
-    /// Next step after a miss when there is no default action.
+    /// Next step after a miss without a default action, and after an action that no other field covers.
     pub base_default: Next,
-    /// Whether it belongs to the ingress pipeline.
+    /// Whether the table belongs to the ingress pipeline.
     pub ingress: bool,
     /// Location in the P4 source.
     pub source: Option<SourceInfo>,
 }
 
 impl Table {
-    /// Whether entries have a priority.
+    /// Returns whether the table's entries have a priority.
     pub fn needs_priority(&self) -> bool {
         self.key.iter().any(|key| key.kind.needs_priority())
     }
@@ -221,10 +222,10 @@ impl Table {
     }
 }
 
-/// Selection of a group's member.
+/// How a member of a group is selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// The hash.
+    /// The hash algorithm.
     pub algorithm: HashAlgorithm,
     /// The input of the hash.
     pub input: Vec<crate::externs::CalculationInput>,
@@ -233,10 +234,10 @@ pub struct Selector {
 /// An action profile or action selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Name, as in P4Info.
+    /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Declared number of members (or, for a selector, of member slots).
+    /// Declared number of members, or of member slots for a selector.
     pub max_size: usize,
-    /// Present in a selector.
+    /// How members of groups are selected. `None` for a profile without groups.
     pub selector: Option<Selector>,
 }

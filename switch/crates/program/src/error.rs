@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The error of a refused program: the reason, and its location in the JSON and in the P4 source.
+//! Defines the error for a program that is refused: the reason, and its location in the JSON and in the P4 source.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A location in the P4 source, as p4c recorded it.
+/// A location in the P4 source, as recorded by p4c.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
-    /// File name as given to p4c.
+    /// File name as it was passed to p4c.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, counted from 1.
     pub line: u32,
-    /// Column, from 1; 0 where p4c gave none.
+    /// Column, counted from 1. 0 if p4c recorded no column.
     pub column: u32,
-    /// The text at that location.
+    /// Source text at the location.
     pub fragment: Arc<str>,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for SourceInfo {
     }
 }
 
-/// A program that cannot be loaded.
+/// The reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     message: String,
@@ -40,7 +40,7 @@ impl LoadError {
         }
     }
 
-    /// Returns the reason, naming the construct.
+    /// Returns the reason. It names the construct at fault.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Expressions over unbounded integers, booleans and header references.
+//! Defines expressions over unbounded integers, booleans and header references.
 //!
-//! BMv2's arithmetic has infinite precision; p4c adds the masks and casts that P4's fixed widths require. Evaluation in
-//! big integers would be right but slow. So every arithmetic expression has the narrowest [`NumberClass`] in which no
-//! intermediate value can overflow, found by bounding each node (see [`Data::bounds`]). The engine evaluates the same
-//! tree in that class: the result is the same, and up to 255 bits nothing is allocated.
+//! BMv2's arithmetic has unlimited precision; p4c adds the masks and casts that P4's fixed widths require. Evaluating
+//! with big integers would be correct but slow. So each arithmetic expression has the narrowest [`NumberClass`] in
+//! which no intermediate value can overflow. This class is found by bounding each node (see [`Data::bounds`]). The
+//! engine evaluates the expression in its class. The result is the same, and for values up to 255 bits nothing is
+//! allocated.
 
 pub mod simplify;
 
@@ -15,29 +16,29 @@ use crate::action::ParamSlot;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
 use crate::layout::Slot;
 
-/// Shift counts from this size on shift everything out: to 0, or to -1 for a right shift of a negative number. No field
-/// is this wide, so the result is exact modulo 2^width.
+/// Shift counts of at least this size shift out all bits. The result is 0, or -1 for a right shift of a negative
+/// number. No field is as wide as this, so the result is exact modulo 2^width.
 pub const MAX_SHIFT: u32 = 1 << 16;
 
-/// A machine representation in which an expression cannot overflow.
+/// Machine representation in which an expression cannot overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NumberClass {
-    /// Every intermediate value fits `i64`.
+    /// Every intermediate value fits in an `i64`.
     I64,
-    /// Every intermediate value fits `i128`.
+    /// Every intermediate value fits in an `i128`.
     I128,
-    /// Every intermediate value fits 256 bits, signed.
+    /// Every intermediate value fits in 256 bits, signed.
     I256,
-    /// Anything else.
+    /// Some intermediate value may need more than 256 bits.
     Big,
 }
 
 /// An integer constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Constant {
-    /// Fits `i128`.
+    /// A value that fits in an `i128`.
     Small(i128),
-    /// Does not.
+    /// A value that does not fit in an `i128`.
     Big(Box<BigInt>),
 }
 
@@ -59,7 +60,7 @@ impl Constant {
         }
     }
 
-    /// `Some(n)` if the value is 2^n - 1 with n > 0.
+    /// Returns `Some(n)` if the value is 2^n - 1 with n > 0.
     pub fn mask_bits(&self) -> Option<u32> {
         let value = self.to_big();
         if value.sign() != Sign::Plus {
@@ -80,7 +81,7 @@ impl Constant {
     }
 }
 
-/// Two-operand arithmetic.
+/// Arithmetic operator with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArithOp {
     /// `+`
@@ -89,9 +90,9 @@ pub enum ArithOp {
     Sub,
     /// `*`
     Mul,
-    /// `/`, truncating; 0 when the divisor is 0 (P4 leaves that undefined).
+    /// `/`, truncating; 0 if the divisor is 0, which P4 leaves undefined.
     Div,
-    /// `%`; 0 when the divisor is 0.
+    /// `%`; 0 if the divisor is 0.
     Mod,
     /// `&`
     And,
@@ -101,7 +102,7 @@ pub enum ArithOp {
     Xor,
     /// `>>`, arithmetic.
     Shr,
-    /// `<<` of unbounded precision; see [`MAX_SHIFT`].
+    /// `<<` with unlimited precision; see [`MAX_SHIFT`].
     Shl,
 }
 
@@ -110,9 +111,9 @@ pub enum ArithOp {
 pub enum CastOp {
     /// The value modulo 2^width, in two's complement.
     TwosComplement,
-    /// Clamped to 0 .. 2^width - 1.
+    /// The value clamped to 0 .. 2^width - 1.
     SaturateUnsigned,
-    /// Clamped to -2^(width-1) .. 2^(width-1) - 1.
+    /// The value clamped to -2^(width-1) .. 2^(width-1) - 1.
     SaturateSigned,
 }
 
@@ -140,23 +141,23 @@ pub enum Data {
     Const(Constant),
     /// A field at a fixed position in the PHV.
     Field(Slot),
-    /// A field of a header that is found at run time; the slot is relative to the header.
+    /// A field of a header that is found at run time. The slot is relative to this header.
     HeaderField(HeaderRef, Slot),
     /// An action's parameter.
     Param(ParamSlot),
-    /// A cell of a register, with its width.
+    /// A cell of a register: the register, the index, and the cell's width in bits.
     Register(RegisterId, Box<Arith>, u16),
-    /// Index of the last element that a parser extracted into the stack, -1 if none.
+    /// Index of the last element that the parser extracted into the stack; -1 if there is none.
     LastIndex(StackId),
     /// Number of elements in the stack.
     StackSize(StackId),
     /// Bitwise complement: -x - 1.
     Complement(Box<Data>),
-    /// Two-operand arithmetic.
+    /// Arithmetic with two operands.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`: p4c's masked left shift, which requires no wide intermediate value.
+    /// `(left << right) mod 2^width`, p4c's masked left shift. It needs no wide intermediate value.
     ShlMod(Box<(Data, Arith)>, u32),
-    /// A cast to a width.
+    /// A cast to a width in bits.
     Cast(CastOp, Box<Data>, u32),
     /// A boolean as 0 or 1.
     FromBool(Box<Bool>),
@@ -173,19 +174,19 @@ pub enum Bool {
     Valid(HeaderRef),
     /// Whether any member of a union is valid.
     ValidUnion(UnionRef),
-    /// A comparison, with the class that holds both sides.
+    /// A comparison, with a class in which both operands fit.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
-    /// Equality of headers: both valid and all fields equal, or both invalid.
+    /// Equality of headers: both are valid with equal fields, or both are invalid.
     HeaderEq(Box<(HeaderRef, HeaderRef)>),
-    /// Equality of unions: the same member valid and equal, or none valid.
+    /// Equality of unions: the same member is valid and equal in both, or no member is valid.
     UnionEq(Box<(UnionRef, UnionRef)>),
-    /// Equality of the `varbit` fields of two headers, in length and content.
+    /// Equality of the `varbit` fields of two headers, in both length and content.
     VarbitEq(HeaderId, HeaderId),
     /// Equality of booleans.
     BoolEq(Box<(Bool, Bool)>),
-    /// An integer is not 0.
+    /// Whether an integer is not 0.
     NonZero(Box<Arith>),
-    /// Conjunction; the right side is not evaluated when the left is false.
+    /// Conjunction; the right operand is not evaluated if the left one is false.
     And(Box<(Bool, Bool)>),
     /// Disjunction.
     Or(Box<(Bool, Bool)>),
@@ -195,17 +196,17 @@ pub enum Bool {
     Choose(Box<(Bool, Bool, Bool)>),
 }
 
-/// A header, fixed or selected at run time. Reading through an index that is out of range gives an invalid header;
-/// writing there has no effect (P4_16 section 8.18).
+/// A header, fixed or selected at run time. Reading at an index that is out of range returns an invalid header; writing
+/// there has no effect (P4_16 section 8.18).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderRef {
     /// A fixed header.
     Fixed(HeaderId),
-    /// The element at an index.
+    /// The element of a stack at an index.
     Element(StackId, Box<Arith>),
-    /// The last element that a parser extracted.
+    /// The last element that the parser extracted into a stack.
     Last(StackId),
-    /// A member of a union.
+    /// A member of a union, by the member's index.
     Member(UnionRef, usize),
 }
 
@@ -214,16 +215,16 @@ pub enum HeaderRef {
 pub enum UnionRef {
     /// A fixed union.
     Fixed(UnionId),
-    /// The element at an index.
+    /// The element of a union stack at an index.
     Element(UnionStackId, Box<Arith>),
-    /// The last element that a parser extracted.
+    /// The last element that the parser extracted into a union stack.
     Last(UnionStackId),
 }
 
-/// An integer expression with its class of evaluation.
+/// An integer expression, with the class in which it is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arith {
-    /// The narrowest class without overflow.
+    /// The narrowest class in which the expression cannot overflow.
     pub class: NumberClass,
     /// The expression.
     pub data: Data,
@@ -238,12 +239,12 @@ impl From<Data> for Arith {
     }
 }
 
-/// Bounds of a value: -2^`below` <= value < 2^`above`; `below` is `None` for "never negative".
+/// Bounds of a value: -2^`below` <= value < 2^`above`. If the value is never negative, `below` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Number of bits below zero; see [`Bounds`].
+    /// The exponent of the lower bound; see [`Bounds`].
     pub below: Option<u32>,
-    /// Number of bits above zero; see [`Bounds`].
+    /// The exponent of the upper bound; see [`Bounds`].
     pub above: u32,
 }
 
@@ -269,7 +270,7 @@ impl Bounds {
         }
     }
 
-    /// Returns the bits of the magnitude on either side of zero.
+    /// Returns the larger of the two exponents.
     fn magnitude(self) -> u32 {
         self.above.max(self.below.unwrap_or(0))
     }
@@ -297,12 +298,12 @@ impl Bounds {
 }
 
 impl Data {
-    /// Makes a constant from a machine integer.
+    /// Builds a constant from a machine integer.
     pub fn constant(value: i128) -> Self {
         Self::Const(Constant::Small(value))
     }
 
-    /// Returns the narrowest class in which neither this node nor any below it overflows.
+    /// Returns the narrowest class in which neither this node nor any node below it overflows.
     pub fn class(&self) -> NumberClass {
         self.analyse().1
     }
@@ -341,7 +342,7 @@ impl Data {
                     left_class.max(right_class),
                 )
             }
-            // The bits that would be shifted out are masked off before the shift.
+            // Bits that would be shifted out are masked off before the shift, so no wide intermediate value arises.
             Self::ShlMod(operands, width) => {
                 let (_, class) = operands.0.analyse();
                 (Bounds::unsigned(*width), class)
@@ -390,7 +391,7 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
-        // A mask that is not negative bounds the result, whatever the other side.
+        // If one operand is not negative, it bounds the result, whatever the other operand is.
         ArithOp::And if right.below.is_none() && left.below.is_none() => {
             Bounds::unsigned(left.above.min(right.above))
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stateful and computing externs: counters, meters, registers, hashes, checksums, digests.
+//! Defines externs that store or compute: counters, meters, registers, hashes, checksums, digests.
 
 use crate::expr::Bool;
 use crate::ids::{CalculationId, HeaderId, TableId};
@@ -8,11 +8,11 @@ use crate::layout::Slot;
 /// A counter array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Name, as in P4Info.
+    /// Name, equal to the name in P4Info.
     pub name: String,
     /// Number of cells; 0 for a direct counter.
     pub size: usize,
-    /// The table of a direct counter.
+    /// Table of a direct counter; `None` for an indirect counter.
     pub table: Option<TableId>,
 }
 
@@ -21,27 +21,27 @@ pub struct Counter {
 pub enum MeterUnit {
     /// Packets.
     Packets,
-    /// Bytes of the packet as it arrived.
+    /// Bytes of the packet, counted as it arrived.
     Bytes,
 }
 
 /// A meter array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meter {
-    /// Name, as in P4Info.
+    /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Its unit.
+    /// Unit of the meter.
     pub unit: MeterUnit,
     /// Number of cells; 0 for a direct meter.
     pub size: usize,
-    /// The table of a direct meter.
+    /// Table of a direct meter; `None` for an indirect meter.
     pub table: Option<TableId>,
 }
 
 /// A register array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Name, as in P4Info.
+    /// Name, equal to the name in P4Info.
     pub name: String,
     /// Number of cells.
     pub size: usize,
@@ -49,7 +49,7 @@ pub struct Register {
     pub width: u16,
 }
 
-/// The hash algorithms of v1model and of BMv2's JSON.
+/// Hash algorithm of v1model or of BMv2's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashAlgorithm {
     /// CRC-16/ARC.
@@ -60,29 +60,30 @@ pub enum HashAlgorithm {
     CrcCcitt,
     /// 8-bit CRC with BMv2's default parameters.
     Crc8Custom,
-    /// As `Crc16` with configurable parameters.
+    /// Like `Crc16`, with configurable parameters.
     Crc16Custom,
-    /// As `Crc32` with configurable parameters.
+    /// Like `Crc32`, with configurable parameters.
     Crc32Custom,
     /// 64-bit CRC with BMv2's default parameters.
     Crc64Custom,
     /// The Internet checksum, complemented.
     Csum16,
-    /// Exclusive or of 16-bit words.
+    /// XOR of the input's 16-bit words.
     Xor16,
-    /// Exclusive or of 32-bit words.
+    /// XOR of the input's 32-bit words.
     Xor32,
-    /// The first 8 bytes.
+    /// The first 8 bytes of the input.
     Identity,
-    /// xxHash, 64 bits, seed 0.
+    /// xxHash with 64 bits and seed 0.
     Xxh64,
-    /// A random number, independent of the input: a selector then spreads packet by packet.
+    /// A random number, independent of the input. With it, a selector balances packets instead of flows.
     Random,
 }
 
 impl HashAlgorithm {
-    /// Whether the algorithm only promises to spread flows evenly: a CRC or xxHash. Exclusive or, sums and identity
-    /// treat some flows alike (the two directions of a connection), which a program may rely on.
+    /// Returns whether the algorithm promises no more than to spread flows evenly, as a CRC or xxHash does. XOR, sums
+    /// and identity give some flows the same value, for example both directions of a connection; a program may rely on
+    /// this.
     pub fn only_spreads(self) -> bool {
         match self {
             Self::Crc8Custom
@@ -98,16 +99,16 @@ impl HashAlgorithm {
     }
 }
 
-/// An input of a calculation, most significant bit first, without padding in between.
+/// An input of a calculation. Inputs are concatenated without padding, most significant bit first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CalculationInput {
-    /// A field; skipped when its header is not valid.
+    /// A field; skipped if its header is not valid.
     Field(HeaderId, Slot),
-    /// A `varbit` field with its current length.
+    /// A `varbit` field, with its current length.
     Varbit(HeaderId),
-    /// A constant of this number of bits, right-aligned in its bytes.
+    /// A constant with this number of bits, right-aligned in its bytes.
     Constant(Vec<u8>, u16),
-    /// A whole header; skipped when not valid.
+    /// A whole header; skipped if it is not valid.
     Header(HeaderId),
     /// The bytes after the parsed headers.
     Payload,
@@ -120,9 +121,10 @@ pub struct Calculation {
     pub name: String,
     /// The algorithm.
     pub algorithm: HashAlgorithm,
-    /// Its input, in order.
+    /// Inputs of the algorithm, in order.
     pub input: Vec<CalculationInput>,
-    /// The value only selects a group's member, and the algorithm only spreads: any such hash may replace it.
+    /// Whether another hash that spreads evenly may replace the algorithm. True if the value only selects a member of a
+    /// group, and the algorithm promises no more than to spread evenly.
     pub unseen: bool,
 }
 
@@ -131,26 +133,27 @@ pub struct Calculation {
 pub struct Checksum {
     /// Name in the JSON.
     pub name: String,
-    /// The header that holds the checksum.
+    /// The header that contains the checksum field.
     pub header: HeaderId,
     /// The checksum field.
     pub target: Slot,
-    /// The calculation of its value.
+    /// The calculation that gives the checksum's value.
     pub calculation: CalculationId,
-    /// Condition under which it applies.
+    /// Condition under which the checksum is verified and updated; `None` for always.
     pub condition: Option<Bool>,
-    /// Verified after the parser.
+    /// Whether the checksum is verified after the parser.
     pub verify: bool,
-    /// Updated before the deparser.
+    /// Whether the checksum is updated before the deparser.
     pub update: bool,
 }
 
 /// A digest that `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, as in P4Info. p4c makes one list for each call of `digest()`, so several lists may share a name.
+    /// Name, equal to the name in P4Info. p4c makes one list for each call of `digest()`, so several lists may have the
+    /// same name.
     pub name: String,
-    /// Its fields in order: name and slot.
+    /// Fields in order, each with name and slot.
     pub fields: Vec<(String, Slot)>,
 }
 
@@ -168,12 +171,12 @@ pub struct FieldList {
 /// A parser value set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueSet {
-    /// Name, as in P4Info.
+    /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Width of a value, without padding.
+    /// Width of a value in bits, without padding.
     pub width: u32,
     /// Declared number of members.
     pub max_size: usize,
-    /// Widths of the components of the key that uses the set; empty if no key does.
+    /// Widths in bits of the components of the key that uses the set. Empty if no key uses the set.
     pub components: Vec<u16>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Index newtypes: an id of one kind cannot be used for another kind, and is always in range.
+//! Defines index newtypes. An id of one kind cannot be used for another kind. Invariant: ids are in range.
 
 macro_rules! index {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -8,7 +8,7 @@ macro_rules! index {
         pub struct $name(pub u32);
 
         impl $name {
-            /// Returns the position in the program's vector of this kind.
+            /// Returns the index in the program's vector of objects of this kind.
             #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layout of headers and fields in the packet header vector (PHV).
+//! Defines the layout of headers and fields in the packet header vector (PHV).
 //!
-//! The PHV is one byte buffer. A packet header has the same bytes as on the wire, so that extracting and emitting it
-//! are plain copies; each of its fields is a run of bits. Metadata is never on the wire, so each of its fields starts
-//! at a byte boundary. A header with a `varbit` field reserves the field's maximum length.
+//! The PHV is one byte buffer. A packet header has the same bytes in the PHV as on the wire, so extracting and emitting
+//! are plain copies. Each field of a packet header is a run of bits. Metadata is never on the wire, so each metadata
+//! field starts at a byte boundary. A header with a `varbit` field reserves the maximum length of this field.
 
 use crate::ids::{HeaderId, HeaderTypeId, UnionId};
 
-/// Bytes after the last header, so that a field can always be read with one wide load.
+/// Bytes behind the last header, so that every field can be read with one wide load.
 pub const SLACK: usize = 32;
 
-/// The widest field that a program may have, in bits. Wider ones are refused at load.
+/// Maximum width of a field in bits. Programs with wider fields are refused at load.
 pub const MAX_FIELD_BITS: u32 = 1 << 15;
 
-/// A run of bits in the PHV, most significant bit first. For a field reached through a stack index, relative to the
-/// start of its header.
+/// A run of bits in the PHV, most significant bit first. If a field is reached through a stack index, its slot is
+/// relative to the start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The byte holding the first bit.
+    /// Index of the byte that contains the first bit.
     pub byte: u32,
-    /// Bits of that byte before the first bit: 0 to 7.
+    /// Number of bits in that byte before the first bit: 0 to 7.
     pub lead: u8,
     /// Whether the value is in two's complement.
     pub signed: bool,
@@ -28,7 +28,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Returns the slot of `width` bits that starts `bit` bits into a buffer.
+    /// Returns the slot with `width` bits that starts at bit `bit` of a buffer.
     pub fn at(bit: usize, width: u16, signed: bool) -> Self {
         let byte = u32::try_from(bit / 8).expect("PHV sizes are checked at load");
         Self {
@@ -39,17 +39,17 @@ impl Slot {
         }
     }
 
-    /// Returns the first bit, counted from the start of the buffer.
+    /// Returns the offset of the first bit from the start of the buffer.
     pub fn bit(&self) -> usize {
         self.byte as usize * 8 + self.lead as usize
     }
 
-    /// Returns the number of bytes of the value on its own: (width + 7) / 8.
+    /// Returns the number of bytes that hold the value alone: (width + 7) / 8.
     pub fn bytes(&self) -> usize {
         usize::from(self.width).div_ceil(8)
     }
 
-    /// Returns the same slot in a header that starts `bytes` further on.
+    /// Returns the same slot, moved `bytes` bytes towards the end of the buffer.
     #[must_use]
     pub fn moved(&self, bytes: u32) -> Self {
         Self {
@@ -58,8 +58,8 @@ impl Slot {
         }
     }
 
-    /// Returns the `width` bits that end `low` bits above the least significant one, as an unsigned slot. `None` if
-    /// they do not lie inside.
+    /// Returns an unsigned slot of `width` bits whose lowest bit is `low` bits above the least significant bit. Returns
+    /// `None` if it would not lie inside this slot.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {
@@ -69,7 +69,7 @@ impl Slot {
         Some(Self::at(first, width as u16, false))
     }
 
-    /// Whether the slot consists of whole bytes.
+    /// Returns whether the slot consists of whole bytes.
     pub fn is_bytes(&self) -> bool {
         self.lead == 0 && self.width.is_multiple_of(8)
     }
@@ -78,11 +78,11 @@ impl Slot {
 /// A field of a header type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name inside the header.
+    /// Name of the field in its header.
     pub name: String,
-    /// Bits relative to the start of the header. For a `varbit` field the width is the maximum.
+    /// Position relative to the start of the header. A `varbit` field has its maximum width here.
     pub slot: Slot,
-    /// Whether this is the header's `varbit` field.
+    /// Whether the field is the header's `varbit` field.
     pub varbit: bool,
 }
 
@@ -95,14 +95,14 @@ pub struct HeaderType {
     pub fields: Vec<Field>,
     /// Bits on the wire without the `varbit` field.
     pub fixed_bits: usize,
-    /// Index of the `varbit` field.
+    /// Index of the `varbit` field, if there is one.
     pub varbit: Option<usize>,
-    /// Bytes reserved in the PHV when an instance is a packet header.
+    /// Bytes that an instance reserves in the PHV if it is a packet header.
     pub storage_bytes: usize,
 }
 
 impl HeaderType {
-    /// Returns a field by its name.
+    /// Returns the field with this name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
@@ -113,32 +113,32 @@ impl HeaderType {
 pub struct Header {
     /// Name in the JSON, e.g. `ipv4` or `standard_metadata`.
     pub name: String,
-    /// Its type.
+    /// Type of the instance.
     pub ty: HeaderTypeId,
-    /// Metadata: always valid, never on the wire.
+    /// Whether the instance is metadata, which is always valid and never on the wire.
     pub metadata: bool,
-    /// First byte in the PHV.
+    /// Offset of the first byte in the PHV.
     pub offset: u32,
-    /// Bytes in the PHV.
+    /// Number of bytes in the PHV.
     pub bytes: u32,
-    /// For metadata, its fields relative to `offset`; a packet header uses its type's.
+    /// Slots of metadata fields, relative to `offset`. Packet headers use the slots of their type instead.
     pub metadata_slots: Vec<Slot>,
-    /// The union that it is a member of.
+    /// The union that the header is a member of.
     pub union: Option<UnionId>,
 }
 
-/// A header stack: instances of one type.
+/// A header stack, whose elements have the same type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// Name in the JSON.
     pub name: String,
     /// Type of every element.
     pub ty: HeaderTypeId,
-    /// Elements, first to last.
+    /// Elements, from first to last.
     pub headers: Vec<HeaderId>,
 }
 
-/// A header union: at most one member is valid.
+/// A header union. At most one member is valid at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Union {
     /// Name in the JSON.
@@ -154,6 +154,6 @@ pub struct UnionStack {
     pub name: String,
     /// Member names and types, in declaration order.
     pub members: Vec<(String, HeaderTypeId)>,
-    /// Elements, first to last.
+    /// Elements, from first to last.
     pub unions: Vec<UnionId>,
 }

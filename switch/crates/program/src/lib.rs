@@ -2,18 +2,19 @@
 //! Loads p4c's BMv2 JSON into a typed, checked program.
 //!
 //! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype ([`TableId`],
-//! [`ActionId`], ...), and determines all widths. It refuses what the switch cannot run, by name and source location.
-//! Later stages use neither JSON nor names.
+//! [`ActionId`], ...), and determines all widths. It refuses constructs that the switch cannot run, and reports their
+//! name and source location. Later stages use neither JSON nor names.
 //!
 //! * [`layout`]: layout of headers and fields in the packet header vector (PHV);
-//! * [`expr`]: expressions of unbounded integers, each with its number class;
+//! * [`expr`]: expressions over unbounded integers, each with its number class;
 //! * [`action`], [`parser`], [`control`], [`externs`]: the program's parts;
-//! * `load`: one module per part, reading JSON through a cursor that tracks its path.
+//! * `load`: one module for each part, which reads JSON through a cursor that tracks its path.
 //!
-//! Depends on no other crate of the switch. Invariants: a `Program` can be run; every index in it is in range; control
-//! flow has no cycle except inside parsers and actions, whose steps the engine bounds.
+//! Depends on no other crate of the switch. Invariants: the switch can run every `Program`. Every index in a `Program`
+//! is in range. Control flow has no cycle except inside parsers and actions, where the engine limits the number of
+//! steps.
 //!
-//! The format: p4lang/behavioral-model, docs/JSON_format.md, major version 2, minor up to 24.
+//! The format is specified in p4lang/behavioral-model, docs/JSON_format.md: major version 2, minor versions up to 24.
 
 pub mod action;
 pub mod control;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads BMv2 JSON. Each module reads one part; [`Loader`] holds the objects that later parts refer to.
+//! Reads BMv2 JSON. Each submodule reads one part. [`Loader`] holds the objects that later parts refer to.
 
 mod actions;
 mod cursor;
@@ -27,13 +27,13 @@ use headers::Headers;
 const MAJOR_VERSION: u32 = 2;
 const MAX_MINOR_VERSION: u32 = 24;
 
-/// Largest nesting depth of JSON values.
+/// Maximum nesting depth of JSON values.
 const MAX_NESTING: usize = 800;
 
-/// Error values must be smaller than this; p4c counts them from 0.
+/// Upper limit (exclusive) for error values; p4c counts errors from 0.
 const MAX_ERROR: u32 = 1 << 16;
 
-/// The objects read so far, by their names and ids in the JSON.
+/// Objects that were already read, by their names and ids in the JSON.
 struct Loader {
     headers: Headers,
     counters: HashMap<String, CounterId>,
@@ -120,9 +120,9 @@ pub(crate) fn program(json: &[u8]) -> std::result::Result<Program, LoadError> {
     Ok(program)
 }
 
-/// Refuses programs of architectures other than v1model, before other parts fail with less clear errors. They are
-/// recognized by their intrinsic metadata, which some versions of p4c leave out where it is not used, and by the names
-/// of their parsers.
+/// Refuses programs of architectures other than v1model, before other parts fail with less clear errors. Such programs
+/// are recognized by the types of their intrinsic metadata, and by the names of their parsers. The second test is
+/// needed because some versions of p4c leave out unused metadata.
 fn refuse_architectures(root: &Cursor<'_>) -> Result<()> {
     for part in ["headers", "header_types"] {
         for header in root.list(part)? {
@@ -156,8 +156,8 @@ fn other_architecture(place: &Cursor<'_>, architecture: &str, name: &str) -> Loa
     ))
 }
 
-/// Parses JSON with its own nesting limit. serde_json's limit of 128 levels is too low for a long expression; this one
-/// still bounds the stack depth of parsing.
+/// Parses JSON with a custom nesting limit. serde_json's limit of 128 levels is too low for a long expression. The
+/// custom limit still bounds the stack depth of the parser.
 fn parse(json: &[u8]) -> std::result::Result<Value, String> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in json {
@@ -221,8 +221,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns the values of the core library's errors in the program. The program cannot see an error that it does not
-/// declare; such an error gets a value that no declared one has.
+/// Returns the program's values for the core library's errors. A program cannot see an error that it does not declare.
+/// Such an error gets a value that no declared error has.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()
@@ -249,7 +249,7 @@ fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     }
 }
 
-/// Refuses extern objects: v1model has none besides those with JSON arrays of their own.
+/// Refuses extern objects. v1model's own externs have their own JSON arrays, so they are not extern objects.
 fn refuse_externs(root: &Cursor<'_>) -> Result<()> {
     match root.list("extern_instances")?.first() {
         Some(instance) => {

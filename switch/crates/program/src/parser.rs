@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser states and the deparser.
+//! Defines parsers, their states, and the deparser.
 
 use crate::action::Op;
 use crate::error::SourceInfo;
@@ -12,24 +12,24 @@ use crate::layout::Slot;
 pub struct Parser {
     /// Name in the JSON.
     pub name: String,
-    /// Its first state.
+    /// First state of the parser.
     pub start: Target,
 }
 
-/// A state.
+/// A parser state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Name in the P4 program.
     pub name: String,
-    /// Its operations, in order.
+    /// Operations of the state, in order.
     pub ops: Vec<ParserOp>,
-    /// The transition key: components, each padded to whole bytes.
+    /// Components of the transition key. Each is padded to whole bytes.
     pub key: Vec<KeyPart>,
-    /// Bytes of the key.
+    /// Size of the key in bytes.
     pub key_bytes: usize,
-    /// The cases, tried in order.
+    /// Cases of the `select`, tried in order.
     pub transitions: Vec<Transition>,
-    /// Taken when no case matches; without it that is `error.NoMatch` (P4_16 section 13.6).
+    /// Target if no case matches. If it is `None`, parsing ends with `error.NoMatch` (P4_16 section 13.6).
     pub default: Option<Target>,
     /// Location in the P4 source.
     pub source: Option<SourceInfo>,
@@ -38,9 +38,9 @@ pub struct State {
 /// The destination of an extract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtractTo {
-    /// This header.
+    /// A fixed header.
     Header(HeaderId),
-    /// The next element of a stack.
+    /// The next element of a header stack.
     Stack(StackId),
     /// A member of the next element of a union stack.
     UnionStack(UnionStackId, usize),
@@ -49,24 +49,24 @@ pub enum ExtractTo {
 /// One operation of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParserOp {
-    /// Extracts a header.
+    /// Extracts a header without a `varbit` field.
     Extract(ExtractTo),
-    /// Extracts a header with a `varbit` field of this number of bits.
+    /// Extracts a header whose `varbit` field has this number of bits.
     ExtractVarbit(ExtractTo, Arith),
-    /// Runs one action operation: an assignment, `setValid`, ...
+    /// Runs one operation of an action, such as an assignment or `setValid`.
     Run(Box<Op>),
-    /// Assigns bits ahead of the current position, from `offset` on, without extracting them.
+    /// Assigns bits ahead of the current position without extracting them.
     Lookahead {
         /// Destination.
         target: Slot,
-        /// First bit, from the current position.
+        /// Offset of the first bit from the current position.
         offset: u32,
         /// Number of bits.
         width: u32,
     },
     /// Skips this number of bits.
     Advance(Arith),
-    /// Ends parsing with the error code if the condition is false.
+    /// Ends parsing with this error code if the condition is false.
     Verify(Bool, Arith),
 }
 
@@ -75,11 +75,11 @@ pub enum ParserOp {
 pub enum KeyPart {
     /// A field.
     Field(Slot),
-    /// A field of the last element of a stack.
+    /// A field of the last extracted element of a stack.
     StackLast(StackId, Slot),
-    /// A field of a member of the last element of a union stack.
+    /// A field of a member of the last extracted element of a union stack.
     UnionStackLast(UnionStackId, usize, Slot),
-    /// Bits ahead: first bit from the current position, number of bits.
+    /// Bits ahead: offset of the first bit from the current position, and number of bits.
     Lookahead(u32, u32),
 }
 
@@ -88,7 +88,7 @@ pub enum KeyPart {
 pub struct Transition {
     /// The values that match.
     pub matches: TransitionMatch,
-    /// Its target.
+    /// Target of the transition if the case matches.
     pub next: Target,
 }
 
@@ -101,25 +101,25 @@ pub enum Target {
     State(StateId),
 }
 
-/// The comparison of a transition with the key.
+/// How a case compares the transition key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionMatch {
-    /// `key & mask == value`, each of the state's `key_bytes`.
+    /// Matches if `key & mask == value`. Each has `key_bytes` bytes.
     Value {
-        /// Already masked.
+        /// Value, already masked.
         value: Vec<u8>,
-        /// All ones where the JSON gives no mask.
+        /// Mask. All ones if the JSON has no mask.
         mask: Vec<u8>,
     },
-    /// A member of a value set, compared under the mask if there is one.
+    /// Matches if the key equals a member of the value set, under the mask if there is one.
     ValueSet(ValueSetId, Option<Vec<u8>>),
 }
 
-/// The deparser: the headers that it emits if they are valid.
+/// The deparser. It emits the valid headers among those in `order`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deparser {
     /// The headers, in order of emission.
     pub order: Vec<HeaderId>,
-    /// Extern calls made before emitting.
+    /// Extern calls that run before headers are emitted.
     pub ops: Vec<Op>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loaded program.
+//! Defines the loaded program.
 
 use crate::action::Action;
 use crate::control::{Conditional, Pipeline, Profile, Table};
@@ -12,43 +12,42 @@ use crate::layout::{Header, HeaderType, Slot, Stack, Union, UnionStack};
 use crate::load;
 use crate::parser::{Deparser, Parser, State};
 
-/// The fields of `standard_metadata` that the architecture reads or writes. A field that a program may lack is
-/// optional.
+/// Fields of `standard_metadata` that the architecture reads or writes. A field is optional if programs may lack it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandardMetadata {
-    /// Port that the packet arrived on.
+    /// Port on which the packet arrived.
     pub ingress_port: Slot,
-    /// Destination port that ingress chooses.
+    /// Destination port, chosen by ingress.
     pub egress_spec: Slot,
-    /// Egress port; set before egress.
+    /// Egress port, set before egress runs.
     pub egress_port: Slot,
-    /// Bytes on the wire.
+    /// Length of the packet in bytes.
     pub packet_length: Slot,
-    /// Reason for processing the packet: normal, clone, recirculated, ...
+    /// Why the packet is processed: normal, clone, recirculated, ...
     pub instance_type: Slot,
     /// Multicast group.
     pub mcast_grp: Option<Slot>,
-    /// Instance of the replica (`rid`).
+    /// Replication id (`rid`) of a multicast or clone replica.
     pub egress_rid: Option<Slot>,
-    /// Error that ended parsing.
+    /// Error with which parsing ended.
     pub parser_error: Option<Slot>,
     /// Whether a checksum was wrong.
     pub checksum_error: Option<Slot>,
-    /// Microseconds since the switch started.
+    /// Time of ingress, in microseconds since the switch started.
     pub ingress_global_timestamp: Option<Slot>,
-    /// Microseconds since the switch started, at egress.
+    /// Time of egress, in microseconds since the switch started.
     pub egress_global_timestamp: Option<Slot>,
     /// Time of enqueueing, in microseconds.
     pub enq_timestamp: Option<Slot>,
     /// Queue length at enqueueing.
     pub enq_qdepth: Option<Slot>,
-    /// Time in the queue, in microseconds.
+    /// Time that the packet spent in the queue, in microseconds.
     pub deq_timedelta: Option<Slot>,
     /// Queue length at dequeueing.
     pub deq_qdepth: Option<Slot>,
-    /// The queue that it went through.
+    /// Number of the queue in which the packet waited.
     pub qid: Option<Slot>,
-    /// Priority for the queue. Also `None` if the program never writes it: it is 0 then.
+    /// Priority that selects the queue. `None` also if the program never writes the field, because it is then always 0.
     pub priority: Option<Slot>,
 }
 
@@ -71,10 +70,10 @@ pub struct CoreErrors {
     pub parser_invalid_argument: u32,
 }
 
-/// A program that can be run. Every id in it is an index into the vector of its kind.
+/// A program that can be run. Invariant: every id in it is a valid index into the vector of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// File that p4c compiled, for log and error messages.
+    /// Name of the file that p4c compiled, for log and error messages.
     pub name: String,
     /// Header types.
     pub header_types: Vec<HeaderType>,
@@ -86,15 +85,15 @@ pub struct Program {
     pub unions: Vec<Union>,
     /// Header union stacks.
     pub union_stacks: Vec<UnionStack>,
-    /// Bytes of the PHV, [`crate::layout::SLACK`] included.
+    /// Size of the PHV in bytes, including [`crate::layout::SLACK`].
     pub phv_bytes: usize,
-    /// Bytes at the start of the PHV that hold metadata.
+    /// Number of bytes at the start of the PHV that hold metadata.
     pub metadata_bytes: usize,
     /// Every declared error with its value.
     pub errors: Vec<(String, u32)>,
-    /// Values of the core errors.
+    /// Values of the core library's errors.
     pub core_errors: CoreErrors,
-    /// The first parser, which is the one that runs.
+    /// First parser of the file; this is the parser that runs.
     pub parser: Parser,
     /// Parser states.
     pub states: Vec<State>,
@@ -114,21 +113,21 @@ pub struct Program {
     pub conditionals: Vec<Conditional>,
     /// Action profiles and selectors.
     pub profiles: Vec<Profile>,
-    /// Counter arrays, direct ones included.
+    /// Counter arrays, including direct ones.
     pub counters: Vec<Counter>,
-    /// Meter arrays, direct ones included.
+    /// Meter arrays, including direct ones.
     pub meters: Vec<Meter>,
     /// Register arrays.
     pub registers: Vec<Register>,
     /// Named calculations.
     pub calculations: Vec<Calculation>,
-    /// Checksums, in the order they are verified and updated.
+    /// Checksums, in the order in which they are verified and updated.
     pub checksums: Vec<Checksum>,
     /// Digests.
     pub digests: Vec<Digest>,
     /// Field lists.
     pub field_lists: Vec<FieldList>,
-    /// The fields that the architecture uses.
+    /// Fields of the standard metadata that the architecture uses.
     pub standard_metadata: StandardMetadata,
 }
 
@@ -148,11 +147,11 @@ macro_rules! accessors {
 }
 
 impl Program {
-    /// Reads p4c's BMv2 JSON.
+    /// Loads a program from p4c's BMv2 JSON.
     ///
     /// # Errors
-    /// Names the construct that is malformed or not supported, with its location in the JSON and, if p4c recorded it,
-    /// in the P4 source.
+    /// Names the malformed or unsupported construct. Includes its location in the JSON and, if p4c recorded one, in the
+    /// P4 source.
     pub fn from_json(json: &[u8]) -> Result<Self, LoadError> {
         load::program(json)
     }
@@ -177,8 +176,8 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
-    /// Returns the table's own copy of an action, which may be given as the copy of another table: p4c makes one for
-    /// each table that uses the action, all with the same name.
+    /// Returns the table's own copy of an action. `action` may be the copy of another table: p4c makes a copy with the
+    /// same name for each table that uses the action. Returns None if the table has no such action.
     pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
         if table.actions.contains(&action) {
             return Some(action);
@@ -191,7 +190,7 @@ impl Program {
             .find(|own| self.action(*own).name == *name)
     }
 
-    /// Returns the absolute slot of a field of an instance.
+    /// Returns the absolute slot of a field in a header or metadata instance.
     pub fn slot(&self, header: HeaderId, field: usize) -> Slot {
         let header = self.header(header);
         let relative = match header.metadata_slots.get(field) {
@@ -201,7 +200,7 @@ impl Program {
         relative.moved(header.offset)
     }
 
-    /// Returns the absolute slot of a field, by the names of instance and field.
+    /// Returns the absolute slot of a field, given the names of its instance and of the field.
     pub fn slot_by_name(&self, header: &str, field: &str) -> Option<Slot> {
         let id = self.header_by_name(header)?;
         let ty = self.header_type(self.header(id).ty);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that the loader accepts, and those that it refuses with the construct's name and its location in the JSON
-//! and in the P4 source.
+//! Tests which programs the loader accepts. Refused programs yield an error with the construct's name and its location
+//! in the JSON and in the P4 source.
 
 use serde_json::{Value, json};
 use sluice_program::action::LValue;
@@ -47,7 +47,7 @@ fn refused(json: &Value) -> LoadError {
     load(json).expect_err("this must not load")
 }
 
-/// Loads an action of these primitives; returns its operations.
+/// Loads an action with these primitives, and returns its operations.
 fn ops(primitives: Value) -> Result<Vec<Op>, LoadError> {
     let mut json = minimal();
     json["actions"][0]["primitives"] = primitives;
@@ -66,7 +66,7 @@ fn binary(op: &str, left: Value, right: Value) -> Value {
     json!({"type": "expression", "value": {"op": op, "left": left, "right": right}})
 }
 
-/// Loads the assignment `h.c = value`; returns its expression.
+/// Loads the assignment `h.c = value`, and returns the expression of the value.
 fn assigned(value: Value) -> Arith {
     let ops = ops(json!([{"op": "assign", "parameters": [field("c"), value]}])).unwrap();
     match &ops[0] {
@@ -105,7 +105,7 @@ fn a_packet_header_keeps_its_bits_and_metadata_gets_whole_bytes() {
         program.slot_by_name("h", "s"),
         Some(Slot::at(start + 48, 16, true))
     );
-    // Nine bits right-aligned in two bytes.
+    // The field has nine bits, right-aligned in two bytes.
     assert_eq!(
         program.standard_metadata.ingress_port,
         Slot::at(7, 9, false)
@@ -362,7 +362,7 @@ fn a_log_message_may_have_no_arguments() {
     assert!(log(json!({"type": "field"})).is_err());
 }
 
-// Found by fuzzing: programs that loaded, and then caused a panic of the switch.
+// Cases that fuzzing found: these programs loaded, and then made the switch panic.
 
 #[test]
 fn fuzz_a_field_of_the_architecture_is_no_wider_than_it_can_set() {
@@ -398,8 +398,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     ] {
         let header = json!({"name": name, "id": 2, "header_type": name, "metadata": true});
         let ty = json!({"name": name, "id": 2, "fields": [["ingress_port", 32, false]]});
-        // With and without the header, because p4c omits unused ones; and the program without standard_metadata as it
-        // is.
+        // Tests with and without the header, because p4c omits unused headers. In both cases the program has no
+        // standard_metadata.
         for with_header in [true, false] {
             let mut json = minimal();
             json["header_types"].as_array_mut().unwrap()[0] = ty.clone();
@@ -417,7 +417,7 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     }
 }
 
-/// p4c of 2019 omitted all intrinsic metadata from a program that does not read it.
+/// Tests programs of 2019's p4c, which omitted all intrinsic metadata from a program that does not read it.
 #[test]
 fn programs_of_other_architectures_are_known_by_their_parsers() {
     for (name, architecture) in [

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hashes whose value cannot be observed: those that only a selector uses, and none that is visible from outside.
+//! Tests which hashes are marked as unobservable: only hashes that nothing but a selector uses.
 
 use serde_json::{Value, json};
 use sluice_program::Program;
 
-/// Returns a program that hashes a packet's field into metadata and adds a number; a selector uses the sum.
+/// Returns a program that hashes a field of the packet into metadata and adds a number to it. A selector uses the sum.
 fn balanced() -> Value {
     json!({
         "__meta__": {"version": [2, 23]},
@@ -74,7 +74,7 @@ fn assign(header: &str, name: &str, value: Value) -> Value {
     json!({"op": "assign", "parameters": [field(header, name), value]})
 }
 
-/// Whether the program's calculation is marked as unseen after a change of the program.
+/// Changes the program; returns whether its calculation is then marked as unseen.
 fn unseen(change: impl FnOnce(&mut Value)) -> bool {
     let mut json = balanced();
     change(&mut json);
@@ -118,7 +118,7 @@ fn what_operations_take_from_the_field_is_seen() {
         json!({"op": "truncate", "parameters": [field("m", "hash")]}),
         json!({"op": "log_msg", "parameters": [
             {"type": "string", "value": "{}"}, {"type": "parameters_vector", "value": [field("m", "hash")]}]}),
-        // The same calculation, but into a field that a packet carries.
+        // Use the same calculation for a field of a packet header, and for a field that no selector uses.
         hash_to("h", "mark"),
         hash_to("m", "copy"),
     ];

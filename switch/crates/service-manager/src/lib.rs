@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notifies the service manager: ready, alive, stopping (sd_notify(3)). Without `NOTIFY_SOCKET` it sends nothing.
+//! Notifies the service manager (sd_notify(3)): ready, alive, stopping. Sends nothing if `NOTIFY_SOCKET` is not set.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The service manager, if one listens.
+/// Connection to the service manager, if `NOTIFY_SOCKET` names one.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -16,7 +16,7 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Returns the manager that the environment names. A manager that cannot be reached is logged as a warning.
+    /// Returns the manager that `NOTIFY_SOCKET` names. Logs a warning if the manager cannot be reached.
     pub fn from_environment() -> Self {
         let variable = |name: &str| std::env::var_os(name);
         let Some(address) = variable("NOTIFY_SOCKET") else {
@@ -49,7 +49,7 @@ impl ServiceManager {
             == u64::from(std::process::id());
         let microseconds = watchdog.and_then(number).filter(|&time| ours && time > 0);
         let socket = UnixDatagram::unbound()?;
-        // A manager that does not read must not block the program.
+        // If the manager does not read, the program must not block.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Some((socket, address)),
@@ -57,7 +57,7 @@ impl ServiceManager {
         })
     }
 
-    /// Sends assignments to the manager, one per line.
+    /// Sends assignments to the manager, such as `READY=1`, one per line.
     pub fn tell(&self, state: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(state.as_bytes(), address)
@@ -66,7 +66,8 @@ impl ServiceManager {
         }
     }
 
-    /// Returns the interval of keepalives (`WATCHDOG=1`): half of the manager's timeout. `None` without a timeout.
+    /// Returns the interval of keepalives (`WATCHDOG=1`), half of the manager's timeout. Returns `None` without a
+    /// timeout.
     pub fn interval(&self) -> Option<Duration> {
         self.interval
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admin service, which runs beside P4Runtime.
+//! Runs the admin service, which is served in addition to P4Runtime.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     }
 }
 
-/// Serves the admin service at the address of the options. If the default socket cannot be created, that is logged as a
-/// warning; an address that was given must work.
+/// Serves the admin service at the address in the options. Logs a warning if the default socket cannot be created.
+/// Fails if an address from the command line cannot be used.
 pub(crate) async fn start(
     options: &Options,
     device: Arc<Device>,
@@ -54,7 +54,8 @@ pub(crate) async fn start(
     tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        // Stopped, or the switch has failed: the service ends in both cases.
+        // Receives a message from `Running::stop`, or an error if the switch has failed. The service ends in both
+        // cases.
         if let Err(error) = server.serve(async { drop(stopped.await) }).await {
             tracing::error!(%error, "`sluice-switch ctl` is no longer served");
         }
@@ -62,7 +63,7 @@ pub(crate) async fn start(
     Ok(Running(Some((stop, task))))
 }
 
-/// Returns the options for attaching interfaces, at the start and later.
+/// Returns the options for attaching interfaces, both at the start and later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,
@@ -71,7 +72,7 @@ pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
 }
 
 impl Running {
-    /// Ends the service, without waiting for clients that still read a trace.
+    /// Ends the service without waiting for clients that are still reading a trace.
     pub(crate) fn stop(self) {
         if let Some((stop, task)) = self.0 {
             // The service may have ended already.

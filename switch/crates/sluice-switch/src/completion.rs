@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-switch completion SHELL`: what a shell needs to complete options, commands of `ctl` and their arguments.
+//! Implements `sluice-switch completion SHELL`. Its output lets a shell complete options, commands of `ctl` and their
+//! arguments.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -19,7 +20,7 @@ struct Options {
     shell: Shell,
 }
 
-/// Prints the script that the arguments after `completion` request.
+/// Prints the script for the shell that `arguments` names. They are the arguments after `completion`.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
     let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
@@ -35,8 +36,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns the script for the whole program. The two commands with parsers of their own are added as sub-commands of
-/// the switch's options.
+/// Returns the script for the whole program. `ctl` and `completion` have their own parsers, so they are added here as
+/// sub-commands.
 fn script(shell: Shell) -> Vec<u8> {
     let mut whole = Command::new("sluice-switch")
         .version(crate::VERSION)
@@ -50,7 +51,7 @@ fn script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// Returns the options that help shows: clap_complete would offer hidden ones too.
+/// Returns only the options that help shows, because clap_complete would also offer hidden ones.
 fn shown(command: &Command) -> impl Iterator<Item = Arg> {
     let shown = command.get_arguments().filter(|one| !one.is_hide_set());
     shown.cloned()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `--engine-port`: ESP engines as ports of the switch, each with an admin socket of its own.
+//! Implements `--engine-port`: ESP engines as ports of the switch, each with its own admin socket.
 //!
-//! The memory of the whole process then holds keys. So the process writes no core file and cannot be traced, whichever
-//! thread has the keys. Without the option none of this applies.
+//! With this option, the memory of the whole process can contain keys. So the process writes no core file and cannot be
+//! traced. Without the option, neither restriction applies.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use sluice_unix_socket::SocketFile;
 
 use crate::options::Options;
 
-/// Prefix of the names of engine ports: no interface has a colon in its name.
+/// Prefix of the names of engine ports. It has a colon, which no interface name can contain.
 const ENGINE: &str = "engine:";
 
-/// A requested engine port: its number, and the path of its admin socket if one was given.
+/// A requested engine port: its number, and the path of its admin socket if one was specified.
 pub(crate) type Requested = (PortId, Option<PathBuf>);
 
 /// Parses PORT or PORT@SOCKET.
@@ -40,16 +40,16 @@ pub(crate) fn parse(argument: &str) -> Result<Requested, String> {
     Ok((number, socket.transpose()?))
 }
 
-/// Returns the admin socket of an engine port, given the port's name; `None` if it is another port.
+/// Returns the path of an engine port's admin socket, from the port's name. Returns `None` for other ports.
 pub(crate) fn socket_of(name: &str) -> Option<&Path> {
     name.strip_prefix(ENGINE).map(Path::new)
 }
 
-/// Listening sockets, opened before capabilities are dropped.
+/// Sockets that already listen. They are opened before capabilities are dropped.
 pub(crate) struct Sockets(Vec<(PortId, UnixListener, SocketFile)>);
 
 impl Sockets {
-    /// Listens for the admin clients of the engines, and protects the process's memory from other processes.
+    /// Listens for the engines' admin clients, and protects the process's memory from other processes.
     ///
     /// # Errors
     /// Names the obstacle and its path.
@@ -75,13 +75,13 @@ impl Sockets {
     }
 }
 
-/// Returns the default path: beside the socket of `ctl`, under a name that is not a process id.
+/// Returns the default path, in the directory of `ctl`'s sockets. Its name cannot be mistaken for a process id.
 fn default_socket(number: PortId) -> PathBuf {
     let process = std::process::id();
     find::directory().join(format!("{process}-engine-{number}.sock"))
 }
 
-/// An engine whose port is not attached yet.
+/// An engine whose port is not yet attached.
 struct Prepared {
     number: PortId,
     port: Port,
@@ -96,11 +96,11 @@ pub(crate) struct EnginePorts {
 }
 
 impl EnginePorts {
-    /// Creates engines without SAs. The engines of a process share the sequence numbers on disk, so that no two engines
+    /// Creates engines without SAs. All engines of a process share the sequence numbers on disk, so no two engines can
     /// use the same key.
     ///
     /// # Errors
-    /// The state directory cannot be used; errors from the kernel.
+    /// The state directory cannot be used, or the kernel returns an error.
     pub(crate) fn prepare(sockets: Sockets, options: &Options) -> anyhow::Result<Self> {
         let (mut prepared, mut files) = (Vec::new(), Vec::new());
         if sockets.0.is_empty() {
@@ -143,7 +143,7 @@ impl EnginePorts {
         })
     }
 
-    /// Returns a handle to each engine, for metrics.
+    /// Returns handles to all engines, for metrics.
     pub(crate) fn engines(&self) -> Engines {
         let engine = |one: &Prepared| (one.number, one.admin.engine.clone());
         self.prepared.iter().map(engine).collect()
@@ -152,7 +152,7 @@ impl EnginePorts {
     /// Attaches the ports and serves their sockets. When an engine ends, the link of its port goes down.
     ///
     /// # Errors
-    /// A port's number is in use; errors from the kernel.
+    /// The number of a port is already in use, or the kernel returns an error.
     pub(crate) fn attach(&mut self, device: &Arc<Device>) -> anyhow::Result<()> {
         for Prepared {
             number,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rotated log file with BMv2's names: when it is full, NAME.txt becomes NAME.1.txt, NAME.1.txt becomes NAME.2.txt,
-//! and the oldest file is deleted.
+//! Writes a rotated log file with BMv2's names. When the file is full, NAME.1.txt becomes NAME.2.txt, NAME.txt becomes
+//! NAME.1.txt, and the oldest file is deleted.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 /// Limits of a log, as in BMv2's options.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotation {
-    /// Size in bytes after which a file is rotated; a line is never split.
+    /// Size in bytes at which a file is rotated. A line is never split.
     pub(crate) max_size: u64,
-    /// Number of rotated files that are kept.
+    /// Number of rotated files to keep.
     pub(crate) max_files: u32,
 }
 
-/// Writes lines, unbuffered.
+/// Writes lines to the file without buffering.
 pub(crate) struct LogFile {
     /// Path without `.txt`.
     name: PathBuf,
@@ -49,7 +49,7 @@ impl LogFile {
     }
 }
 
-/// Returns the path of the current file, or of a rotated one.
+/// Returns the path of the current file (number 0) or of a rotated file.
 pub(crate) fn path(name: &Path, number: u32) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
     if number > 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the log's destination: standard output or a file; by default warnings go to standard error. If standard
-//! error is the journal, it also gets informational records, each value as a field `SLUICE_NAME`.
+//! Selects the destination of the log: standard output or a file. By default, warnings go to standard error. If
+//! standard error is the journal, informational records go there, too, with each value as a field `SLUICE_NAME`.
 
 use std::sync::Mutex;
 

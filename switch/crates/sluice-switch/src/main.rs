@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-switch`: reads the command line, starts the device and its servers, stops them on a signal.
+//! Reads the command line, starts the device and its servers, and stops them on a signal.
 //!
 //! `sluice-switch ctl ...` is a client of a running switch instead ([`ctl`]). `sluice-switch completion SHELL` prints a
-//! shell's completion script for both ([`completion`]).
+//! shell's completion script for both commands ([`completion`]).
 
 mod admin;
 mod completion;

@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use crate::options::Options;
 
-/// The running server, if there is one. Dropping this stops it.
+/// The running metrics server, if there is one. Dropping this stops the server.
 pub(crate) struct Running(#[expect(dead_code, reason = "held")] Option<oneshot::Sender<()>>);
 
-/// Serves metrics at the address of the options.
+/// Starts serving metrics at the address in the options, if there is one.
 pub(crate) async fn start(options: &Options, source: Source) -> anyhow::Result<Running> {
     let Some(address) = &options.metrics_address else {
         return Ok(Running(None));

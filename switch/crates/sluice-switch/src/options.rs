@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line: the flags of simple_switch_grpc, and a few of our own.
+//! Defines the command line: the flags of simple_switch_grpc, and some additional options.
 //!
-//! An option of BMv2 that this switch lacks is either harmless and ignored with a warning, or refused with a reason.
+//! An option of BMv2 that this switch lacks is ignored with a warning if it is harmless. Otherwise it is refused with a
+//! reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -205,7 +206,7 @@ pub(crate) enum Level {
     Off,
 }
 
-/// Options of BMv2 without effect here.
+/// BMv2's options that have no effect in this switch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Foreign {
     #[arg(long, hide = true)]
@@ -214,7 +215,7 @@ pub(crate) struct Foreign {
     nanolog: Option<String>,
     #[arg(long, hide = true)]
     notifications_addr: Option<String>,
-    /// Every line is written at once anyway.
+    /// Ignored, because every line is written at once.
     #[arg(long, hide = true)]
     log_flush: bool,
     #[arg(long, hide = true)]
@@ -236,7 +237,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns why the switch must not start: an option that cannot be ignored without changing the result.
+    /// Returns why the switch must not start: an option would change the result, but this switch lacks it.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (
@@ -266,7 +267,7 @@ impl Foreign {
             .find_map(|(given, reason)| given.then_some(reason))
     }
 
-    /// Returns the given options that have no effect.
+    /// Returns those of the given options that have no effect.
     pub(crate) fn ignored(&self) -> impl Iterator<Item = &'static str> {
         [
             (self.thrift_port.is_some(), "--thrift-port"),
@@ -296,9 +297,9 @@ pub(crate) fn interface(argument: &str) -> Result<(PortId, String), String> {
 /// The address of the admin service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Admin {
-    /// Do not serve it.
+    /// Do not serve the admin service.
     None,
-    /// Serve it here.
+    /// Serve the admin service at this address.
     At(Address),
 }
 
@@ -320,7 +321,7 @@ fn admin(argument: &str) -> Result<Admin, String> {
 }
 
 impl Options {
-    /// Returns the level of the log, where one is requested.
+    /// Returns the log level for `--log-console` and `--log-file`.
     pub(crate) fn log_level(&self) -> Level {
         self.log_level.unwrap_or(Level::Trace)
     }
@@ -334,7 +335,7 @@ impl Options {
         }
     }
 
-    /// Returns the limits on the growth of programs' state.
+    /// Returns the limits for the state that programs can create.
     pub(crate) fn limits(&self) -> Limits {
         let usual = Limits::default();
         let or = |given: Option<u32>, usual: usize| given.map_or(usual, |given| given as usize);
@@ -346,7 +347,7 @@ impl Options {
         }
     }
 
-    /// Parses arguments as BMv2 does: options of the target may come after `--`.
+    /// Parses arguments like BMv2: options of the target may follow `--`.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut separated = false;
         let joined = arguments.into_iter().filter(|argument| {
@@ -357,7 +358,7 @@ impl Options {
         Self::try_parse_from(joined)
     }
 
-    /// Checks what clap cannot: that options fit each other.
+    /// Checks what clap cannot check: that the options are compatible.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_program()?;
         self.check_ports()?;
@@ -421,7 +422,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns who may open the Unix socket of P4Runtime.
+    /// Returns who may connect to P4Runtime's Unix socket.
     pub(crate) fn socket_access(&self) -> Access {
         Access {
             mode: self.grpc_socket_mode,
@@ -429,7 +430,7 @@ impl Options {
         }
     }
 
-    /// Refuses an address beyond loopback without mutual TLS, where any client that reaches it would control the
+    /// Refuses an address beyond loopback without mutual TLS. Any client that reaches such an address would control the
     /// switch.
     pub(crate) fn check_reach(&self, local: bool) -> Result<(), String> {
         if local || self.tls.is_mutual() || self.grpc_insecure_any_address {
@@ -567,7 +568,7 @@ mod tests {
             options.foreign.ignored().collect::<Vec<_>>(),
             ["--thrift-port", "--notifications-addr"]
         );
-        // Exact names that are prefixes of other names.
+        // These option names are prefixes of other names, and still must match exactly.
         let exact = read("x.json --pcap . --log-file x --debugger-addr ipc:///x").unwrap();
         assert_eq!(exact.log_file, Some("x".into()));
         for ambiguous in ["--log x", "--grpc-server x", "--max 3"] {

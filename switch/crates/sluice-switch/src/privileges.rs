@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drops the capabilities that the switch does not need, before any thread starts and any client connects.
+//! Drops the capabilities that the switch does not need, before any thread starts and before any client connects.
 //!
-//! Kept as permitted: CAP_NET_ADMIN and CAP_NET_RAW. Ports come and go while the switch runs (`ctl add-port`, an
-//! interface that comes back), and filters that close them to the host are restored when a user removes them. The two
-//! are effective only during that ([`sluice_ports::privilege`]). Workers, which read what the network sends, drop both.
-//! A switch without interfaces keeps neither. CAP_SYS_NICE is kept until workers have their niceness
-//! ([`give_up_niceness`]).
+//! CAP_NET_ADMIN and CAP_NET_RAW stay permitted. They are needed to add ports while the switch runs (`ctl add-port`, an
+//! interface that returns). They are also needed to restore a filter that closes a port to the host, if a user has
+//! removed it. They are effective only during these operations ([`sluice_ports::privilege`]). Workers read untrusted
+//! input from the network, so they drop both capabilities. A switch without interfaces keeps neither. CAP_SYS_NICE is
+//! kept until workers have their niceness ([`give_up_niceness`]).
 //!
-//! Nothing is inheritable, ambient or in the bounding set, and no program that the process might start gains any
-//! capability (`no_new_privs`).
+//! The inheritable, ambient and bounding sets are empty. A program that the process might start gains no capability
+//! (`no_new_privs`).
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use sluice_ports::privilege;
 
-/// Drops all capabilities but CAP_SYS_NICE and, if ports may be on interfaces, those that ports need.
+/// Drops all capabilities except CAP_SYS_NICE and, if ports may be interfaces, those that ports need.
 ///
-/// Call it while the process has one thread, because threads have capabilities of their own.
+/// Must be called while the process has only one thread, because each thread has its own capabilities.
 ///
 /// # Errors
 /// Errors from the kernel.

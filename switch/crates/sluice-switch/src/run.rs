@@ -23,10 +23,10 @@ use crate::options::Options;
 use crate::service_manager::keep_informed;
 use crate::{admin, metrics, privileges, trace_log};
 
-/// Time limit for connections to end when the switch stops.
+/// Time limit for connections to end after the switch has begun to stop.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Sockets and files that are opened before capabilities are dropped.
+/// Sockets and files, opened before capabilities are dropped.
 pub(crate) struct Inputs {
     listener: Listener,
     tls: Option<Tls>,
@@ -36,7 +36,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Listens for P4Runtime, and reads the files.
+    /// Listens for P4Runtime clients, and reads the files that the options name.
     pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
         let address = &options.grpc_server_addr;
         let flag = || format!("--grpc-server-addr {address}");
@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Order: before ports, so that the first packet is processed by the program.
+        // Order: load the program before adding ports, so that it processes the first packet.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;
@@ -166,7 +166,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
-            // Check first, so that an interface in use is not opened and closed again.
+            // Check first, so that an interface that is already a port is not opened and closed again.
             device.check_port(*number, name)?;
             let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
@@ -175,7 +175,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
             if options.strict_ports || !is_survived(&error) {
                 return Err(error);
             }
-            // Printed even if nothing is logged: the operator expects this port.
+            // Printed even if logging is off, because the operator expects this port.
             let said = format!("sluice-switch: no port: {error:#}");
             tracing::error!("{said}");
             if options.log_console || options.log_file.is_some() {
@@ -186,8 +186,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether to start without this port, as BMv2 does, because the machine is not at fault: the interface does not exist,
-/// or the port or the interface is given twice. An interface that cannot be closed to the host ends the switch.
+/// Returns whether the switch starts without this port, as BMv2 does. It does if the interface does not exist, or if
+/// the port or interface is given twice. If an interface cannot be closed to the host, the switch does not start.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(
@@ -213,17 +213,17 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     let stop = async {
         stop.await;
         manager.tell("STOPPING=1");
-        // The receiver is awaited below.
+        // The receiver is polled below.
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
-    // The reader may be gone; that must not be a failure.
+    // If the reader is gone, writing fails; the switch must ignore this error.
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let address = server.address()?;
     manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));
     tokio::spawn(keep_informed(Arc::clone(&manager), Arc::clone(device)));
     let overdue = async {
-        // If nothing was sent, the server has failed and reports it.
+        // If the sender was dropped without a message, the server has failed, and returns its error.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -235,7 +235,7 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     }
 }
 
-/// Ends the remaining tasks, then the device: interfaces are released even if something still refers to the device.
+/// Stops the device, then the remaining tasks. Interfaces are released even if a task still refers to the device.
 fn stop(runtime: Runtime, device: &Device) {
     device.stop();
     runtime.shutdown_timeout(GRACE);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sluice_device::Device;
 use sluice_service_manager::ServiceManager;
 
-/// Sends keepalives for as long as every worker responds; ends when a worker has died.
+/// Sends keepalives while every worker responds. Returns when a worker has died.
 ///
-/// Runs on the server's runtime, so that a server that hangs sends none either.
+/// This task runs on the server's runtime. So if the server hangs, keepalives stop, too.
 pub(crate) async fn keep_informed(manager: Arc<ServiceManager>, device: Arc<Device>) {
     let Some(interval) = manager.interval() else {
         return;

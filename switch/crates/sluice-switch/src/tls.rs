@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS for gRPC, by the flags of simple_switch_grpc.
+//! Configures TLS for gRPC, with the flags of simple_switch_grpc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use sluice_p4runtime::Tls;
 
-/// Certificates and key, each a PEM file.
+/// Certificates and key. Each is the path of a PEM file.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TlsOptions {
     /// Serve P4Runtime with TLS
@@ -32,7 +32,8 @@ pub(crate) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Checks what clap cannot: an incomplete TLS configuration must not silently disable TLS.
+    /// Checks what clap cannot check: an incomplete TLS configuration must be refused, so that it does not silently
+    /// disable TLS.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !self.grpc_server_ssl {
             let given = [
@@ -58,17 +59,17 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Whether clients must have a certificate.
+    /// Returns whether clients must have a certificate.
     pub(crate) fn is_mutual(&self) -> bool {
         self.grpc_server_ssl && self.grpc_server_with_client_auth
     }
 
-    /// Whether TLS was requested.
+    /// Returns whether TLS was requested.
     pub(crate) fn is_on(&self) -> bool {
         self.grpc_server_ssl
     }
 
-    /// Reads the files; `None` without TLS.
+    /// Reads the certificates and the key. Returns `None` without TLS.
     pub(crate) fn load(&self) -> anyhow::Result<Option<Tls>> {
         let (Some(certificate), Some(key)) = (&self.grpc_server_cert, &self.grpc_server_key) else {
             return Ok(None);

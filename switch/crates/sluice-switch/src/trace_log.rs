@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes packets to the log in the form of simple_switch: every step of every packet at level `trace`.
+//! Writes packets to the log in the format of simple_switch: every step of every packet, at level `trace`.
 //!
-//! A thread of its own writes them, from a bounded queue. A slow log loses packets of the trace, reports how many, and
-//! delays nothing else.
+//! A separate thread writes the traces, from a bounded queue. If the log is slow, packets are missing from it, and
+//! their number is logged. Nothing else is delayed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use sluice_device::Device;
 use sluice_device::trace::{Filter, PacketTrace, TraceHandle, TraceSink};
 
-/// Length of the queue, in packets.
+/// Capacity of the queue in packets.
 const QUEUE: usize = 1024;
 
 struct Queue {
@@ -34,7 +34,7 @@ impl TraceSink for Queue {
     }
 }
 
-/// Logs every packet until the handle is dropped; `None` if the log does not include traces.
+/// Logs every packet until the handle is dropped. Returns `None` if the log does not include traces.
 pub(crate) fn start(device: &Device) -> std::io::Result<Option<TraceHandle>> {
     if !tracing::enabled!(tracing::Level::TRACE) {
         return Ok(None);

@@ -237,6 +237,9 @@ impl<T> Drop for Pinned<'_, T> {
 mod tests {
     use super::*;
 
+    /// Versions that the writer makes.
+    const VERSIONS: usize = if cfg!(miri) { 20 } else { 1_000 };
+
     #[test]
     fn a_pinned_side_does_not_change_and_the_next_pin_sees_the_change() {
         let mut writer = Writer::new(1, 1);
@@ -262,13 +265,13 @@ mod tests {
                         let side = reader.pin();
                         let version = *side;
                         assert!(shared.iter().all(|s| s.load(Ordering::Relaxed) == version));
-                        if version == 1_000 {
+                        if version == VERSIONS {
                             break;
                         }
                     }
                 });
             }
-            for version in 1..=1_000 {
+            for version in 1..=VERSIONS {
                 writer.change(|side| *side = version);
                 writer.flip_while_empty(|| {
                     shared
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn readers_see_whole_versions_while_a_writer_goes_on() {
-        let mut writer = Writer::new((0u64, 0u64), (0, 0));
+        let mut writer = Writer::new((0usize, 0usize), (0, 0));
         let readers: Vec<_> = (0..2).map(|_| writer.reader()).collect();
         std::thread::scope(|scope| {
             for mut reader in readers {
@@ -289,13 +292,13 @@ mod tests {
                     loop {
                         let side = reader.pin();
                         assert_eq!(side.0, side.1);
-                        if side.0 == 1_000 {
+                        if side.0 == VERSIONS {
                             break;
                         }
                     }
                 });
             }
-            for version in 1..=1_000 {
+            for version in 1..=VERSIONS {
                 writer.change(|side| *side = (version, version));
                 writer.flip();
             }

@@ -57,19 +57,7 @@ impl Reserved {
         let skipped = MADE.fetch_add(1, Ordering::Relaxed) * APART % LINES * LINE;
         let bytes = bytes.next_multiple_of(STEP);
         let mapped = (skipped + bytes).next_multiple_of(STEP) + HUGE;
-        // SAFETY: this creates a new private mapping, to which no other reference exists.
-        let mapping = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(mapping, libc::MAP_FAILED, "{}", failed(mapped));
-        let mapping = NonNull::new(mapping.cast::<u8>()).expect("a mapping is not at address 0");
+        let mapping = map(mapped);
         let before = mapping.as_ptr().align_offset(HUGE);
         // SAFETY: the mapping is a huge page longer than what is skipped and the array.
         let start = unsafe { mapping.add(before + skipped) };
@@ -119,18 +107,12 @@ impl Reserved {
 
     fn make_usable(&self, bytes: usize, close: bool) {
         let more = bytes.next_multiple_of(STEP);
+        // SAFETY: the skipped bytes lie in this mapping.
+        let start = unsafe { self.start.sub(self.skipped) };
+        let bytes = (self.skipped + more).next_multiple_of(STEP);
         // SAFETY: the skipped bytes and the first `more` bytes lie in this mapping and begin at a page boundary.
-        // They become readable and writable.
-        unsafe {
-            let start = self.start.as_ptr().sub(self.skipped).cast();
-            let bytes = (self.skipped + more).next_multiple_of(STEP);
-            let done = libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE);
-            assert_eq!(done, 0, "{}", failed(more));
-            if close && more > HUGE {
-                // Only advice: if it fails, the memory is still usable, with more TLB misses.
-                libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
-            }
-        }
+        let done = unsafe { allow_access(start, bytes, close && more > HUGE) };
+        assert!(done, "{}", failed(more));
         self.usable.fetch_max(more, Ordering::Relaxed);
     }
 }
@@ -139,8 +121,82 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let (start, bytes) = self.mapping;
         // SAFETY: this value owns the mapping, and no code follows its addresses any more.
-        unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+        unsafe { unmap(start, bytes) };
     }
+}
+
+/// Maps `bytes` bytes of address space, which are not accessible yet.
+///
+/// # Panics
+/// If the address space cannot be mapped.
+#[cfg(not(miri))]
+fn map(bytes: usize) -> NonNull<u8> {
+    // SAFETY: this creates a new private mapping, to which no other reference exists.
+    let mapping = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(mapping, libc::MAP_FAILED, "{}", failed(bytes));
+    NonNull::new(mapping.cast::<u8>()).expect("a mapping is not at address 0")
+}
+
+/// Makes pages readable and writable, as huge pages if so requested and available. Returns whether this succeeded.
+///
+/// # Safety
+/// The bytes must be whole pages of a mapping of [`map`].
+#[cfg(not(miri))]
+unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> bool {
+    let start = start.as_ptr().cast();
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let done = libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0;
+        if done && huge {
+            // Only advice: if it fails, the memory is still usable, with more TLB misses.
+            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        }
+        done
+    }
+}
+
+/// Unmaps a mapping.
+///
+/// # Safety
+/// [`map`] must have returned `start` for so many bytes, and nothing may use them any more.
+#[cfg(not(miri))]
+unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+}
+
+/// Allocates zeroed memory: Miri has no `mprotect`.
+#[cfg(miri)]
+fn map(bytes: usize) -> NonNull<u8> {
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("a size of memory");
+    // SAFETY: the size is not 0.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).expect("memory")
+}
+
+/// Does nothing: memory of Miri's [`map`] is accessible.
+#[cfg(miri)]
+unsafe fn allow_access(_: NonNull<u8>, _: usize, _: bool) -> bool {
+    true
+}
+
+/// Frees memory of Miri's [`map`].
+///
+/// # Safety
+/// As without Miri.
+#[cfg(miri)]
+unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("a size of memory");
+    // SAFETY: guaranteed by the caller.
+    unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
 }
 
 fn failed(bytes: usize) -> String {

@@ -324,7 +324,7 @@ impl Side {
     pub fn row_exact(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
         let slot = match &table.structure {
-            Structure::Exact(exact) => exact.lookup_near(key),
+            Structure::Exact(exact) => exact.lookup_cached(key),
             _ => None,
         };
         match slot {

@@ -157,7 +157,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 512 }))]
 
     #[test]
     fn reports_are_those_of_a_model_that_looks_at_every_entry(

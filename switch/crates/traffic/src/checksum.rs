@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Internet checksum (RFC 1071) and the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
+//! Computes the Internet checksum (RFC 1071) with the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
 
 use std::net::IpAddr;
 
-/// A running one's complement sum.
+/// A one's complement sum in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; only the last part may have an odd length.
+    /// Adds bytes to the sum. Only the last part may have an odd length.
     pub(crate) fn add(mut self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
-        // At most 16,384 words of 32 bits: the sum stays below 2^47 for any packet.
+        // A packet has at most 16,384 words of 32 bits, so the sum stays below 2^47.
         self.0 += words
             .iter()
             .map(|word| u64::from(u32::from_be_bytes(*word)))
@@ -46,7 +46,7 @@ impl Sum {
         Self(sum.0 + u64::from(protocol) + length as u64)
     }
 
-    /// Returns the checksum: 0 when the sum included a correct one.
+    /// Returns the checksum. It is 0 if the summed bytes included a correct checksum.
     pub(crate) fn finish(self) -> u16 {
         let mut sum = self.0;
         while sum >> 16 != 0 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clock that both ends share, and sleeping by it.
+//! Reads the clock that sender and receiver share, and sleeps by it.
 
 use std::mem;
 
 /// Returns the nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn now() -> u64 {
-    // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it; it
-    // cannot fail for this clock.
+    // SAFETY: every bit pattern is valid for this plain C structure, and the call fills it. The call cannot fail for
+    // this clock.
     let time = unsafe {
         let mut time: libc::timespec = mem::zeroed();
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
@@ -15,7 +15,7 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Sleeps until the clock shows `time`, or a signal comes.
+/// Sleeps until the clock shows `time`, or a signal arrives.
 pub(crate) fn sleep_until(time: u64) {
     let time = libc::timespec {
         tv_sec: (time / 1_000_000_000) as libc::time_t,
@@ -33,15 +33,15 @@ pub(crate) fn sleep_until(time: u64) {
     }
 }
 
-/// Makes this thread's sleeps end on time rather than up to 50 microseconds late.
+/// Makes this thread's sleeps end in time. By default they can end up to 50 microseconds late.
 pub(crate) fn sleep_precisely() {
-    // SAFETY: takes a number only; a kernel that refuses it leaves things as they are.
+    // SAFETY: prctl takes only numbers here. If the kernel refuses, the default slack remains.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
 /// Returns the CPU seconds that this process has used, user and system.
 pub(crate) fn cpu_seconds() -> f64 {
-    // SAFETY: all bit patterns are valid for this plain C structure, and the call fills it.
+    // SAFETY: every bit pattern is valid for this plain C structure, and the call fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);

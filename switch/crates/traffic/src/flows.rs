@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The flows of a run, and the choice of the next packet's flow.
+//! Defines the flows of a run, and picks the flow of each packet.
 //!
-//! A flow is a point in the product of ranges (source, destination, two protocol numbers, flow
-//! label), numbered with the source varying fastest. Nothing is stored per flow.
+//! A flow is a point in the product of five ranges: source, destination, two protocol numbers and flow label. Flows are
+//! numbered so that the source varies fastest. No memory is used for single flows.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use std::str::FromStr;
 use crate::probe::MAX_FLOWS;
 use crate::random::Random;
 
-/// `base`, or `base+count` consecutive numbers from it.
+/// A number (`base`), or `count` consecutive numbers from `base` on (`base+count`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) base: u32,
     pub(crate) count: u32,
 }
 
-/// One address, or `base+count` consecutive ones.
+/// One address, or `count` consecutive addresses from the given one on (`base+count`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) base: IpAddr,
@@ -107,7 +107,7 @@ impl FlowSpace {
     /// Returns the number of flows.
     ///
     /// # Errors
-    /// There are more flows than a probe can number.
+    /// The number of flows exceeds the range of a probe's flow number.
     pub(crate) fn count(&self) -> Result<u32, String> {
         let count = self
             .dimensions()
@@ -156,14 +156,14 @@ impl FlowSpace {
     }
 }
 
-/// The distribution of packets over flows.
+/// How packets are distributed over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pick {
-    /// One after another.
+    /// The flows take turns.
     RoundRobin,
-    /// All equally likely.
+    /// All flows are equally likely.
     Random,
-    /// Flow k (from 1) with a weight of k^-s.
+    /// Flow k, counted from 1, has a weight of k^-s.
     Zipf(f64),
 }
 
@@ -184,13 +184,13 @@ impl FromStr for Pick {
     }
 }
 
-/// Picks flows.
+/// Picks the flow of each packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Picker {
     flows: u32,
     next: u32,
     random: Random,
-    /// `None` for round robin, empty for uniform, else the cumulated weights.
+    /// `None` for round robin, empty for uniform, else the cumulative weights.
     weights: Option<Vec<f64>>,
 }
 
@@ -226,7 +226,7 @@ impl Picker {
     }
 }
 
-/// Returns the share of flows 1..=k for each k.
+/// Returns for each k which share of the packets flows 1 to k have.
 fn cumulated_zipf(exponent: f64, flows: u32) -> Vec<f64> {
     let mut sum = 0.0;
     let mut cumulated: Vec<f64> = (1..=flows)

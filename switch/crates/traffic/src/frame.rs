@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds the frames: Ethernet, an optional 802.1Q tag, IPv4 or IPv6, and UDP, TCP, ICMP echo, ESP
-//! or any other protocol, with all checksums right.
+//! Builds frames with correct checksums: Ethernet, an optional 802.1Q tag, IPv4 or IPv6, and UDP, TCP, ICMP echo, ESP
+//! or any other protocol.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use crate::checksum::Sum;
 use crate::flows::Flow;
 use crate::probe::{PROBE, Probe};
 
-/// The shortest Ethernet frame, without its check sequence.
+/// Minimum length of an Ethernet frame in bytes, without its check sequence.
 const MIN_FRAME: usize = 60;
-/// The longest frame: an IP packet of 65,535 bytes in tagged Ethernet.
+/// Maximum length of a frame in bytes: an IP packet of 65,535 bytes in tagged Ethernet.
 const MAX_FRAME: usize = 65_535 + 18;
-/// The simple IMIX: 7 small, 4 medium and 1 large, as bytes without the check sequence.
+/// Sizes of the simple IMIX in bytes, without the check sequence: 7 small, 4 medium and 1 large.
 const IMIX: [usize; 12] = [60, 60, 590, 60, 60, 590, 60, 590, 60, 590, 60, 1514];
 
-/// IP numbers of protocols with headers of their own.
+/// IP numbers of protocols for which this module writes a header.
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -41,7 +41,7 @@ impl FromStr for Mac {
     }
 }
 
-/// Frame sizes, without the check sequence.
+/// Sizes of frames in bytes, without the check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Fixed(usize),
@@ -67,7 +67,7 @@ impl FromStr for Size {
 pub(crate) enum Protocol {
     Udp,
     Tcp,
-    /// Echo request of the address family's ICMP.
+    /// Echo request in the ICMP version of the address family.
     Icmp,
     Esp,
     Other(u8),
@@ -103,7 +103,7 @@ impl Protocol {
     }
 }
 
-/// Returns the length of a transport protocol's header, as this program writes it.
+/// Returns the length of a protocol's header in bytes, as this module writes it.
 pub(crate) fn transport_header(protocol: u8) -> usize {
     match protocol {
         TCP => 20,
@@ -112,7 +112,7 @@ pub(crate) fn transport_header(protocol: u8) -> usize {
     }
 }
 
-/// Properties that all frames of a run share.
+/// Properties that are equal for all frames of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) source_mac: Mac,
@@ -125,7 +125,7 @@ pub(crate) struct Shape {
     pub(crate) dont_fragment: bool,
 }
 
-/// Builds frames, one after another, in a buffer of its own.
+/// Builds frames one after another in the same buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Builder {
     shape: Shape,
@@ -214,7 +214,7 @@ impl Builder {
     }
 }
 
-/// Writes the header; returns the rest of the packet.
+/// Writes the IPv4 header. Returns the rest of the packet.
 fn write_ipv4<'p>(
     packet: &'p mut [u8],
     shape: &Shape,
@@ -240,7 +240,7 @@ fn write_ipv4<'p>(
     rest
 }
 
-/// Writes the header; returns the rest of the packet.
+/// Writes the IPv6 header. Returns the rest of the packet.
 fn write_ipv6<'p>(packet: &'p mut [u8], shape: &Shape, protocol: u8, flow: &Flow) -> &'p mut [u8] {
     let (header, rest) = packet.split_at_mut(40);
     let first = 6 << 28 | u32::from(shape.traffic_class) << 20 | flow.flow_label & 0xf_ffff;
@@ -272,8 +272,8 @@ fn write_transport(segment: &mut [u8], protocol: u8, flow: &Flow, probe: &Probe)
         TCP => {
             header[..4].copy_from_slice(&ports.to_be_bytes());
             header[4..8].copy_from_slice(&(probe.sequence as u32).to_be_bytes());
-            header[12] = 0x50; // five words of header
-            header[13] = 0x10; // ACK
+            header[12] = 0x50; // Five words of header.
+            header[13] = 0x10; // The ACK flag.
             header[14..16].copy_from_slice(&u16::MAX.to_be_bytes());
             16
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends a run: takes the packets that are due by the schedule, builds them, and sends them in batches.
+//! Sends the packets of a run: takes packets that are due by the schedule, builds them, and sends them in batches.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -11,9 +11,9 @@ use crate::frame::Builder;
 use crate::probe::Probe;
 use crate::schedule::Schedule;
 
-/// Packets that are built before the port sends them and the clock is read again.
+/// Number of packets that are built before they are sent and the clock is read again.
 const BATCH: usize = 64;
-/// Longest sleep in nanoseconds, so that a request to stop is noticed.
+/// Maximum sleep in nanoseconds, so that a request to stop is noticed.
 const NAP: u64 = 20_000_000;
 
 /// The traffic to send.
@@ -24,15 +24,15 @@ pub(crate) struct Plan {
     pub(crate) picker: Picker,
     pub(crate) builder: Builder,
     pub(crate) schedule: Schedule,
-    /// Most packets.
+    /// Maximum number of packets.
     pub(crate) count: u64,
-    /// Longest duration, in nanoseconds.
+    /// Maximum duration, in nanoseconds.
     pub(crate) duration: u64,
-    /// Busy-wait for the next packet instead of sleeping.
+    /// Whether to busy-wait for the next packet instead of sleeping.
     pub(crate) spin: bool,
 }
 
-/// Counts of what was passed to the port.
+/// Counts of the packets that were passed to the port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
@@ -74,7 +74,7 @@ impl Plan {
         sent
     }
 
-    /// Sends the packets that are due at `elapsed`, up to a batch; returns their number.
+    /// Sends the packets that are due at `elapsed`, up to one batch. Returns how many were sent.
     fn send_batch(
         &mut self,
         port: &mut dyn Transmitter,

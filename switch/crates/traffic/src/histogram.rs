@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A histogram of durations with a relative error of at most 1/64, in constant memory.
+//! Stores a histogram of durations with a relative error of at most 1/64, in constant memory.
 //!
-//! A bucket is identified by the position of a value's highest bit and the 6 bits after it; each value below 128 has a
-//! bucket of its own.
+//! A bucket is identified by the position of a value's highest bit and the 6 bits after it. Each value below 128 has
+//! its own bucket.
 
 const SUB_BITS: u32 = 6;
 const SUB: usize = 1 << SUB_BITS;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) * SUB;
 
-/// Counts of values, in nanoseconds.
+/// Numbers of values by their size in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     buckets: Box<[u64]>,
@@ -55,8 +55,8 @@ impl Histogram {
         }
     }
 
-    /// Returns the smallest value that at least `fraction` of all values do not exceed, rounded up to the end of its
-    /// bucket; 0 without values.
+    /// Returns the quantile for `fraction`: the smallest value that at least this share of all values does not exceed.
+    /// It is rounded up to the end of its bucket. Returns 0 if there are no values.
     pub(crate) fn quantile(&self, fraction: f64) -> u64 {
         let rank = (fraction * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the probe in a received frame, and checks everything around it. Any bytes are accepted; a frame that is not a
-//! packet of this run is [`Verdict::Other`].
+//! Finds the probe in a received frame, and checks the rest of the frame. Accepts any bytes; a frame that is not a
+//! packet of this run yields [`Verdict::Other`].
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::checksum::Sum;
 use crate::frame::{ICMP, ICMPV6, TCP, UDP, transport_header};
 use crate::probe::Probe;
 
-/// The result of inspecting a frame.
+/// Result of inspecting a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// An undamaged packet of this run.
@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     },
     /// A damaged packet of this run.
     Corrupt(Damage),
-    /// Anything else.
+    /// A frame that is not a packet of this run.
     Other,
 }
 
@@ -40,7 +40,7 @@ struct Packet<'f> {
     segment: &'f [u8],
 }
 
-/// Inspects frames; keeps a buffer for the comparison.
+/// Inspects frames. Keeps a buffer for comparing payloads.
 #[derive(Debug, Default)]
 pub(crate) struct Inspector {
     payload: Vec<u8>,
@@ -76,7 +76,7 @@ impl Inspector {
     }
 }
 
-/// Returns the IP packet of an Ethernet frame with at most one tag; `None` for fragments.
+/// Returns the IP packet of an Ethernet frame that has at most one tag. Returns `None` for fragments.
 fn packet(frame: &[u8]) -> Option<Packet<'_>> {
     let (ether_type, rest) = match frame.get(12..14)? {
         [0x81, 0x00] => (frame.get(16..18)?, frame.get(18..)?),

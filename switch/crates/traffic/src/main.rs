@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-traffic`: a fast generator and sink for tests and benchmarks.
+//! Implements `sluice-traffic`, a fast generator and sink for tests and benchmarks.
 //!
-//! Sending: [`cli`] makes a [`generator::Plan`]. [`schedule`] sets the time of the next packet and [`flows`] its flow;
-//! [`frame`] builds it around a [`probe`]. Receiving: [`sink`] reads the interfaces, [`inspect`] checks each frame,
-//! [`tally`] counts, and [`histogram`] collects the latencies. [`report`] is the result. Interfaces are those of
-//! `sluice-ports` (AF_PACKET); nothing else of the switch is used.
+//! Sending: [`cli`] makes a [`generator::Plan`]. For each packet, [`schedule`] sets the departure time, [`flows`] picks
+//! the flow, and [`frame`] builds the frame around a [`probe`]. Receiving: [`sink`] reads from the interfaces,
+//! [`inspect`] checks each frame, [`tally`] counts, and [`histogram`] collects the latencies. [`report`] formats the
+//! result. Interfaces are accessed by `sluice-ports` (AF_PACKET); no other crate of the switch is used.
 
 mod checksum;
 mod cli;
@@ -82,7 +82,8 @@ fn measure(command: Command) -> anyhow::Result<Report> {
     })
 }
 
-/// Returns the plan of the arguments; contradicting arguments end the program as wrong usage.
+/// Returns the plan of the arguments. If they contradict each other, ends the program with the exit code for wrong
+/// usage.
 fn plan(traffic: &TrafficArgs, run: u32) -> (Plan, Vec<u64>) {
     match traffic.plan(run) {
         Ok((plan, flows)) => (plan, vec![0; flows as usize]),
@@ -125,13 +126,13 @@ fn receive(arguments: &SinkArgs, stop: &AtomicBool) -> anyhow::Result<ReceivedRe
 }
 
 fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, ReceivedReport)> {
-    // A random number, so that packets that an earlier run left in queues do not count.
+    // A random number, so that packets of an earlier run that are still in queues are not counted.
     let run = random::mix(clock::now() ^ u64::from(std::process::id())) as u32;
     let (mut plan, mut sequences) = plan(&arguments.traffic, run);
     let mut sink = Sink::open(&arguments.input.rx, arguments.input.ring as usize)?;
     let (mut port, counters) = open(&arguments.traffic.tx)?;
     let mut tally = Tally::new(run);
-    // The time of the last packet; 0 while sending continues.
+    // Time of the last packet; 0 while sending continues.
     let ended = AtomicU64::new(0);
     let is_over = |tally: &Tally, now: u64| match ended.load(Acquire) {
         0 => false,
@@ -141,7 +142,7 @@ fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, Re
         }
     };
     let (sent, received) = thread::scope(|scope| {
-        // A signal ends the sending; packets in flight are still awaited.
+        // A signal ends only the sending, so that packets in flight are still received.
         let never = AtomicBool::new(false);
         let (sink, tally) = (&mut sink, &mut tally);
         let receiver = scope.spawn(move || sink.receive(tally, &never, is_over));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The payload of a generated packet, from which the sink derives its results.
+//! Defines the payload of a generated packet. The sink derives its results from this payload.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -9,30 +9,30 @@
 //! | 6 | departure: nanoseconds of CLOCK_MONOTONIC, modulo 2^48 (3 days) |
 //! | rest | filler that follows from flow and sequence |
 //!
-//! All big endian. The 18 bytes fit into the smallest Ethernet frame with IPv4 and UDP. One clock
-//! serves both ends because they are on one machine.
+//! All fields are big-endian. The 18 bytes fit into the smallest Ethernet frame with IPv4 and UDP. Sender and receiver
+//! run on one machine, so they can use the same clock.
 
 use crate::random::mix;
 
-/// Length before the filler, in bytes.
+/// Number of bytes in front of the filler.
 pub(crate) const PROBE: usize = 18;
-/// Most flows of a run.
+/// Maximum number of flows of a run.
 pub(crate) const MAX_FLOWS: u32 = 1 << 24;
 const TIME_BITS: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << 40) - 1;
 
-/// The identity of a packet.
+/// Fields of a probe, which identify a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) run: u32,
     pub(crate) flow: u32,
     pub(crate) sequence: u64,
-    /// Nanoseconds of CLOCK_MONOTONIC.
+    /// Scheduled departure, in nanoseconds of CLOCK_MONOTONIC.
     pub(crate) departure: u64,
 }
 
 impl Probe {
-    /// Fills `payload`, of at least [`PROBE`] bytes.
+    /// Fills `payload`, which must have at least [`PROBE`] bytes.
     pub(crate) fn write(&self, payload: &mut [u8]) {
         let (head, filler) = payload.split_at_mut(PROBE);
         head[..4].copy_from_slice(&self.run.to_be_bytes());
@@ -45,7 +45,7 @@ impl Probe {
         });
     }
 
-    /// Reads the identity; `None` when the payload is too short or belongs to another run.
+    /// Parses the probe. Returns `None` if the payload is too short or belongs to another run.
     pub(crate) fn read(payload: &[u8], run: u32) -> Option<Self> {
         let head: &[u8; PROBE] = payload.first_chunk()?;
         if head[..4] != run.to_be_bytes() {
@@ -64,7 +64,7 @@ impl Probe {
         })
     }
 
-    /// Whether the rest of the payload is the generator's filler.
+    /// Returns whether the rest of the payload is the generator's filler.
     pub(crate) fn filler_matches(&self, payload: &mut [u8]) -> bool {
         self.fill(&mut payload[PROBE..], |chunk, expected| chunk == expected)
     }
@@ -72,7 +72,7 @@ impl Probe {
     /// Returns the nanoseconds from the departure to `now`.
     pub(crate) fn latency(&self, now: u64) -> u64 {
         let elapsed = now.wrapping_sub(self.departure) & ((1 << TIME_BITS) - 1);
-        // The departure time is still ahead: the latency is 0.
+        // The departure time is still in the future, so the latency counts as 0.
         if elapsed >> (TIME_BITS - 1) == 1 {
             0
         } else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seeded random numbers (SplitMix64): the same seed gives the same traffic.
+//! Generates random numbers from a seed (SplitMix64). The same seed yields the same traffic.
 
-/// A generator of uniform numbers.
+/// Generator of uniformly distributed numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -20,13 +20,13 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a uniform number in 0 <= x < bound; the bias is below 2^-32 for the bounds used here.
+    /// Returns a uniform number in 0 <= x < bound. The bias is below 2^-32 for the bounds used here.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
     }
 }
 
-/// Maps numbers to numbers one to one, and mixes all bits.
+/// Maps each number to a different number, and mixes all bits.
 pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

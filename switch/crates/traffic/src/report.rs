@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The result as JSON; its fields are this program's interface to scripts. Times are in seconds, latencies in
-//! microseconds, rates in packets per second. Bytes are those of frames without check sequence.
+//! Formats the result as JSON. Scripts depend on its fields. Times are in seconds, latencies in microseconds, rates in
+//! packets per second. Bytes count frames without check sequence.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::histogram::Histogram;
 use crate::sink::InputReport;
 use crate::tally::Tally;
 
-/// A whole result; `gen` has no `received`, `sink` no `sent`.
+/// The whole result. `gen` leaves out `received`, and `sink` leaves out `sent`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sent: Option<SentReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) received: Option<ReceivedReport>,
-    /// Packets sent but not received; only if both ends are known.
+    /// Packets that were sent but not received. Present only if this process sends and receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<u64>,
-    /// CPU time of this process.
+    /// CPU time of this process in seconds.
     pub(crate) cpu_seconds: f64,
 }
 
@@ -31,31 +31,31 @@ pub(crate) struct SentReport {
     /// Packets that the interface accepted.
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Packets that it refused (queue full, link down, longer than the MTU).
+    /// Packets that the interface refused: queue full, link down, or longer than the MTU.
     pub(crate) refused: u64,
     seconds: f64,
     rate: f64,
-    /// Largest delay behind the schedule.
+    /// Largest delay behind the schedule, in microseconds.
     worst_lag_us: f64,
 }
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ReceivedReport {
-    /// Undamaged packets of the run, duplicates included.
+    /// Undamaged packets of the run, including duplicates.
     packets: u64,
     bytes: u64,
     /// Packets without duplicates.
     pub(crate) unique: u64,
-    /// Packets missing before the last one of their flow.
+    /// Packets that are missing before the last received packet of their flow.
     missing: u64,
     duplicates: u64,
     reordered: u64,
     corrupt: CorruptReport,
-    /// Frames that are not of this run.
+    /// Frames that do not belong to this run.
     other: u64,
     /// Frames dropped because this program was too slow.
     ring_dropped: u64,
-    /// Time from the first to the last packet.
+    /// Time from the first to the last packet, in seconds.
     seconds: f64,
     rate: f64,
     longest_gap_seconds: f64,
@@ -116,7 +116,7 @@ impl ReceivedReport {
             other: tally.other,
             ring_dropped: inputs.iter().map(|input| input.dropped).sum(),
             seconds,
-            // The first packet starts the interval, and does not count in it.
+            // The first packet starts the interval, so the rate does not count this packet.
             rate: rate(tally.packets.saturating_sub(1), seconds),
             longest_gap_seconds: tally.longest_gap as f64 / 1e9,
             flows: tally.flows_seen(),

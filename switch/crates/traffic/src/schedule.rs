@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Departure times of packets, in an open loop: planned independently of the network. A generator that falls behind
-//! catches up, and latencies count from the planned time. So a slow device cannot hide by slowing its load down.
+//! Plans departure times in an open loop, independently of the network. A generator that falls behind catches up, and
+//! latencies are measured from the planned time. So a slow device cannot hide its delay by slowing down the load.
 
 use crate::random::Random;
 
-/// The distribution of the time between two departures.
+/// How the time between two departures is distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arrivals {
-    /// Always the same.
+    /// The time is constant.
     Constant,
-    /// Exponential, like the sum of many independent senders.
+    /// The time has an exponential distribution, as with many independent senders.
     Poisson,
 }
 
-/// Departure times in nanoseconds from the start, never descending.
+/// Departure times in nanoseconds since the start. They never decrease.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    /// Mean time between two bursts; 0 for as fast as possible.
+    /// Mean time between two bursts, in nanoseconds. 0 sends as fast as possible.
     interval: f64,
     arrivals: Arrivals,
     burst: u32,
@@ -26,7 +26,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule of `rate` packets per second on average (`None`: as fast as possible), in bursts of `burst`.
+    /// Creates a schedule with `rate` packets per second on average, in bursts of `burst` packets. `None` as rate sends
+    /// as fast as possible.
     pub(crate) fn new(rate: Option<f64>, arrivals: Arrivals, burst: u32, seed: u64) -> Self {
         Self {
             interval: rate.map_or(0.0, |rate| 1e9 * f64::from(burst) / rate),
@@ -38,7 +39,7 @@ impl Schedule {
         }
     }
 
-    /// Whether there is a rate to keep.
+    /// Returns whether a rate is set.
     pub(crate) fn is_paced(&self) -> bool {
         self.interval > 0.0
     }
@@ -48,7 +49,7 @@ impl Schedule {
         self.next as u64
     }
 
-    /// Advances to the packet after it.
+    /// Advances to the packet after the next one.
     pub(crate) fn advance(&mut self) {
         self.left_in_burst -= 1;
         if self.left_in_burst == 0 {

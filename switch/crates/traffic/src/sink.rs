@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receives a run from one or more interfaces until the caller ends it.
+//! Receives the packets of a run from one or more interfaces, until the caller ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use sluice_ports::{PortCounters, PortId, Receiver};
 use crate::clock;
 use crate::tally::Tally;
 
-/// Frames taken from one interface before the next one.
+/// Maximum number of frames taken from one interface before the next interface has its turn.
 const BUDGET: usize = 256;
-/// Interval of checks for the end while nothing arrives.
+/// Interval at which the end condition is checked while no packets arrive.
 const TICK: Duration = Duration::from_millis(5);
 
-/// One interface and its counts.
+/// One interface, and its counts.
 struct Input {
     name: String,
     receiver: RingReceiver,
@@ -28,7 +28,7 @@ struct Input {
     packets: u64,
 }
 
-/// The interfaces of a sink.
+/// The interfaces of a sink, and the poller that waits for them.
 pub(crate) struct Sink {
     inputs: Vec<Input>,
     poller: Poller,
@@ -43,7 +43,7 @@ pub(crate) struct InputReport {
 }
 
 impl Sink {
-    /// Opens the interfaces with rings of `ring` slots; no packet is missed from now on.
+    /// Opens the interfaces, with rings of `ring` slots. From now on, arriving packets are kept.
     pub(crate) fn open(interfaces: &[String], ring: usize) -> anyhow::Result<Self> {
         let poller = Poller::new().context("creating an epoll set")?;
         let mut inputs = Vec::new();
@@ -66,7 +66,8 @@ impl Sink {
         Ok(Self { inputs, poller })
     }
 
-    /// Receives into `tally` until `is_over` returns true for the tally and the time, or `stop` is set.
+    /// Receives packets into `tally`. Ends when `is_over` returns true for the tally and the time, or when `stop` is
+    /// set.
     pub(crate) fn receive(
         &mut self,
         tally: &mut Tally,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts the packets of a run at the sink: received, duplicated, reordered, damaged, missing, and their latencies.
-//! Pure: takes frames and times, returns counts.
+//! Counts the packets of a run at the sink: received, duplicated, reordered, damaged and missing packets, and their
+//! latencies. The module is pure: it gets frames and times, and returns counts.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use crate::histogram::Histogram;
 use crate::inspect::{Damage, Inspector, Verdict};
 use crate::probe::Probe;
 
-/// Number of sequence numbers below the highest that are tracked individually.
+/// Number of sequence numbers below the highest one that are tracked individually.
 const WINDOW: u64 = 64;
 
 /// Receiver state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
-    /// One more than the highest sequence received.
+    /// One more than the highest sequence number received.
     next: u64,
-    /// Bit n: whether `next - 1 - n` was received.
+    /// Bit n tells whether `next - 1 - n` was received.
     window: u64,
     received: u64,
 }
 
-/// The position of a packet in its flow.
+/// How the sequence number of a packet relates to those received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// In order.
+    /// The packet is in order.
     Next,
-    /// After a packet with a higher sequence (RFC 4737, 3.3).
+    /// The packet arrived after one with a higher sequence number (RFC 4737, 3.3).
     Reordered,
     Duplicate,
 }
@@ -45,7 +45,8 @@ impl Flow {
             return Order::Next;
         }
         let behind = self.next - 1 - sequence;
-        // Further back nothing is tracked: counted as late, which is likelier than duplicated.
+        // Sequence numbers further back are not tracked. Such a packet counts as reordered, which is more likely than
+        // duplicated.
         if behind < WINDOW {
             if self.window >> behind & 1 == 1 {
                 return Order::Duplicate;
@@ -65,19 +66,19 @@ pub(crate) struct Corrupt {
     pub(crate) payload: u64,
 }
 
-/// The counts; see the module.
+/// Counts of a run; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Tally {
     run: u32,
     inspector: Inspector,
     flows: Vec<Flow>,
-    /// Undamaged packets and their bytes, duplicates included.
+    /// Undamaged packets, including duplicates, and their bytes.
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) duplicates: u64,
     pub(crate) reordered: u64,
     pub(crate) corrupt: Corrupt,
-    /// Frames that are not of this run.
+    /// Frames that do not belong to this run.
     pub(crate) other: u64,
     pub(crate) latency: Histogram,
     pub(crate) first: Option<u64>,
@@ -107,8 +108,8 @@ impl Tally {
         }
     }
 
-    /// Counts a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC); true if it is an undamaged packet of this
-    /// run.
+    /// Counts a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC). Returns true if it is an undamaged packet
+    /// of this run.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) -> bool {
         match self.inspector.inspect(frame, self.run) {
             Verdict::Sound { probe, hop_limit } => {
@@ -133,7 +134,7 @@ impl Tally {
             Some(_) => self.longest_gap = self.longest_gap.max(now.saturating_sub(self.last)),
         }
         self.last = now;
-        // A flow number has 24 bits, so this is bounded.
+        // A flow number has 24 bits, so the size of `flows` is bounded.
         let index = probe.flow as usize;
         if index >= self.flows.len() {
             self.flows.resize(index + 1, Flow::default());
@@ -150,12 +151,13 @@ impl Tally {
         self.flows.iter().map(|flow| flow.received).sum()
     }
 
-    /// Whether there are `count` distinct packets. The sum is computed only when that is possible.
+    /// Returns whether at least `count` distinct packets were received. Computes the sum only if enough packets were
+    /// received.
     pub(crate) fn has(&self, count: u64) -> bool {
         self.packets >= count && self.unique() >= count
     }
 
-    /// Returns the number of packets missing before the last one of each flow.
+    /// Returns the number of packets that are missing before the last received packet of each flow.
     pub(crate) fn missing(&self) -> u64 {
         self.flows
             .iter()
@@ -163,12 +165,12 @@ impl Tally {
             .sum()
     }
 
-    /// Returns the number of flows with received packets.
+    /// Returns the number of flows of which packets were received.
     pub(crate) fn flows_seen(&self) -> u64 {
         self.flows.iter().filter(|flow| flow.received > 0).count() as u64
     }
 
-    /// Returns the numbers of packets by TTL or hop limit.
+    /// Returns the number of packets for each TTL or hop limit.
     pub(crate) fn hop_limits(&self) -> BTreeMap<u8, u64> {
         (0..=u8::MAX)
             .zip(*self.hop_limits)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program as scripts use it, on veth pairs in a network namespace that ends with the test's
-//! thread. Needs root.
+//! Tests the program as scripts use it, on veth pairs in a network namespace that ends with the test's thread. Needs
+//! root.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 const FLOWS: &str = "--src 10.0.0.1+10 --dst 10.1.0.1 --dst-mac 02:00:00:00:00:01";
 
-/// Runs `test` on a thread with a network namespace of its own, with veth pairs `a`-`b` and `c`-`d`. The
-/// kernel sends nothing by itself (no IPv6, so no neighbour discovery and no MLD): every packet counted is a test's.
+/// Runs `test` on a thread with a separate network namespace that has veth pairs `a`-`b` and `c`-`d`. IPv6 is off, so
+/// the kernel sends no neighbour discovery and no MLD: every packet that is counted comes from a test.
 fn with_veths(test: impl FnOnce() + Send + 'static) {
     let run = move || {
-        // SAFETY: no pointers; affects this thread only.
+        // SAFETY: unshare takes no pointers; with this flag it affects only the calling thread.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         let error = std::io::Error::last_os_error();
         assert_eq!(result, 0, "{error} (these tests need root)");
@@ -159,11 +159,11 @@ fn a_signal_ends_a_run_with_its_report() {
             .read_line(&mut ready)
             .unwrap();
         let generator = traffic(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        // The sink's end proves that the generator was sending when it was stopped.
+        // This sink ends after ten packets, which proves that the generator is sending when it is stopped below.
         let first = traffic("sink --rx tf-b --count 10").output().unwrap();
         assert_eq!(report(&first)["received"]["unique"], 10);
         for child in [&generator, &sink] {
-            // SAFETY: a child that was not waited for yet: the number is still its own.
+            // SAFETY: kill takes no pointers; the child has not been waited for, so its process id is still valid.
             unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
         }
         let sent = report(&generator.wait_with_output().unwrap());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listens on Unix sockets. The owner, group and mode of a socket restrict its clients from its first moment on.
+//! Listens on Unix sockets. From its creation on, a socket has the owner, group and mode that restrict its clients.
 //!
 //! Promises:
 //!
 //! * A socket never has a wider mode than intended.
-//! * Its directory lets no other user replace it.
-//! * A socket that a dead server left is replaced; one that is served is not.
-//! * At the end only the socket that was created is removed.
+//! * A directory that all users may write to is refused unless it is sticky, because any user could replace the socket.
+//! * A stale socket of a dead server is replaced; a socket with a running server is not.
+//! * At the end, the file is removed only if it is still the socket that was created here.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -22,17 +22,17 @@ const STICKY: u32 = 0o1000;
 const WRITABLE_BY_ALL: u32 = 0o002;
 const BACKLOG: libc::c_int = 128;
 
-/// Permissions of a socket's clients.
+/// Access rights of a socket's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// The socket's mode.
     pub mode: u32,
-    /// Its group; `None` for that of the process.
+    /// The socket's group; `None` for the group of the process.
     pub group: Option<u32>,
 }
 
 impl Default for Access {
-    /// Access for the owner and the group.
+    /// Returns access for the owner and the group.
     fn default() -> Self {
         Self {
             mode: 0o660,
@@ -41,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// A socket's file. Dropping this removes the file, if it is still the same one.
+/// File of a socket. Dropping this removes the file, if it is still the same socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -49,7 +49,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Returns its path.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +64,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Device, inode and time of creation, because inodes are reused.
+/// Identity of a file: device, inode and time of creation. Inodes alone are not enough, because the kernel reuses them.
 type Identity = (u64, u64, (i64, i64));
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -73,12 +73,12 @@ fn identity(path: &Path) -> io::Result<Identity> {
     Ok((metadata.dev(), metadata.ino(), created))
 }
 
-/// Whether a server accepts connections there.
+/// Returns whether a server accepts connections at this path.
 pub fn is_served(path: &Path) -> bool {
     UnixStream::connect(path).is_ok()
 }
 
-/// Listens at a path, without blocking. Creates a missing directory.
+/// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
 /// Names the obstacle and its path: a file that is not a socket, a running server, or a directory in which any user
@@ -98,8 +98,8 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     check_directory(directory)?;
     make_room(path)?;
     let socket = unix_socket()?;
-    // Linux gives the file the mode of the socket, so it is never wider; bind() takes no mode.
-    // SAFETY: no pointers; the descriptor is open.
+    // bind() takes no mode, but Linux creates the file with the mode of the socket. So the file never has a wider mode.
+    // SAFETY: fchmod takes no pointers; the descriptor is open.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     bind(&socket, path)?;
     let file = SocketFile {
@@ -110,12 +110,13 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
         std::os::unix::fs::chown(path, None, Some(group))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(access.mode))?;
-    // SAFETY: no pointers; the descriptor is open.
+    // SAFETY: listen takes no pointers; the descriptor is open.
     check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
     Ok((UnixListener::from(socket), file))
 }
 
-/// Refuses a directory if any user could replace the socket, in the directory itself or along its path.
+/// Refuses a directory if all users may write to it or to one of its parents, unless the sticky bit is set. Any user
+/// could replace the socket there.
 fn check_directory(directory: &Path) -> io::Result<()> {
     for ancestor in fs::canonicalize(directory)?.ancestors() {
         let mode = fs::metadata(ancestor)?.mode();
@@ -130,7 +131,7 @@ fn check_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a socket without a server.
+/// Removes a socket that no server uses.
 fn make_room(path: &Path) -> io::Result<()> {
     let kind = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -160,7 +161,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 fn unix_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers; a non-negative result is a descriptor that nothing else owns.
+    // SAFETY: socket takes no pointers; a non-negative result is a new descriptor that only this function owns.
     unsafe {
         let fd = check(libc::socket(libc::AF_UNIX, kind, 0))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -169,7 +170,7 @@ fn unix_socket() -> io::Result<OwnedFd> {
 
 fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     let bytes = path.as_os_str().as_bytes();
-    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
     if bytes.contains(&0) || bytes.len() >= address.sun_path.len() {
@@ -183,7 +184,7 @@ fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     let length = mem::size_of_val(&address) as libc::socklen_t;
-    // SAFETY: pointer and length describe exactly `address`, which lives during the call.
+    // SAFETY: pointer and length describe `address`, which lives during the call.
     check(unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -194,7 +195,7 @@ fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the id of a group that is given by name or number.
+/// Returns the id of a group, given its name or number.
 ///
 /// # Errors
 /// The group does not exist.
@@ -204,11 +205,11 @@ pub fn group(text: &str) -> Result<u32, String> {
     }
     let none = || format!("there is no group {text:?}");
     let name = CString::new(text).map_err(|_| none())?;
-    // SAFETY: all bit patterns, zero included, are valid for this plain C structure.
+    // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
     let mut entry: libc::group = unsafe { mem::zeroed() };
     let mut buffer = vec![0; 1 << 16];
     let mut found = std::ptr::null_mut();
-    // SAFETY: every pointer is to something that lives during the call; the buffer has the length given.
+    // SAFETY: every pointer refers to an object that lives during the call; the passed length is that of the buffer.
     let result = unsafe {
         libc::getgrnam_r(
             name.as_ptr(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteColumn`: prefixes and targets as a dictionary.
+//! Implements the Python class `RouteColumn`, a dictionary of prefixes and targets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::table::Shared;
 use crate::routes::slot::Slot;
 use crate::routes::table::Column;
 
-/// Prefixes fetched at once during an iteration.
+/// Number of prefixes that an iteration fetches at once.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]
@@ -96,7 +96,7 @@ impl RouteColumn {
         }
     }
 
-    /// Sets all these pairs.
+    /// Sets all given pairs.
     fn update(&self, pairs: &Bound<'_, PyAny>) -> PyResult<()> {
         for pair in pairs.try_iter()? {
             let pair = pair?;
@@ -140,7 +140,8 @@ impl RouteColumn {
     }
 }
 
-/// Iterates over a column, which may change meanwhile. A prefix that is there all the time is returned once.
+/// Iterates over a column, which may change meanwhile. A prefix that is present during the whole iteration is returned
+/// once.
 struct Walker {
     shared: Arc<Shared>,
     column: Column,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteMemo`, `RouteTable` and the objects that they return.
+//! Implements the Python classes `RouteMemo` and `RouteTable`, and the objects that they return.
 //!
-//! Prefixes are tuples (vrf, (address, length)), targets any hashable objects. Invariant: no table is locked while
-//! Python objects are made or called.
+//! Prefixes are tuples (vrf, (address, length)). Targets are any hashable objects. Invariant: no table is locked while
+//! Python objects are created or called.
 
 mod column;
 mod memo;
@@ -21,10 +21,10 @@ pub(super) use writes::RouteBatch;
 
 use crate::routes::slot::Slot;
 
-/// Prefixes with their targets.
+/// Prefixes, each with its target.
 type Pairs<'py> = Vec<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)>;
 
-/// Converts a key to a prefix; returns `None` for a key of another kind.
+/// Converts a key to a prefix. Returns `None` if the key has another type.
 fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
     let key = key.cast::<PyTuple>().ok()?;
     if key.len() != 2 {
@@ -43,7 +43,7 @@ fn slot_of(key: &Bound<'_, PyAny>) -> Option<Slot> {
     )
 }
 
-/// Makes prefixes of Python's own types.
+/// Creates prefixes of Python's own types.
 struct Maker {
     new: Py<PyAny>,
     slot: Py<PyAny>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteQueue`: queued prefixes, with the interface of a dictionary's keys.
+//! Implements the Python class `RouteQueue`: queued prefixes, with the interface of a dictionary's keys.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::slot_of;
 use super::table::Shared;
 use crate::routes::table::Waiting;
 
-/// Prefixes fetched at once during an iteration.
+/// Number of prefixes that an iteration fetches at once.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteTable` and `RouteBlock`.
+//! Implements the Python classes `RouteTable` and `RouteBlock`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use crate::routes::slot::Slot;
 use crate::routes::table::{Column, Table, Waiting};
 use crate::routes::writes::Encoding;
 
-/// A table, and the Python objects of its numbers.
+/// A table, and the Python objects that its numbers stand for.
 pub(super) struct Shared {
     table: Mutex<Table>,
     objects: Mutex<Objects>,
@@ -25,12 +25,12 @@ pub(super) struct Shared {
     pub(super) encoding: Mutex<Encoding>,
     forms: Mutex<Forms>,
     pub(super) ready: Mutex<HashSet<u32>>,
-    /// Records taken from a queue during a write of them; pinned.
+    /// Records that were taken from a queue while a write of them was in flight. They are pinned.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
     pub(super) maker: Maker,
 }
 
-/// The Python objects of numbers from 1 on; 0 means none.
+/// Python objects, numbered from 1 on. Number 0 stands for none.
 #[derive(Default)]
 struct Objects {
     targets: Vec<Py<PyAny>>,
@@ -43,7 +43,7 @@ impl Shared {
         lock(&self.table)
     }
 
-    /// Returns the target of a number; `None` for 0.
+    /// Returns the target with this number; `None` for 0.
     pub(super) fn target<'py>(&self, py: Python<'py>, number: u32) -> Option<Bound<'py, PyAny>> {
         let at = (number as usize).checked_sub(1)?;
         let objects = lock(&self.objects);
@@ -53,7 +53,7 @@ impl Shared {
             .map(|target| target.bind(py).clone())
     }
 
-    /// Returns the number of a target; assigns a permanent one to a new target.
+    /// Returns the number of a target. A new target gets a number that it keeps.
     pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
         let numbers = self.target_numbers.bind(target.py());
         if let Some(number) = numbers.get_item(target)? {
@@ -68,12 +68,12 @@ impl Shared {
         Ok(number)
     }
 
-    /// Returns the number of a target; 0 for `None`.
+    /// Returns the number of a target, or 0 for `None`.
     fn target_or_none(&self, target: Option<&Bound<'_, PyAny>>) -> PyResult<u32> {
         target.map_or(Ok(0), |target| self.target_number(target))
     }
 
-    /// Returns the number where a walk continues; `None` at the end.
+    /// Returns the number at which a walk continues; `None` at the end.
     fn more(&self, next: u32) -> Option<u32> {
         (!self.table().is_end(next)).then_some(next)
     }
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// Prefixes, and the prefix behind which to continue.
+/// Prefixes, and the prefix after which the walk continues.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Converts an argument that must be a prefix.

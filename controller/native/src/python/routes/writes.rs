@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `RouteBatch`.
+//! Implements the Python class `RouteBatch`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -69,7 +69,7 @@ impl RouteBatch {
     }
 }
 
-/// Calls Python to decide which targets may be written, and to encode missing heads and tails.
+/// Asks Python which targets may be written, and lets it encode missing heads and tails.
 fn prepare(
     py: Python<'_>,
     shared: &Shared,
@@ -149,7 +149,7 @@ impl RouteBatch {
         items.map(|(_, item)| u32::from(item.operation)).collect()
     }
 
-    /// Returns the routes whose target is not ready, with the target.
+    /// Returns the routes whose target is not ready, each with its target.
     fn unready<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.unready
             .iter()
@@ -162,12 +162,12 @@ impl RouteBatch {
         self.absent.iter().map(|slot| self.slot(py, slot)).collect()
     }
 
-    /// Ends the batch after the switch's answer. `applied`: the switch has applied all updates.
+    /// Ends the batch after the switch's answer. `applied` says whether the switch has applied all updates.
     fn landed(&self, applied: bool) {
         self.land(applied, None);
     }
 
-    /// Ends the batch without an answer, and queues all its routes again.
+    /// Ends the batch without an answer from the switch, and queues all its routes again.
     fn requeue(&self) {
         self.land(false, Some(self.waiting));
     }

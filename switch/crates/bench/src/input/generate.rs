@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates routing tables of any size that resemble a full Internet table: in the number of prefixes of each length,
-//! of nested prefixes, and of adjacent ones (see [`super::mix`]).
+//! Generates routing tables of any size that resemble a full Internet table. They have similar shares of each prefix
+//! length, of nested prefixes, and of adjacent prefixes (see [`super::mix`]).
 
 use std::collections::HashSet;
 
@@ -10,15 +10,15 @@ use super::mix::{IPV4, IPV6, IPV6_REGIONS, Share};
 use super::random::Random;
 use super::routes::Family;
 
-/// After this many attempts that found no new prefix, the next one may lie anywhere.
+/// Number of failed attempts to find a new prefix after which the prefix may lie anywhere.
 const ATTEMPTS: u32 = 64;
 
 /// The parameters of a family's tables.
 pub(crate) trait Space: Family {
-    /// The shares of the prefix lengths.
+    /// Shares of the prefix lengths.
     const MIX: &'static [Share];
 
-    /// Returns a random address in the space that registries assign.
+    /// Returns a random address from the space that registries assign.
     fn anywhere(random: &mut Random) -> Self;
 }
 
@@ -61,7 +61,8 @@ impl<A: Space> Table<A> {
         self.prefixes.push(prefix);
     }
 
-    /// Generates a new prefix of the share's length; `shorter` of those present are shorter.
+    /// Generates a new prefix with the length of `share`. The first `shorter` prefixes of the table are shorter than
+    /// it.
     fn prefix(&mut self, share: &Share, shorter: usize) -> Prefix<A> {
         for _ in 0..ATTEMPTS {
             let last = self

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The distribution of prefix lengths, and of nested and adjacent prefixes, in a full Internet table: counted in one
-//! real table of 901,899 IPv4 and 160,147 IPv6 prefixes.
+//! Defines the distribution of prefix lengths, and the shares of nested and adjacent prefixes, in a full Internet
+//! table. They were counted in one real table with 901,899 IPv4 and 160,147 IPv6 prefixes.
 
 /// The prefixes of one length.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub(crate) length: u32,
-    /// Number of them in the counted table.
+    /// Number of prefixes of this length in the real table.
     pub(crate) count: u32,
-    /// Percentage that lies in a shorter prefix of the table.
+    /// Percentage of these prefixes that are inside a shorter prefix of the table.
     pub(crate) nested: u8,
-    /// Percentage that directly follows another prefix of the same length.
+    /// Percentage of these prefixes that directly follow another prefix of the same length.
     pub(crate) adjacent: u8,
 }
 
@@ -23,7 +23,7 @@ const fn share(length: u32, count: u32, nested: u8, adjacent: u8) -> Share {
     }
 }
 
-/// IPv4, lengths ascending.
+/// Shares for IPv4, by ascending length.
 pub(crate) const IPV4: &[Share] = &[
     share(8, 16, 0, 5),
     share(9, 13, 10, 10),
@@ -46,7 +46,7 @@ pub(crate) const IPV4: &[Share] = &[
     share(32, 886, 99, 25),
 ];
 
-/// IPv6, lengths ascending.
+/// Shares for IPv6, by ascending length.
 pub(crate) const IPV6: &[Share] = &[
     share(20, 20, 0, 10),
     share(24, 25, 0, 10),

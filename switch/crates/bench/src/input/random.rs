@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood 2014) and a Zipf distribution over ranks.
+//! Generates pseudo-random numbers: SplitMix64 (Steele, Lea, Flood 2014), and a Zipf distribution over ranks.
 
 /// A stream of pseudo-random numbers.
 pub(crate) struct Random(u64);
 
-/// SplitMix64's finaliser: spreads the bits of a number.
+/// Mixes the bits of a number with SplitMix64's finalizer.
 pub(crate) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -12,7 +12,7 @@ pub(crate) fn mix(mut word: u64) -> u64 {
 }
 
 impl Random {
-    /// Starts the stream of a seed.
+    /// Starts the stream that belongs to a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -38,7 +38,7 @@ impl Random {
         (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns true with this probability.
+    /// Returns true with the given probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
@@ -59,7 +59,7 @@ impl Random {
     }
 }
 
-/// A distribution over ranks 0 to n - 1; the probability of rank r is proportional to 1 / (r + 1).
+/// Zipf distribution over ranks 0 to n - 1. The probability of rank r is proportional to 1 / (r + 1).
 pub(crate) struct Zipf {
     cumulative: Vec<f64>,
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Routes: prefixes with next hops.
+//! Provides routes, which are prefixes with next hops.
 //!
-//! No published table includes next hops. Each prefix gets a random one of [`NEXT_HOPS`], which is the hardest case for
-//! structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that the peers with the
-//! smallest next hops can hold them; 0 means "no route".
+//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`]. This is the hardest case
+//! for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that peers with small
+//! next-hop fields can store them; 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use sluice_fib::Prefix;
 
 use super::random::{Random, mix};
 
-/// Distinct next hops.
+/// Number of distinct next hops.
 pub(crate) const NEXT_HOPS: u64 = 256;
 
 /// A prefix and its next hop.
@@ -27,29 +27,29 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// `IPv4` or `IPv6`.
     const NAME: &'static str;
 
-    /// Returns the first address after the prefix of this length that starts here.
+    /// Returns the first address behind the prefix that has this length and starts at `self`.
     fn following(self, length: u32) -> Option<Self>;
 
-    /// Returns a random address in a prefix.
+    /// Returns a random address of a prefix.
     fn within(prefix: Prefix<Self>, random: &mut Random) -> Self;
 
     /// Returns the last address of a prefix.
     fn last(prefix: Prefix<Self>) -> Self;
 
-    /// Returns the number of addresses between two; exact for IPv4.
+    /// Returns the number of addresses from `self` to `later`. The result is exact for IPv4.
     fn distance(self, later: Self) -> f64;
 
-    /// Returns the address at this distance.
+    /// Returns the address at this distance from `self`.
     fn plus(self, distance: f64) -> Self;
 
-    /// Flips bit 32 (IPv4) or bit 64 (IPv6), counted from the top, if `flip` is 1; `flip` must be 0 or 1. Every lookup
-    /// depends on the part of the address that holds this bit.
+    /// If `flip` is 1, flips bit 32 (IPv4) or bit 64 (IPv6), counted from the top; `flip` must be 0 or 1. Every lookup
+    /// depends on the part of the address that contains this bit.
     fn flipped(self, flip: u32) -> Self;
 
-    /// Returns the bytes in network order, in the last of 16.
+    /// Returns the address in network order, in the last bytes of 16.
     fn bytes(self) -> [u8; 16];
 
-    /// Returns the address if it is of this family.
+    /// Returns the address if it belongs to this family.
     fn parse(address: IpAddr) -> Option<Self>;
 }
 
@@ -104,7 +104,7 @@ macro_rules! family {
 family!(u32, "IPv4", Ipv4Addr, V4, 0);
 family!(u128, "IPv6", Ipv6Addr, V6, 64);
 
-/// Returns the next hop of a prefix after this number of changes.
+/// Returns the next hop of a prefix after the given number of changes.
 pub(crate) fn next_hop<A: Family>(prefix: Prefix<A>, changes: u64) -> u32 {
     let bytes = u128::from_be_bytes(prefix.address().bytes());
     let folded = (bytes >> 64) as u64 ^ mix(bytes as u64);
@@ -112,14 +112,15 @@ pub(crate) fn next_hop<A: Family>(prefix: Prefix<A>, changes: u64) -> u32 {
     (seed % NEXT_HOPS) as u32 + 1
 }
 
-/// Assigns next hops to the prefixes, and sorts by length, shortest first.
+/// Assigns next hops to the prefixes. Sorts the routes by length, shortest first.
 pub(crate) fn with_next_hops<A: Family>(mut prefixes: Vec<Prefix<A>>) -> Vec<Route<A>> {
     prefixes.sort_by_key(|prefix| (prefix.length(), prefix.address()));
     let routes = prefixes.into_iter();
     routes.map(|prefix| (prefix, next_hop(prefix, 0))).collect()
 }
 
-/// Reads a family's prefixes from a file with one prefix per line; a file named `.xz` is unpacked by `xz`.
+/// Reads a family's prefixes from a file with one prefix on each line. If the file's name ends in `.xz`, `xz` unpacks
+/// it.
 ///
 /// # Errors
 /// The file cannot be read, or a line is not a prefix.

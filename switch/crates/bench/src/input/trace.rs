@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of addresses to look up.
+//! Draws traces of addresses to look up.
 //!
-//! - *uniform*: every announced address has the same probability. IPv4 only: nine in ten of IPv6's announced addresses
-//!   lie in a handful of short prefixes.
-//! - *prefixes*: every prefix has the same probability, and so has every address in it. This is the uniform trace of
-//!   IPv6.
-//! - *zipf*: a million such destinations; the probability of the n-th is proportional to 1/n.
+//! - *uniform*: each announced address has the same probability. For IPv4 only, because nine in ten of IPv6's announced
+//!   addresses lie in a few short prefixes.
+//! - *prefixes*: each prefix has the same probability, and each address in a prefix has the same probability. For IPv6
+//!   this trace is used as the uniform trace.
+//! - *zipf*: a million destinations drawn in this way. The probability of the n-th is proportional to 1/n.
 
 use sluice_fib::Prefix;
 
@@ -16,7 +16,7 @@ use super::routes::{Family, Route};
 pub(crate) struct Trace<A> {
     pub(crate) name: &'static str,
     pub(crate) keys: Vec<A>,
-    /// The same keys in network order, for IPv6 peers that require it.
+    /// The keys in network order, for IPv6 peers that require this order.
     pub(crate) bytes: Vec<[u8; 16]>,
 }
 
@@ -32,10 +32,10 @@ impl<A: Family> Trace<A> {
     }
 }
 
-/// The union of all prefixes, as disjoint intervals.
+/// The union of all prefixes, as disjoint intervals of addresses.
 struct Announced<A> {
     first: Vec<A>,
-    /// Number of addresses in this interval and those before it.
+    /// Number of addresses in this interval and all intervals before it.
     until: Vec<f64>,
 }
 

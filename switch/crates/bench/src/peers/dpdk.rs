@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DPDK, through `bench/peers/dpdk.c`: loads the library and starts EAL.
+//! Loads DPDK through `bench/peers/dpdk.c`, and starts EAL.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -17,23 +17,23 @@ pub(crate) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Loads the library and starts EAL on a processor, with this memory for all structures together. At most once per
-    /// process.
+    /// Loads the library and starts EAL on one processor. All structures share a heap of `heap_bytes`. Can be called
+    /// only once in a process.
     ///
     /// # Errors
     /// The library or DPDK cannot be loaded, or EAL does not start.
     pub(crate) fn start(path: &Path, processor: u32, heap_bytes: usize) -> Result<Self> {
-        // SAFETY: the library is compiled from bench/peers/dpdk.c, whose initialisers are DPDK's
-        // own. It stays loaded for good: EAL cannot be unloaded.
+        // SAFETY: the library is compiled from bench/peers/dpdk.c, and has only DPDK's initializers. It is never
+        // unloaded, because EAL cannot be unloaded.
         let library = unsafe { Library::new(path) };
         let library = library.with_context(|| format!("loading {}", path.display()))?;
         let dpdk = Self {
             library: Box::leak(Box::new(library)),
         };
         type Start = unsafe extern "C" fn(u32, usize) -> c_int;
-        // SAFETY: `peer_init` has this type.
+        // SAFETY: `peer_init` has the type `Start`.
         let start = unsafe { dpdk.function::<Start>("peer_init")? };
-        // SAFETY: called once, from the thread that makes all other calls.
+        // SAFETY: this is called once, by the thread that makes all other calls.
         match unsafe { start(processor, heap_bytes) } {
             0 => Ok(dpdk),
             error => bail!(
@@ -49,7 +49,7 @@ impl Dpdk {
     /// The library is not the expected one.
     pub(crate) fn version(self) -> Result<String> {
         type Version = unsafe extern "C" fn() -> *const c_char;
-        // SAFETY: `peer_version` has this type and returns a constant string.
+        // SAFETY: `peer_version` has the type `Version` and returns a constant string.
         let version = unsafe { CStr::from_ptr(self.function::<Version>("peer_version")?()) };
         Ok(version.to_string_lossy().into_owned())
     }
@@ -57,12 +57,12 @@ impl Dpdk {
     /// Returns one of the library's functions.
     ///
     /// # Safety
-    /// The function has the type `F`, a function pointer.
+    /// `F` must be the function pointer type of the function with this name.
     ///
     /// # Errors
     /// The function does not exist.
     pub(super) unsafe fn function<F: Copy>(self, name: &str) -> Result<F> {
-        // SAFETY: by this function's contract.
+        // SAFETY: the caller ensures that `F` is the function's type.
         let symbol = unsafe { self.library.get::<F>(name.as_bytes()) };
         Ok(
             *symbol

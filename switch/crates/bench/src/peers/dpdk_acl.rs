@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! rte_acl: rules compiled to tries, searched with SIMD.
+//! Wraps rte_acl, which compiles rules to tries and searches them with SIMD.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,7 +8,7 @@ use sluice_classifier::sample::{FiveTuple, KEY_BYTES};
 
 use super::dpdk::{Dpdk, Handle};
 
-/// Name in the results.
+/// Name of the peer in the results.
 pub(crate) const NAME: &str = "rte_acl";
 
 /// A packet's 5-tuple, in the layout of `struct peer_tuple` in dpdk.c.
@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "rte_acl";
 struct Tuple {
     protocol: u8,
     unused: [u8; 3],
-    /// Source, destination, source port, destination port, in network order.
+    /// Source, destination, source port and destination port, in network order.
     rest: [u8; 12],
 }
 
@@ -42,7 +42,7 @@ type Tune = unsafe extern "C" fn(Handle, *const Tuple, usize) -> c_int;
 type Values = unsafe extern "C" fn(Handle, *const Tuple, usize, *mut u32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// The rules, and the trace in the library's form.
+/// Classifier with its rules, and the trace in the library's form.
 pub(crate) struct DpdkAcl {
     table: Handle,
     trace: Vec<Tuple>,
@@ -79,12 +79,12 @@ fn tuple(key: &[u8; KEY_BYTES]) -> Tuple {
 }
 
 impl DpdkAcl {
-    /// Builds the classifier for these rules, of which the first match wins, and for this trace.
+    /// Builds the classifier for these rules and for this trace. The first matching rule wins.
     ///
     /// # Errors
     /// The classifier cannot be built.
     pub(crate) fn new(dpdk: Dpdk, rules: &[FiveTuple], trace: &[[u8; KEY_BYTES]]) -> Result<Self> {
-        // SAFETY: these are the types of the functions in dpdk.c.
+        // SAFETY: these types are those of the functions in dpdk.c.
         let (new, tune, lookup, values, free) = unsafe {
             (
                 dpdk.function::<New>("peer_acl_new")?,
@@ -98,7 +98,7 @@ impl DpdkAcl {
         let all = rules.iter().enumerate();
         let all: Vec<AclRule> = all.map(|(number, one)| rule(number, count, one)).collect();
         let trace: Vec<Tuple> = trace.iter().map(tuple).collect();
-        // SAFETY: `all` has `count` rules, which the call only reads.
+        // SAFETY: `all` has `count` rules, and the call only reads them.
         let table = unsafe { new(all.as_ptr(), count as u32, 0) };
         if table.is_null() {
             bail!("rte_acl cannot be built for {count} rules");
@@ -111,7 +111,7 @@ impl DpdkAcl {
             values,
             free,
         };
-        // SAFETY: the table is live, and the length given is that of the trace.
+        // SAFETY: the table exists, and the passed length is that of the trace.
         made.implementation = unsafe { tune(table, made.trace.as_ptr(), made.trace.len()) };
         if made.implementation < 0 {
             bail!("rte_acl has no implementation for this processor");
@@ -119,7 +119,7 @@ impl DpdkAcl {
         Ok(made)
     }
 
-    /// Returns the name of the fastest implementation.
+    /// Returns the name of the fastest search function of rte_acl on this processor.
     pub(crate) fn implementation(&self) -> &'static str {
         match self.implementation {
             1 => "scalar",
@@ -130,10 +130,10 @@ impl DpdkAcl {
         }
     }
 
-    /// Returns the rules found for the whole trace, 0 for none.
+    /// Returns for each key of the trace the rule that matches, or 0 for none.
     pub(crate) fn values(&self) -> Vec<u32> {
         let mut values = vec![0; self.trace.len()];
-        // SAFETY: the table is live, the length given is that of the trace, and `values` has the same length.
+        // SAFETY: the table exists, the passed length is that of the trace, and `values` has the same length.
         unsafe {
             let trace = self.trace.as_ptr();
             (self.values)(self.table, trace, self.trace.len(), values.as_mut_ptr());
@@ -141,16 +141,16 @@ impl DpdkAcl {
         values
     }
 
-    /// Looks up the whole trace; returns a digest.
+    /// Looks up the whole trace. Returns a digest of the values.
     pub(crate) fn lookup(&self) -> u64 {
-        // SAFETY: the table is live, and the length given is that of the trace.
+        // SAFETY: the table exists, and the passed length is that of the trace.
         unsafe { (self.lookup)(self.table, self.trace.as_ptr(), self.trace.len()) }
     }
 }
 
 impl Drop for DpdkAcl {
     fn drop(&mut self) {
-        // SAFETY: the table is live and not used any more.
+        // SAFETY: the table exists, and is not used afterwards.
         unsafe { (self.free)(self.table) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! rte_hash, with CRC32 instructions as its hash. Keys are padded to a length for which it has a comparison function of
-//! its own. A lookup returns a key's position, by which the caller finds the rest.
+//! Wraps rte_hash, with CRC32 instructions as its hash function. Keys are padded to a length for which rte_hash has a
+//! specialized comparison. A lookup returns the position of a key, which the caller uses to find the entry.
 
 use std::ffi::c_void;
 use std::slice::ChunksExact;
@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::dpdk::{Dpdk, Handle};
 use crate::exact::{Keys, Table};
 
-/// Name in the results.
+/// Name of the peer in the results.
 pub(crate) const NAME: &str = "rte_hash";
 
 type New = unsafe extern "C" fn(*const u8, u32, u32, *mut i32) -> Handle;
@@ -18,12 +18,12 @@ type Run = unsafe extern "C" fn(Handle, *const u8, u32, usize) -> u64;
 type Values = unsafe extern "C" fn(Handle, *const u8, u32, usize, *mut i32);
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// The table, with the trace's keys in the library's form.
+/// Table with its entries, and the keys of the trace in the library's form.
 pub(crate) struct DpdkHash {
     table: Handle,
     width: usize,
     trace: Vec<u8>,
-    /// The entry at each position.
+    /// Entry number at each position.
     entries: Vec<u32>,
     lookup: Run,
     chain: Run,
@@ -41,12 +41,12 @@ fn padded(keys: ChunksExact<'_, u8>, width: usize) -> Vec<u8> {
 }
 
 impl DpdkHash {
-    /// Builds the table with these keys, for this trace.
+    /// Builds the table with these keys, for the given trace.
     ///
     /// # Errors
-    /// The table cannot hold them.
+    /// The table cannot store all keys.
     pub(crate) fn new(dpdk: Dpdk, table: &[u8], keys: &Keys) -> Result<Self> {
-        // SAFETY: these are the types of the functions in dpdk.c.
+        // SAFETY: these types are those of the functions in dpdk.c.
         let (new, lookup, chain, values, free) = unsafe {
             (
                 dpdk.function::<New>("peer_hash_new")?,
@@ -60,7 +60,7 @@ impl DpdkHash {
         let count = table.len() / keys.width;
         let all = padded(table.chunks_exact(keys.width), width);
         let mut positions = vec![0; count];
-        // SAFETY: `all` has `count` keys of `width` bytes, `positions` room for as many.
+        // SAFETY: `all` has `count` keys of `width` bytes, and `positions` has room for `count` positions.
         let handle = unsafe {
             let positions = positions.as_mut_ptr();
             new(all.as_ptr(), width as u32, count as u32, positions)
@@ -87,7 +87,7 @@ impl DpdkHash {
 
     fn run(&self, function: Run) -> u64 {
         let count = self.trace.len() / self.width;
-        // SAFETY: the table is live and the trace has `count` keys of `width` bytes.
+        // SAFETY: the table exists, and the trace has `count` keys of `width` bytes.
         unsafe { function(self.table, self.trace.as_ptr(), self.width as u32, count) }
     }
 }
@@ -100,7 +100,7 @@ impl Table for DpdkHash {
     fn entries(&self, _: &Keys, count: usize) -> Vec<Option<u32>> {
         let count = count.min(self.trace.len() / self.width);
         let mut positions = vec![0; count];
-        // SAFETY: the trace has at least `count` keys, `positions` room for as many.
+        // SAFETY: the trace has at least `count` keys, and `positions` has room for `count` positions.
         unsafe {
             let (trace, width) = (self.trace.as_ptr(), self.width as u32);
             (self.values)(self.table, trace, width, count, positions.as_mut_ptr());
@@ -124,7 +124,7 @@ impl Table for DpdkHash {
 
 impl Drop for DpdkHash {
     fn drop(&mut self) {
-        // SAFETY: the table is live and not used any more.
+        // SAFETY: the table exists, and is not used afterwards.
         unsafe { (self.free)(self.table) }
     }
 }

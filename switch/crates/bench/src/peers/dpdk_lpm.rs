@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! rte_fib, rte_lpm, rte_fib6 and rte_lpm6.
+//! Wraps rte_fib, rte_lpm, rte_fib6 and rte_lpm6.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ type Values = unsafe extern "C" fn(Handle, *const c_void, usize, *mut u32);
 type Tune = unsafe extern "C" fn(Handle, *const c_void, usize) -> c_int;
 type Free = unsafe extern "C" fn(Handle);
 
-/// Selects one of the structures.
+/// Kind of DPDK's structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Fib,
@@ -37,12 +37,12 @@ pub(crate) struct DpdkLpm<A> {
     family: PhantomData<A>,
 }
 
-/// Returns the keys in the library's form: host order for IPv4, 16 bytes in network order for IPv6.
+/// Returns the keys of a trace in the library's form: host order for IPv4, 16 bytes in network order for IPv6.
 fn keys<A: Family>(trace: &Trace<A>) -> *const c_void {
     from(trace, &(0..trace.keys.len()))
 }
 
-/// Returns a part of the keys.
+/// Returns a range of the keys in the library's form.
 fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
     match A::BITS {
         32 => trace.keys[range.clone()].as_ptr().cast(),
@@ -51,11 +51,11 @@ fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
 }
 
 impl<A: Family> DpdkLpm<A> {
-    /// Builds the structure with these routes, shortest first, and room for some more. `sample` is used to select the
-    /// fastest of its lookup functions.
+    /// Builds the structure with these routes, shortest first. It has room for some more routes. `sample` is used to
+    /// select the fastest of its lookup functions.
     ///
     /// # Errors
-    /// The structure cannot hold them.
+    /// The structure cannot store all routes.
     pub(crate) fn new(
         dpdk: Dpdk,
         kind: Kind,
@@ -69,8 +69,8 @@ impl<A: Family> DpdkLpm<A> {
             (Kind::Fib, _) => ("rte_fib6", "peer_fib6"),
             (Kind::Lpm, _) => ("rte_lpm6", "peer_lpm6"),
         };
-        // SAFETY: these are the types of the functions in dpdk.c, addresses and keys of either
-        // family taken as untyped pointers.
+        // SAFETY: these types are those of the functions in dpdk.c. Addresses and keys of both families are passed as
+        // untyped pointers.
         let (new, lookup, chain, values, free) = unsafe {
             (
                 dpdk.function::<New>(&format!("{stem}_new"))?,
@@ -87,7 +87,7 @@ impl<A: Family> DpdkLpm<A> {
             .map(|(prefix, _)| prefix.length() as u8)
             .collect();
         let hops: Vec<u32> = routes.iter().map(|(_, hop)| *hop).collect();
-        // SAFETY: three arrays of `routes.len()` elements each, which the call only reads.
+        // SAFETY: the call only reads three arrays of `routes.len()` elements each.
         let table = unsafe {
             new(
                 keys(&addresses),
@@ -117,19 +117,19 @@ impl<A: Family> DpdkLpm<A> {
     /// Selects the fastest of the structure's lookup functions.
     fn tune(&mut self, stem: &str, kind: Kind, sample: &Trace<A>) -> Result<()> {
         if kind == Kind::Fib {
-            // SAFETY: `peer_fib*_tune` has this type.
+            // SAFETY: `peer_fib*_tune` has the type `Tune`.
             let tune = unsafe { self.dpdk.function::<Tune>(&format!("{stem}_tune"))? };
-            // SAFETY: the table is live, and the length given is that of the sample's keys.
+            // SAFETY: the table exists, and the passed length is the number of the sample's keys.
             if unsafe { tune(self.table, keys(sample), sample.keys.len()) } < 0 {
                 bail!("{}: no look-up function for this processor", self.name);
             }
         } else if A::BITS == 32 {
-            // SAFETY: `peer_lpm4_lookup_bulk` has this type.
+            // SAFETY: `peer_lpm4_lookup_bulk` has the type `Run`.
             let bulk = unsafe { self.dpdk.function::<Run>("peer_lpm4_lookup_bulk")? };
             let time = |run: Run| {
                 let passes = (0..3).map(|_| {
                     let start = crate::system::thread_time();
-                    // SAFETY: as above.
+                    // SAFETY: the table exists, and the passed length is the number of the sample's keys.
                     unsafe { run(self.table, keys(sample), sample.keys.len()) };
                     crate::system::thread_time() - start
                 });
@@ -151,26 +151,26 @@ impl<A: Family> Table<A> for DpdkLpm<A> {
     fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32> {
         let count = count.min(trace.keys.len());
         let mut values = vec![0; count];
-        // SAFETY: the table is live; `count` keys are read and as many values written.
+        // SAFETY: the table exists; the call reads `count` keys and writes `count` values.
         unsafe { (self.values)(self.table, keys(trace), count, values.as_mut_ptr()) };
         values
     }
 
     fn lookup(&self, trace: &Trace<A>, range: Range<usize>) -> u64 {
         let some = from(trace, &range);
-        // SAFETY: the table is live, and the keys given are within the trace.
+        // SAFETY: the table exists, and the passed keys are within the trace.
         unsafe { (self.lookup)(self.table, some, range.len()) }
     }
 
     fn chain(&self, trace: &Trace<A>) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the table exists, and the passed length is the number of the trace's keys.
         unsafe { (self.chain)(self.table, keys(trace), trace.keys.len()) }
     }
 }
 
 impl<A> Drop for DpdkLpm<A> {
     fn drop(&mut self) {
-        // SAFETY: the table is live and not used any more.
+        // SAFETY: the table exists, and is not used afterwards.
         unsafe { (self.free)(self.table) }
     }
 }

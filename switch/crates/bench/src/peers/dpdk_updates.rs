@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Adds routes to and removes them from rte_fib and rte_fib6.
+//! Adds routes to rte_fib and rte_fib6, and removes them.
 
 use std::ffi::c_int;
 
@@ -15,19 +15,20 @@ type Delete4 = unsafe extern "C" fn(Handle, u32, u8) -> c_int;
 type Add6 = unsafe extern "C" fn(Handle, *const [u8; 16], u8, u32) -> c_int;
 type Delete6 = unsafe extern "C" fn(Handle, *const [u8; 16], u8) -> c_int;
 
-/// The update functions of a family.
+/// Update functions of one address family.
 pub(crate) enum Updater {
     Four(Add4, Delete4),
     Six(Add6, Delete6),
 }
 
 impl Updater {
-    /// Returns the functions of a family.
+    /// Returns the update functions of a family.
     ///
     /// # Errors
-    /// The library does not have them.
+    /// The library does not have these functions.
     pub(crate) fn new<A: Family>(dpdk: Dpdk) -> Result<Self> {
-        // SAFETY: IPv4's functions take the address by value, IPv6's by pointer to 16 bytes.
+        // SAFETY: these types are those of the functions in dpdk.c. IPv4's take the address by value, IPv6's by pointer
+        // to 16 bytes.
         unsafe {
             Ok(match A::BITS {
                 32 => Self::Four(
@@ -42,7 +43,7 @@ impl Updater {
         }
     }
 
-    /// Adds a route or changes its next hop (`Some`), or removes it (`None`). Returns whether it succeeded.
+    /// Adds a route or changes its next hop (`Some`), or removes it (`None`). Returns whether this succeeded.
     pub(crate) fn update<A: Family>(
         &self,
         fib: &DpdkLpm<A>,
@@ -52,8 +53,8 @@ impl Updater {
         let (table, length) = (fib.table, prefix.length() as u8);
         let bytes = prefix.address().bytes();
         let address = u128::from_be_bytes(bytes) as u32;
-        // SAFETY: the table is live, one thread uses it, and the address is by value or 16 bytes
-        // that are only read.
+        // SAFETY: the table exists, and only one thread uses it. The address is passed by value, or as a pointer to 16
+        // bytes that are only read.
         let result = unsafe {
             match (self, hop) {
                 (Self::Four(add, _), Some(hop)) => add(table, address, length, hop),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate hashbrown, with the faster of two keyed hashes: foldhash, ahash. The key is a secret of the table, so that
-//! an attacker who selects table keys cannot choose their buckets.
+//! Wraps the crate hashbrown, with the faster of two keyed hashes: foldhash and ahash. The hash key is secret, so an
+//! attacker who chooses table keys cannot choose their buckets.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -9,10 +9,10 @@ use ::hashbrown::HashMap;
 use crate::exact::{Keys, Table, choose};
 use crate::system::thread_time;
 
-/// Number of entries in the comparison of the hashes.
+/// Number of entries in the trial that selects the faster hash.
 const TRIAL: usize = 100_000;
 
-/// A key, hashed as its bytes and nothing else.
+/// A key. Its hash covers only its bytes.
 #[derive(PartialEq, Eq)]
 struct Key<const N: usize>([u8; N]);
 
@@ -76,7 +76,7 @@ impl<const N: usize, S: BuildHasher + Default> Table for Map<N, S> {
     }
 }
 
-/// Returns the map with the faster hash, and the hash's name.
+/// Returns the map with the faster hash, and the name of this hash.
 pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'static str) {
     match keys.width {
         13 => of_width::<13>(table, keys),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate prefix-trie: a map of prefixes, with its longest-prefix match.
+//! Wraps the crate prefix-trie, a map of prefixes, with its longest-prefix match.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -13,13 +13,13 @@ use crate::input::trace::Trace;
 use crate::lpm::Table;
 use crate::system::opaque;
 
-/// The crate's type of a family's prefixes.
+/// The crate's prefix type for an address family.
 pub(crate) trait Net: Family {
     type Net: ::prefix_trie::Prefix;
 
     fn net(prefix: Prefix<Self>) -> Self::Net;
 
-    /// Returns the prefix of only this address, which the crate takes as key.
+    /// Returns the prefix that contains only this address. The crate takes it as the key of a lookup.
     fn host(self) -> Self::Net;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queues of ports, as an operator reads and sets them.
+//! Reads and sets the queues of ports for an operator.
 
 use sluice_ports::PortId;
 
@@ -10,15 +10,15 @@ use crate::mailbox::Command;
 /// A queue of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueInfo {
-    /// The port.
+    /// Port that the queue belongs to.
     pub port: PortId,
-    /// Its priority: the highest goes first.
+    /// Priority of the queue. The queue with the highest priority is served first.
     pub priority: u32,
     /// Packets in the queue.
     pub packets: u32,
-    /// Its depth: the most packets that it holds.
+    /// Depth of the queue: its maximum number of packets.
     pub depth: u32,
-    /// Its rate: the most packets that leave it in a second; 0 for no limit.
+    /// Rate of the queue: the maximum number of packets that leave it in a second. 0 means no limit.
     pub rate: u64,
     /// Packets that were dropped because the queue was full, since the port was added.
     pub dropped: u64,
@@ -29,11 +29,11 @@ pub struct QueueInfo {
 pub struct QueueChange {
     /// The port; `None` for all ports, including those added later.
     pub port: Option<PortId>,
-    /// The priority; `None` for all.
+    /// The priority; `None` for all priorities.
     pub priority: Option<u32>,
-    /// New depth, in packets.
+    /// New depth, in packets; `None` to keep the old one.
     pub depth: Option<u32>,
-    /// New rate, in packets per second; 0 for no limit.
+    /// New rate, in packets per second; 0 for no limit, `None` to keep the old one.
     pub rate: Option<u64>,
 }
 
@@ -72,8 +72,8 @@ impl Device {
         queues.collect()
     }
 
-    /// Sets the depth or the rate of queues. The change applies to packets that arrive after this has returned; packets
-    /// that wait already keep their times.
+    /// Sets the depth or the rate of queues. The change applies to packets that arrive after this has returned. Packets
+    /// that already wait keep their departure times.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchPort`], [`DeviceError::NoSuchQueue`].

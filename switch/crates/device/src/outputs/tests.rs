@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Congested ports of a worker. The test program writes the queue metadata into the packets.
+//! Tests congested ports of a worker. The test program writes the queue metadata into the packets.
 
 use parking_lot::Mutex;
 use sluice_engine::EngineKind;
@@ -13,8 +13,8 @@ use crate::levels::QueueSetting;
 use crate::mailbox::EngineCounters;
 use crate::running::{Engines, Running};
 
-/// Forwards to port 1, by the priority in the first byte; writes into the next ones enq_timestamp, deq_timedelta (4 bytes
-/// each), enq_qdepth and deq_qdepth (3 bytes each).
+/// Program that forwards to port 1. The first byte of a frame is its priority. Behind this byte the program writes
+/// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const JSON: &[u8] = include_bytes!("../../../../programs/build/priority.json");
 const OUT: u16 = 1;
 const QUEUES: u32 = 4;
@@ -33,7 +33,8 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A port that takes a limited number of frames, keeps any that are pushed beyond that, and sends without delay.
+/// A port that accepts a limited number of frames. It keeps frames that are pushed beyond this number, and sends
+/// without delay.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<GateState>>);
 
@@ -58,7 +59,7 @@ impl Gate {
         self.0.lock().room += room;
     }
 
-    /// Returns the numbers at the ends of the sent frames, with enq_qdepth and deq_qdepth.
+    /// Returns for each sent frame its number, enq_qdepth and deq_qdepth. The number is the frame's last byte.
     fn sent(&self) -> Vec<(u8, u32, u32)> {
         let depth = |bytes: &[u8]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
         let sent = std::mem::take(&mut self.0.lock().sent);
@@ -131,7 +132,7 @@ impl Bench {
         }
     }
 
-    /// Processes an arriving packet of this priority and number, then sends what can leave.
+    /// Processes an arriving packet with this priority and number. Then sends the packets that may leave.
     fn process(&mut self, priority: u8, number: u8) {
         let mut frame = vec![priority];
         frame.resize(15, 0xff);
@@ -148,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// Lets the port take this number of further frames.
+    /// Lets the port accept `room` further frames.
     fn give_room(&mut self, room: usize) {
         self.gate.give_room(room);
         self.running.drain(&mut self.outputs);
@@ -161,7 +162,7 @@ impl Bench {
     }
 }
 
-/// Runs a test with both engines.
+/// Runs a test with each of the two engines.
 fn each(test: impl Fn(EngineKind)) {
     [EngineKind::Interpreter, EngineKind::Native]
         .into_iter()
@@ -175,12 +176,12 @@ fn packets_wait_for_a_port_that_takes_no_more_and_go_in_order() {
         for number in 0..6 {
             bench.process(0, number);
         }
-        // The third packet is in the port, the others wait.
+        // The port holds the third packet; the others wait in the queue.
         assert_eq!(bench.gate.sent(), [(0, 0, 0), (1, 0, 0)]);
         assert_eq!(bench.levels.all()[0].size(), 3);
         bench.give_room(1);
         assert_eq!(bench.gate.sent(), [(2, 0, 0)]);
-        // The fourth packet is in the port now.
+        // The port holds the fourth packet now.
         assert_eq!(bench.levels.all()[0].size(), 2);
         bench.process(0, 6);
         bench.give_room(10);
@@ -202,7 +203,7 @@ fn the_highest_priority_goes_first_and_each_has_room_of_its_own() {
             bench.process(priority, number);
         }
         bench.give_room(1);
-        // A packet is chosen when the port takes it, so a later one can still overtake.
+        // A packet leaves the queue only when the port accepts it, so a later packet can still overtake.
         bench.process(3, 7);
         bench.give_room(9);
         let order: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
@@ -218,7 +219,7 @@ fn what_finds_a_queue_full_is_dropped_and_counted() {
         for number in 0..70 {
             bench.process(1, number);
         }
-        // One packet is in the port, 64 wait.
+        // The port holds one packet, and 64 wait in the queue.
         assert_eq!(bench.counted()["dropped_queue_full"], 5);
         let dropped = |level: usize, bench: &Bench| bench.levels.all()[level].dropped();
         assert_eq!((dropped(0, &bench), dropped(1, &bench)), (0, 5));
@@ -270,7 +271,7 @@ fn a_rate_makes_packets_wait_though_the_port_takes_them() {
         let (_, until) = bench.outputs.waited_for();
         let due = far_ns + 1_000_000_000;
         assert_eq!(until, Some(bench.outputs.shared.clock.at_ns(due)));
-        // Without a rate, an arriving packet waits only behind others.
+        // Without a rate, a packet waits only if others wait in front of it.
         bench.levels.all()[1].set(setting(0));
         bench.levels.all()[0].set(setting(0));
         bench.outputs.look_at_queues();
@@ -291,7 +292,7 @@ fn packets_of_a_program_or_port_that_goes_are_dropped_by_name() {
         let counted = bench.outputs.shared.counters.read();
         assert_eq!(counted.queue_program_replaced, 3);
         assert_eq!(bench.levels.all()[0].size(), 0);
-        // The port itself is as full as before.
+        // The port still accepts no frames.
         assert!(bench.outputs.are_congested());
         bench.process(0, 4);
         bench.process(0, 5);
@@ -314,7 +315,7 @@ fn what_waits_survives_an_interface_that_comes_back() {
         bench.outputs.add(OUT, Box::new(bench.gate.clone()), levels);
         bench.running.drain(&mut bench.outputs);
         let sent: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
-        // The first packet was in the old port.
+        // The old port held the first packet.
         assert_eq!(sent, [1, 2, 3]);
         assert!(!bench.outputs.are_congested());
     });

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filters of traced packets.
+//! Selects packets to be traced, by conditions.
 
 use std::str::FromStr;
 
 use super::packet::{self, Flow, Prefix};
 
-/// Part of the error for an unknown condition.
+/// Part of each error message: the list of known conditions.
 const KNOWN: &str = "conditions are port=N (of the switch), ethertype=0xNNNN, src=PREFIX, dst=PREFIX, ip=PREFIX (either), \
     protocol=NAME or N, sport=N, dport=N, l4port=N (either) and data=OFFSET:HEX";
 
-/// The conditions on an arriving packet; an unset one matches every packet.
+/// Conditions on an arriving packet. A condition that is not set matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The ingress port.
     pub port: Option<u32>,
-    /// EtherType, in bytes 12 and 13.
+    /// EtherType: bytes 12 and 13 of the frame.
     pub ether_type: Option<u16>,
-    /// An offset in bytes, and the bytes there.
+    /// An offset in bytes, and the bytes that the packet must have there.
     pub data: Option<(usize, Vec<u8>)>,
     /// Prefix of the IP source address.
     pub source: Option<Prefix>,
@@ -24,7 +24,7 @@ pub struct Filter {
     pub destination: Option<Prefix>,
     /// Prefix of the IP source or destination address.
     pub either: Option<Prefix>,
-    /// IP protocol; for IPv6 the one after the extension headers.
+    /// IP protocol. For IPv6, the protocol after the extension headers.
     pub protocol: Option<u8>,
     /// Source port of the transport header.
     pub source_port: Option<u16>,
@@ -35,7 +35,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a packet fulfils all conditions.
+    /// Returns whether a packet fulfils all conditions.
     pub fn admits(&self, port: u32, packet: &[u8]) -> bool {
         let data = |(offset, bytes): &(usize, Vec<u8>)| {
             let there = offset
@@ -77,11 +77,11 @@ impl Filter {
             })
     }
 
-    /// Adds a condition, as `KNOWN` lists them: `port=1`, `src=10.0.0.0/8`, `protocol=udp` or `data=26:0a000001` (offset
-    /// in decimal, bytes in hexadecimal).
+    /// Adds a condition in a form that `KNOWN` lists: `port=1`, `src=10.0.0.0/8`, `protocol=udp` or `data=26:0a000001`
+    /// (offset in decimal, bytes in hexadecimal).
     ///
     /// # Errors
-    /// A message with the mistake and the known conditions.
+    /// Describes the mistake, and lists the known conditions.
     pub fn add(&mut self, condition: &str) -> Result<(), String> {
         let wrong = |what: &str| format!("{condition:?}: {what}; {KNOWN}");
         let prefix = |text| Prefix::parse(text).ok_or_else(|| wrong("not an address or prefix"));
@@ -126,7 +126,7 @@ impl Filter {
 impl FromStr for Filter {
     type Err = String;
 
-    /// Parses conditions separated by commas, all of which must hold.
+    /// Parses conditions separated by commas. A packet must fulfil all of them.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut filter = Self::default();
         for condition in text.split(',').filter(|condition| !condition.is_empty()) {
@@ -166,7 +166,7 @@ mod tests {
         assert!(Filter::default().admits(7, &[]));
     }
 
-    /// UDP over IPv4 from 10.0.0.1 port 4660 to 10.0.0.2 port 53.
+    /// Returns a packet with UDP over IPv4, from 10.0.0.1 port 4660 to 10.0.0.2 port 53.
     fn udp() -> Vec<u8> {
         let mut packet = vec![0; 12];
         packet.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);

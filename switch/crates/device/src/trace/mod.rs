@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tracing packets of a running switch: the watchers, and the traces that they receive.
+//! Traces packets of a running switch: watchers select packets and receive their traces.
 //!
-//! Watchers may be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
-//! runs the interpreter without tracing. With watchers, packets that a filter admits go through a second interpreter
-//! that records every step; all other packets stay with the first. A watcher without room for another packet loses it,
-//! and no trace is recorded for it: a slow reader never slows the switch.
+//! Watchers can be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
+//! uses its normal engine. With watchers, a second interpreter runs the packets that a filter admits, and records every
+//! step; the normal engine runs all other packets. If a watcher has no room for another packet, it loses this packet,
+//! and no trace is recorded. So a slow reader never slows the switch.
 
 mod filter;
 mod packet;
@@ -20,12 +20,12 @@ pub use filter::Filter;
 pub use record::{Kind, PacketTrace, TraceLine, format_line};
 pub(crate) use recorder::{KnownPorts, Recorder};
 
-/// Takes traces. Called on worker threads: must not block.
+/// Receives traces. Methods run on worker threads, so they must not block.
 pub trait TraceSink: Send + Sync {
-    /// Whether the sink has room for another packet. If not, the packet counts as lost.
+    /// Returns whether the sink has room for another packet. If not, the packet counts as lost.
     fn ready(&self) -> bool;
 
-    /// Takes a packet's trace; false if there was no room after all.
+    /// Accepts a packet's trace. Returns false if there was no room after all.
     fn take(&self, trace: &Arc<PacketTrace>) -> bool;
 }
 
@@ -33,13 +33,13 @@ pub trait TraceSink: Send + Sync {
 pub(crate) struct Watcher {
     id: u64,
     filter: Filter,
-    /// Packets that the watcher still wants.
+    /// Number of packets that the watcher still wants.
     remaining: AtomicU64,
     sink: Arc<dyn TraceSink>,
 }
 
 impl Watcher {
-    /// Reserves one of the packets that the watcher still wants.
+    /// Reserves one of the packets that the watcher still wants. Returns false if it wants no more.
     fn reserve(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
         self.remaining
@@ -55,11 +55,11 @@ pub(crate) struct Watchers {
     pub(crate) list: Vec<Arc<Watcher>>,
 }
 
-/// All watchers.
+/// All watchers of the switch.
 #[derive(Default)]
 pub(crate) struct Tracing {
     active: AtomicBool,
-    /// Counts changes of `watchers`.
+    /// Number of changes of `watchers` so far.
     changes: AtomicU64,
     watchers: Mutex<Vec<Arc<Watcher>>>,
     last_id: AtomicU64,
@@ -67,8 +67,8 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Whether there are watchers. A worker checks this before each packet, so that a new watcher gets all packets that
-    /// arrive after it was added.
+    /// Returns whether there are watchers. A worker checks this before each packet, so that a new watcher gets all
+    /// packets that arrive after it was added.
     #[inline]
     pub(crate) fn active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
@@ -111,7 +111,7 @@ impl Tracing {
         self.change(|watchers| watchers.retain(|watcher| watcher.id != id));
     }
 
-    /// Adds a watcher until the handle is dropped or `count` packets were taken.
+    /// Adds a watcher. It stays until the handle is dropped or it has accepted `count` packets.
     pub(crate) fn watch(
         self: &Arc<Self>,
         filter: Filter,
@@ -136,7 +136,7 @@ impl Tracing {
     }
 }
 
-/// Returns those of `watchers` that want this packet and have room for it.
+/// Returns those watchers that want this packet and have room for it.
 pub(crate) fn who_wants(watchers: &[Arc<Watcher>], port: u32, packet: &[u8]) -> Vec<Arc<Watcher>> {
     let wants = |watcher: &&Arc<Watcher>| {
         watcher.filter.admits(port, packet) && watcher.sink.ready() && watcher.reserve()
@@ -144,7 +144,7 @@ pub(crate) fn who_wants(watchers: &[Arc<Watcher>], port: u32, packet: &[u8]) -> 
     watchers.iter().filter(wants).cloned().collect()
 }
 
-/// Removes its watcher when it is dropped.
+/// Handle of a watcher. Dropping this removes the watcher.
 pub struct TraceHandle {
     tracing: Arc<Tracing>,
     id: u64,

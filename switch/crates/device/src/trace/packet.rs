@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the fields of an Ethernet frame that filters use: addresses, protocol and ports of IPv4 and IPv6.
+//! Parses the fields of an Ethernet frame that filters use: addresses, protocol and ports of IPv4 and IPv6.
 //!
-//! The bytes come from the wire, so every access is checked. A truncated or invalid packet has none of these fields.
+//! The bytes come from the network, so every access is checked. A truncated or invalid packet has none of these fields.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ const MOST_EXTENSION_HEADERS: usize = 8;
 /// Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// An IP packet's flow; `ports` are source and destination, `None` where the packet has none.
+/// Flow of an IP packet. `ports` are its source and destination port; `None` if the packet has no ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
@@ -23,7 +23,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Reads a frame; `None` unless it has a whole IP header behind Ethernet and at most two VLAN tags.
+    /// Parses a frame. Returns `None` unless a whole IP header follows Ethernet and at most two VLAN tags.
     pub(super) fn read(frame: &[u8]) -> Option<Self> {
         let mut at = 12;
         let mut kind = word(frame, at)?;
@@ -116,7 +116,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Reads `ADDRESS` or `ADDRESS/LENGTH`.
+    /// Parses `ADDRESS` or `ADDRESS/LENGTH`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
@@ -140,7 +140,7 @@ impl Prefix {
             _ => return false,
         };
         let below = width - u32::from(self.length);
-        // A shift by all bits returns `None`.
+        // A shift by the full width returns `None`, which stands for 0 here.
         (own ^ other).checked_shr(below).unwrap_or(0) == 0
     }
 }

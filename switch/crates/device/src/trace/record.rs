@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trace of one packet in text form: a line for each step.
+//! Formats the trace of one packet as text, one line for each step.
 
 use std::fmt::{self, Write};
 
-/// Kind of the step in a line.
+/// Kind of a traced step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The packet arrived; a copy of it enters a pipeline.
+    /// The packet arrived, or a copy of it enters a pipeline.
     Enter,
-    /// A parser state, with the headers it filled; the end of parsing with an error.
+    /// A parser state with the headers that it filled, or the end of parsing with an error.
     Parser,
     /// An `if`.
     Condition,
-    /// A table: key, entry, action.
+    /// A table lookup: key, entry, action.
     Table,
     /// An extern: counter, meter, register, hash, digest, ...
     Extern,
     /// `log_msg` and `assert`.
     Log,
-    /// The fate of the packet or copy.
+    /// Fate of the packet or copy, such as sent or dropped.
     Fate,
 }
 
@@ -37,12 +37,12 @@ impl Kind {
     }
 }
 
-/// One step.
+/// One step of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceLine {
-    /// Its kind.
+    /// Kind of the step.
     pub kind: Kind,
-    /// The object of the step: a state, a table, an extern, a fate.
+    /// Object of the step, such as a parser state, a table or an extern.
     pub name: String,
     /// Details by name, in order. Numbers of the program are in hexadecimal.
     pub details: Vec<(String, String)>,
@@ -63,14 +63,14 @@ impl TraceLine {
     }
 }
 
-/// The steps of one packet and of all copies made of it.
+/// Steps of one packet and of all its copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketTrace {
-    /// Counts the packets traced since the switch started.
+    /// Number of the packet. Traced packets are counted since the switch started.
     pub number: u64,
-    /// Its time of arrival, in microseconds since the switch started.
+    /// Time at which the packet arrived, in microseconds since the switch started.
     pub time_us: u64,
-    /// The steps.
+    /// The steps, in order.
     pub lines: Vec<TraceLine>,
 }
 

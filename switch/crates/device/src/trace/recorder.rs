@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translates the engine's steps into text, with the names of the program.
+//! Translates the engine's steps into text that uses the program's names.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,19 +11,19 @@ use sluice_tables::{ActionRef, Color, KeyField, LeadsTo, Match};
 
 use super::record::{Kind, PacketTrace, TraceLine};
 
-/// Bytes of the packet that a trace shows.
+/// Number of the packet's bytes that a trace shows.
 const SHOWN: usize = 64;
 
-/// The ports that a packet can go to.
+/// Ports to which a packet can be sent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KnownPorts {
     /// Ports that are attached.
     pub(crate) attached: BTreeSet<u32>,
-    /// The CPU port.
+    /// The CPU port, if there is one.
     pub(crate) cpu: Option<u32>,
 }
 
-/// Records packets, one after the other.
+/// Records the steps of packets, one packet after the other.
 pub(crate) struct Recorder {
     program: Arc<Program>,
     ports: KnownPorts,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! No packet allocates.
+//! Tests that serving a packet allocates no memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,16 +18,16 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: calls the system's allocator.
+// SAFETY: delegates to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller keeps the rules of `alloc`, which the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller keeps the rules of `dealloc`, which the system's allocator requires.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -57,7 +57,7 @@ fn no_packet_allocates() {
         port.transmitters[0].flush();
         while port.receiver.receive(256, &mut |_, _| *came += 1) != 0 {}
     };
-    // The first round allocates what the engine keeps for batches.
+    // The first round allocates the memory that the engine reuses for later batches.
     round(&mut came);
     let before = ALLOCATIONS.get();
     for _ in 0..200 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames through the port: answers, and drops.
+//! Tests frames through the port: answers and drops.
 
 use std::sync::Arc;
 use std::thread;
@@ -29,7 +29,7 @@ fn served(workers: usize) -> Served {
     let mut poller = Poller::new().unwrap();
     poller.add(port.receiver.readiness().unwrap(), 0).unwrap();
     while !adding.is_finished() {
-        // The descriptor is readable when there is a command.
+        // The descriptor becomes readable when a command waits.
         let waited = poller.wait(Some(std::time::Duration::from_millis(10)));
         waited.unwrap().for_each(drop);
         assert!(take(&mut port, 8).is_empty());
@@ -153,7 +153,7 @@ fn workers_send_at_once_and_nothing_is_lost_or_woken_for_in_vain() {
             break;
         }
         if frames == 0 {
-            // Ends unless a wake-up is lost; the second is for senders that are not scheduled.
+            // The wait ends early unless a wake-up is lost, or the senders are not scheduled for a second.
             let second = Some(std::time::Duration::from_secs(1));
             poller.wait(second).unwrap().for_each(drop);
         }

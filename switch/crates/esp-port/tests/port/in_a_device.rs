@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program sends packets to be encrypted to port 9, where the engine is, and encrypted packets to port 2.
+//! Tests the port inside a device. Its program sends packets to be encrypted to the engine at port 9, and encrypted
+//! packets to port 2.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ fn router(workers: usize, engine: EngineKind) -> Router {
         program.action_by_name("ingress.mark").unwrap(),
     );
     let mut tx = store.transaction();
-    // The first four bytes of the shim: task, engine, bundle.
+    // The key is the first four bytes of the shim: task, engine, bundle (2 bytes).
     for (task, to) in [(1, ENGINE as u8), (2, 2)] {
         let call = ActionCall {
             action: mark,
@@ -109,7 +110,7 @@ fn passes(workers: usize, kind: EngineKind) {
     let router = router(workers, kind);
     let directory = tempfile::tempdir().unwrap();
     let reservations = Reservations::open(directory.path()).unwrap();
-    // The worker sleeps: without a wake-up there would be no answer.
+    // The worker sleeps, so without a wake-up there would be no answer.
     add(&router.engine, outbound(), &reservations);
     let mut numbers = BTreeSet::new();
     for mark in 0..COUNT {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine port alone, and as a port of a device whose program sends to it.
+//! Tests the engine port alone, and as a port of a device whose program sends to it.
 
 mod allocation;
 mod alone;

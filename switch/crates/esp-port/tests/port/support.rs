@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SAs, and frames for the engine.
+//! Provides SAs, and frames for the engine.
 
 use sluice_esp::engine::Sa;
 use sluice_esp::shim::{ETHERTYPE_IPV4, Shim, Task};
@@ -8,7 +8,7 @@ use sluice_esp_control::command::{Command, Handle, now};
 
 pub(crate) const KEY: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
-/// Returns the SA that the shims of [`to_encrypt`] name.
+/// Returns the specification of the SA that the shims of [`to_encrypt`] name.
 pub(crate) fn outbound() -> SaSpec {
     let text = format!(
         r#"{{"direction": "out", "sa": 7, "spi": 4096, "bundle": 3, "mode": "tunnel", "algorithm": "aes-128-gcm",
@@ -17,7 +17,7 @@ pub(crate) fn outbound() -> SaSpec {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Returns a frame whose shim requests encryption; `mark` is in its packet.
+/// Returns a frame whose shim requests encryption. Its packet contains `mark`.
 pub(crate) fn to_encrypt(mark: u32) -> Vec<u8> {
     let mut packet = vec![
         0x45, 0, 0, 60, 0, 0, 0, 0, 64, 253, 0, 0, 10, 1, 0, 1, 10, 2, 0, 1,
@@ -43,7 +43,7 @@ pub(crate) fn sequence(frame: &[u8]) -> u32 {
     u32::from_be_bytes([frame[52], frame[53], frame[54], frame[55]])
 }
 
-/// Adds an SA to the engine. Blocks until that is done, so another thread must poll its port.
+/// Adds an SA to the engine, and waits for the answer. Another thread must poll the engine's port meanwhile.
 pub(crate) fn add(engine: &Handle, spec: SaSpec, reservations: &Reservations) {
     let sa = Sa::prepare(spec, reservations, now()).unwrap();
     let added = engine.ask(|answer| Command::Add(sa, answer)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Places where keys are, and where they must not be.
+//! Tests where keys may appear, and where they must not.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -100,7 +100,7 @@ fn no_request_with_a_mistake_puts_its_key_into_the_log() {
         assert_eq!(engine.status()["sas"], json!([]));
         let log = fs::read_to_string(directory.join("log")).unwrap();
         assert!(!log.contains(&SECRET[..12]), "{log}");
-        // A line that never ends.
+        // Sends a line without an end.
         (&stream).write_all(&[b' '; 20_000]).unwrap();
         let mut rest = String::new();
         assert_eq!(answers.read_line(&mut rest).unwrap_or(0), 0);

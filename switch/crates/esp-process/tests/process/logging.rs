@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log output of an engine: lines for a file, records for the journal.
+//! Tests an engine's log output: lines in a file, and records in the journal.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +29,7 @@ fn the_journal_gets_priorities_and_fields() {
         let journal = UnixDatagram::bind(sockets.join("socket")).unwrap();
         journal.set_read_timeout(Some(DEADLINE)).unwrap();
         let plain = command(directory, &[]);
-        // In a separate mount namespace, whose /run is the test's.
+        // The engine runs in a separate mount namespace, in which the test provides /run.
         let mut engine = Command::new("unshare")
             .args([
                 "--mount",
@@ -56,7 +56,7 @@ fn the_journal_gets_priorities_and_fields() {
             let Ok(length) = journal.recv(&mut bytes) else {
                 break;
             };
-            // Strips the binary lengths before values.
+            // Removes the binary length in front of each value.
             let text = bytes[..length]
                 .iter()
                 .filter(|byte| matches!(byte, b'\n' | b' '..=b'~'));
@@ -77,7 +77,7 @@ fn the_journal_gets_priorities_and_fields() {
     });
 }
 
-/// Returns a file's identity in the form of `JOURNAL_STREAM`.
+/// Returns the identity of a file in the form that `JOURNAL_STREAM` uses.
 fn stream_of(path: &Path) -> String {
     let metadata = fs::metadata(path).unwrap();
     format!("{}:{}", metadata.dev(), metadata.ino())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine as a process, on a veth pair in a separate network namespace (which ends with the test's thread). Needs
-//! root, as the port does.
+//! Tests the engine as a process, on a veth pair in a separate network namespace. The namespace ends with the test's
+//! thread. The tests need root, because the port does.
 
 mod keys;
 mod logging;

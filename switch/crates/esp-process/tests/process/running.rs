@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running engine, the switch's end of its link, and the output of `ctl`.
+//! Provides a running engine, the switch's end of its link, and the output of `ctl`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,13 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// Common part of all keys here, which occurs nowhere else.
+/// Part of every key in these tests, which occurs nowhere else.
 pub(crate) const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 /// Runs `test` in a separate network namespace, with a veth pair: `engine`, and `port` for the switch.
 pub(crate) fn in_namespace(test: impl FnOnce(&Path) + Send + 'static) {
     let run = move || {
-        // SAFETY: no pointers; affects this thread only.
+        // SAFETY: unshare takes no pointers; with this flag it affects only the calling thread.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(
             result,
@@ -53,7 +53,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The engine, and the switch's end of its link.
+/// A running engine, and the switch's end of its link.
 pub(crate) struct Running {
     pub(crate) directory: PathBuf,
     child: Child,
@@ -61,7 +61,7 @@ pub(crate) struct Running {
     transmitter: BatchTransmitter,
 }
 
-/// Returns the engine's command, not started.
+/// Returns the command that starts the engine, without starting it.
 pub(crate) fn command(directory: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-esp"));
     command
@@ -124,7 +124,7 @@ impl Running {
         said
     }
 
-    /// Adds the SAs, from a file with this mode.
+    /// Writes the SAs to a file with this mode, and adds them.
     pub(crate) fn try_add(&self, sas: &Value, mode: u32) -> (bool, String) {
         let path = self.directory.join("sas.json");
         fs::write(&path, sas.to_string()).unwrap();
@@ -141,7 +141,7 @@ impl Running {
         serde_json::from_str(&self.ctl(&["show", "--json"])).unwrap()
     }
 
-    /// Sends a packet behind a shim, and returns the answering frame.
+    /// Sends a packet behind a shim, and returns the frame that the engine answers.
     pub(crate) fn exchange(&mut self, task: Task, packet: &[u8]) -> Vec<u8> {
         self.send(task, packet);
         let mut answer = Vec::new();
@@ -169,9 +169,9 @@ impl Running {
         self.transmitter.flush();
     }
 
-    /// Sends the engine a signal, and waits for its end.
+    /// Sends the engine a signal, and waits for the process to end.
     pub(crate) fn end(mut self, signal: i32) -> ExitStatus {
-        // SAFETY: no pointers; the child has not been waited for.
+        // SAFETY: kill takes no pointers; the child has not been waited for, so its process id is still valid.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
         self.child.wait().unwrap()
     }
@@ -189,7 +189,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

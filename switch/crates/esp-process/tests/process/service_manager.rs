@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notifications of an engine to the service manager (sd_notify(3)).
+//! Tests an engine's notifications to the service manager (sd_notify(3)).
 
 use std::os::unix::net::UnixDatagram;
 
@@ -25,7 +25,7 @@ fn the_service_manager_hears_ready_alive_and_stopping() {
         assert_eq!(heard(), "WATCHDOG=1");
         assert_eq!(heard(), "WATCHDOG=1");
         let pid = libc::pid_t::try_from(engine.id()).unwrap();
-        // SAFETY: no pointers; the process is our child and is waited for below.
+        // SAFETY: kill takes no pointers; the child is waited for below, so its process id is still valid.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
         while heard() != "STOPPING=1" {}
         assert!(engine.wait().unwrap().success());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets, SAs that are added and deleted, and state that survives the process.
+//! Tests that packets are served, that SAs are added and deleted, and which state survives the process.
 
 use std::process::Command;
 
@@ -72,7 +72,7 @@ fn a_killed_engine_never_repeats_a_sequence_number() {
             }
             assert!(!engine.end(libc::SIGKILL).success());
         }
-        // Two chunks were skipped, and no more.
+        // At most two chunks of numbers were skipped.
         assert!(last < 3 << 20);
     });
 }

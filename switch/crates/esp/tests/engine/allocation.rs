@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! No packet allocates, neither in Rust nor in the C library. Every allocation of the process ends in these functions.
+//! Tests that no packet allocates memory, neither in Rust nor in the C library. Every allocation of the process calls
+//! one of the functions below.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -29,7 +30,7 @@ fn count() {
 #[unsafe(no_mangle)]
 extern "C" fn malloc(size: usize) -> *mut c_void {
     count();
-    // SAFETY: glibc's own function, under the name that it provides for replacements.
+    // SAFETY: this is glibc's own malloc, under the name that glibc provides for replacements of malloc.
     unsafe { __libc_malloc(size) }
 }
 
@@ -37,18 +38,18 @@ extern "C" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 extern "C" fn calloc(number: usize, size: usize) -> *mut c_void {
     count();
-    // SAFETY: as above.
+    // SAFETY: this is glibc's own calloc, under the name that glibc provides for replacements of calloc.
     unsafe { __libc_calloc(number, size) }
 }
 
 /// Replaces glibc's realloc.
 ///
 /// # Safety
-/// As realloc(3).
+/// The caller must keep the rules of realloc(3).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
     count();
-    // SAFETY: the caller's promises are those of glibc's function.
+    // SAFETY: the caller keeps the rules of realloc(3), which glibc's function requires.
     unsafe { __libc_realloc(old, size) }
 }
 
@@ -76,7 +77,7 @@ fn no_packet_allocates() {
                 let replayed = pair.receiver.process(&frame[..length], 0, &mut pair.out);
                 assert!(replayed.is_err());
             };
-            // The first use of the library's random generator initializes it.
+            // The first use of the library's random generator allocates; it happens here.
             round();
             let before = ALLOCATIONS.get();
             (0..1000).for_each(|_| round());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A batch has the same results as its frames one by one.
+//! Tests that a batch has the same results as its frames one at a time.
 
 use proptest::prelude::*;
 use sluice_esp::algorithm::ALGORITHMS;
@@ -14,7 +14,7 @@ use crate::support::*;
 
 const SAS: u32 = 3;
 
-/// An engine with both ends of several SAs, each with separate keys; SA numbers begin with 1.
+/// An engine with both ends of several SAs. Each SA has its own keys; SA numbers begin with 1.
 struct Both {
     sender: Engine,
     receiver: Engine,
@@ -50,7 +50,7 @@ impl Both {
     }
 }
 
-/// Returns the outcomes and answers of an engine that gets frames one by one.
+/// Passes frames to an engine one at a time; returns their outcomes and answers.
 fn one_by_one(engine: &mut Engine, frames: &[Vec<u8>]) -> Vec<(Outcome, Vec<u8>)> {
     let mut out = vec![0; MAX_OUTPUT];
     let serve = |frame: &Vec<u8>| match engine.process(frame, 0, &mut out) {
@@ -105,7 +105,7 @@ proptest! {
         for (number, size, damage) in &picks {
             let (from, to) = if transport { (LOCAL, REMOTE) } else { ("10.0.0.1", "10.0.0.2") };
             let packet = ipv4(from, to, 253, &vec![*damage; *size]);
-            // One SA number beyond the existing ones.
+            // The highest of these SA numbers does not exist.
             let mut frame = Shim { sa: SA + number, ..to_encrypt() }.frame_of(&packet);
             if *damage == 7 {
                 frame.truncate(frame.len() / 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ESP that was fragmented on the way, and hostile fragments.
+//! Tests ESP packets that were fragmented on their path, and hostile fragments.
 
 use proptest::prelude::*;
 use sluice_esp::lifetime::Nanoseconds;
@@ -48,7 +48,7 @@ fn piece_ipv6(header: &[u8], id: u32, offset: usize, data: &[u8], more: bool) ->
     piece
 }
 
-/// Returns a datagram in fragments of `size` bytes of data.
+/// Splits a datagram into fragments with `size` bytes of data each.
 fn fragments(packet: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
     let data = packet.len() - if packet[0] >> 4 == 4 { 20 } else { 40 };
     let starts = (0..data).step_by(size);
@@ -56,7 +56,7 @@ fn fragments(packet: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
     starts.map(cut).collect()
 }
 
-/// Returns a pair whose packets go over IPv4 or IPv6.
+/// Returns a pair of engines whose ESP packets are IPv4 or IPv6.
 fn pair(ipv6: bool, mode: Mode) -> Pair {
     let (mut outbound, inbound) = specs(GCM, mode, true);
     if ipv6 {
@@ -66,7 +66,7 @@ fn pair(ipv6: bool, mode: Mode) -> Pair {
     Pair::new(outbound, inbound)
 }
 
-/// Returns a frame to decrypt. The pipeline names no bundle for fragments.
+/// Returns a frame to be decrypted. Its shim names no bundle, as the pipeline does for fragments.
 fn frame(packet: &[u8]) -> Vec<u8> {
     Shim {
         bundle: 0,
@@ -75,7 +75,7 @@ fn frame(packet: &[u8]) -> Vec<u8> {
     .frame_of(packet)
 }
 
-/// Sends the receiver a packet; returns the answer, None while the packet is kept.
+/// Passes a packet to the receiver. Returns the answer, or None if the packet is kept.
 fn give(engine: &mut Engine, packet: &[u8], now: Nanoseconds) -> Result<Option<Vec<u8>>, Drop> {
     let mut out = vec![0; MAX_OUTPUT];
     let length = engine.process(&frame(packet), now, &mut out)?;
@@ -119,7 +119,7 @@ proptest! {
                 (true, true) => crate::support::ipv6("2001:db8::1", "2001:db8::2", 253, &vec![9; *size]),
             };
             if transport && !ipv6 {
-                // The IP header belongs to the fragments, so damaging it is allowed.
+                // ESP does not authenticate the IP header, so the test may change it.
                 packet[5] = id as u8 + 1;
                 sluice_esp::ip::write_ipv4_checksum(&mut packet[..20]);
             }
@@ -128,7 +128,7 @@ proptest! {
             let size = (eights * 8).max(data / MAX_FRAGMENTS / 8 * 8 + 8);
             let mut pieces = fragments(&sealed, id as u32 + 1, size);
             if pieces.len() == 1 {
-                // A single IPv6 fragment would keep its fragment header.
+                // A packet sent as a single IPv6 fragment would keep its fragment header.
                 pieces = vec![sealed];
             }
             waiting.extend(pieces);
@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(pair.receiver.counters().all_drops(), 0);
     }
 
-    /// For any fragments: each one is part of a packet, dropped or kept, and every answer was sent.
+    /// Tests with any fragments that each fragment is answered as part of a packet, dropped or kept.
     #[test]
     fn none_is_lost_track_of(
         ipv6: bool,
@@ -187,7 +187,7 @@ proptest! {
         let datagrams = counters.reassembled;
         let kept = pair.receiver.held_fragments();
         prop_assert!(dropped <= counters.all_drops() + of_sa);
-        // Datagrams are answered, or dropped by the SA; fragments are part of a datagram, kept, or dropped.
+        // Each datagram is answered, or dropped by the SA. Each fragment is part of a datagram, kept, or dropped.
         prop_assert_eq!(answers + of_sa, datagrams + whole);
         prop_assert_eq!(counters.reassembled_fragments + kept + counters.all_drops() + whole, frames);
     }
@@ -217,7 +217,7 @@ fn what_overlaps_is_dropped_as_a_whole() {
             assert_eq!(give(engine, &rest, 0), Err(Drop::FragmentOverlap));
             assert_eq!(drops(engine, Drop::FragmentOverlap), 4);
             assert_eq!(engine.held_fragments(), 0);
-            // Another datagram is not affected, and this datagram is refused only for a time.
+            // Another datagram is not affected. This datagram is refused only until it times out.
             let again = fragments(&sealed, 6, 48);
             let given: Vec<_> = again.iter().map(|one| give(engine, one, 0)).collect();
             assert_eq!(given.last(), Some(&Ok(Some(inner(100)))));
@@ -255,7 +255,7 @@ fn malformed_fragments() {
     ] {
         assert_eq!(give(engine, &bad, 0), Err(Drop::FragmentMalformed));
     }
-    // The longest data by the fields; with the header it is too long.
+    // The longest data that the fragment fields allow. Together with the header the packet is too long.
     assert_eq!(
         give(engine, &piece_ipv4(&header, 2, 65_000, &[1; 528], false), 0),
         Ok(None)
@@ -294,7 +294,7 @@ fn an_end_is_an_end() {
 
 #[test]
 fn endless_fragments_are_bounded() {
-    // One datagram.
+    // Many fragments of one datagram.
     let mut engine = Engine::default();
     let packet = ipv4(LOCAL, REMOTE, 50, &[1; 8 * 200]);
     for number in 0..100 {
@@ -308,7 +308,7 @@ fn endless_fragments_are_bounded() {
     }
     assert_eq!(drops(&engine, Drop::FragmentTooMany), 100);
 
-    // One source, many datagrams; then many bytes.
+    // From one source: first too many datagrams, then too many bytes.
     for (size, most) in [
         (8, MAX_SOURCE_DATAGRAMS),
         (60_000, MAX_SOURCE_BYTES / 60_000),
@@ -325,7 +325,7 @@ fn endless_fragments_are_bounded() {
         assert_eq!(drops(&engine, Drop::FragmentLimit), 1000 - kept);
     }
 
-    // Many sources, many datagrams; then many bytes.
+    // From many sources: first too many datagrams, then too many bytes.
     for (size, most) in [(8, MAX_DATAGRAMS), (9_000, MAX_BYTES / 9_000)] {
         let mut engine = Engine::default();
         for number in 0..3000_u32 {
@@ -352,7 +352,7 @@ fn a_flood_of_fragments_keeps_no_datagram_from_being_complete() {
         for _ in 0..count {
             id += 1;
             let [_, _, high, low] = u32::to_be_bytes(id);
-            // From other sources, or under the peer's address.
+            // The fragments come from other sources, or have the peer's address.
             let source = if spoofed {
                 [192, 0, 2, 1]
             } else {
@@ -381,7 +381,7 @@ fn what_is_not_complete_in_time_is_dropped() {
     engine.tick(TIMEOUT);
     assert_eq!(engine.held_fragments(), 0);
     assert_eq!(drops(engine, Drop::FragmentTimeout), 1);
-    // The remaining fragments belong to a new datagram, and wait for its first fragment.
+    // The remaining fragments start a new datagram, which waits for its first fragment.
     for piece in &all[1..] {
         assert_eq!(give(engine, piece, TIMEOUT), Ok(None));
     }

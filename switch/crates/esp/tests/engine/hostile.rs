@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hostile packets: each is dropped under its name, and none is answered.
+//! Tests that each hostile packet is dropped under the expected name, and that none is answered.
 
 use std::cell::RefCell;
 
@@ -44,7 +44,7 @@ fn no_authenticated_byte_can_change() {
         for esn in [false, true] {
             let mut pair = Pair::of(algorithm, Mode::Tunnel, esn);
             let sealed = pair.seal(&inner()).unwrap();
-            // Bits from the sequence number on: another SPI would be another SA.
+            // Flips bits from the sequence number on. With a changed SPI no SA would be found.
             for bit in 24 * 8..sealed.len() * 8 {
                 let mut changed = sealed.clone();
                 changed[bit / 8] ^= 0x80 >> (bit % 8);
@@ -78,7 +78,7 @@ fn replayed_and_late() {
                 "the last that the window holds"
             );
             assert_eq!(pair.open(&all[36]), Err(Drop::Replayed));
-            // With ESN it is inferred to be in the next 2^32, and fails the integrity check as such.
+            // With ESN the number is inferred to be in the next 2^32 numbers, so the integrity check fails.
             match (esn, algorithm.icv_len()) {
                 (false, _) => assert_eq!(pair.open(&all[35]), Err(Drop::Late)),
                 (true, 0) => {}
@@ -223,7 +223,7 @@ fn what_is_no_esp_for_an_sa() {
     let mut spi = sealed.clone();
     spi[23] ^= 1;
     check(&spi, Drop::UnknownSpi);
-    // Fragments of ESP have separate tests.
+    // Other tests cover fragments of ESP.
     let fragments = [[0x20, 0], [0x20, 9], [0, 9]].map(|field| {
         let mut fragment = ipv4(LOCAL, REMOTE, 17, &[0x11; 40]);
         fragment[6..8].copy_from_slice(&field);
@@ -263,7 +263,7 @@ fn what_is_no_esp_for_an_sa() {
     assert_eq!(pair.open(&sealed).unwrap(), inner());
 }
 
-/// The router's tables and the engine's SAs may be out of step.
+/// Tests shims that do not fit the SAs: the router's tables and the engine's SAs may disagree.
 #[test]
 fn numbers_that_mean_something_else_here() {
     let mut pair = Pair::of(GCM, Mode::Tunnel, false);
@@ -321,7 +321,7 @@ fn numbers_that_mean_something_else_here() {
         let frame = shim.frame_of(&sealed);
         assert_eq!(pair.receiver.process(&frame, 0, &mut out), Err(expected));
     }
-    // The pipeline names no bundle for fragments, whose SPI it has not read.
+    // The shim's bundle is 0 for fragments, because the pipeline has not read their SPI.
     let frame = Shim {
         bundle: 0,
         ..to_decrypt()
@@ -346,7 +346,7 @@ fn padding_of_the_frame_is_not_encrypted() {
 #[test]
 fn too_long_for_an_ip_packet() {
     let mut pair = Pair::of(GCM, Mode::Tunnel, false);
-    // Outer header, ESP header and IV, 65,480 bytes of text, ICV.
+    // A packet of maximum length: outer header, ESP header and IV, 65,480 bytes of text, ICV.
     let fits = 65_480 - 2 - 20;
     let longest = ipv4("10.0.0.1", "10.0.0.2", 1, &vec![1; fits]);
     assert_eq!(pair.opened(&longest), longest);
@@ -359,7 +359,8 @@ fn too_long_for_an_ip_packet() {
     assert_eq!(pair.open(&esp), Err(Drop::UnknownSpi));
 }
 
-/// For any bytes, behind a shim or not: one outcome, counted once, and only authentic packets are answered.
+/// Tests any bytes, behind a shim or not: each frame has one outcome, counted once, and only authentic packets are
+/// answered.
 #[test]
 fn any_bytes_have_one_outcome() {
     let pair = RefCell::new(Pair::of(GCM, Mode::Transport, false));
@@ -382,13 +383,13 @@ fn any_bytes_have_one_outcome() {
             // A fragment may be kept.
             prop_assert!(matches!(pair.receiver.process(&frame, 0, &mut pair.out), Err(_) | Ok(0)));
             prop_assert_eq!(outcomes(pair), before + 1);
-            // The sender may encrypt it, if it is a packet between the SA's ends; this must not panic.
+            // The sender may encrypt the frame if its packet is between the SA's ends. This must not panic.
             let _ = pair.sender.process(&frame, 0, &mut pair.out);
         }
     });
 }
 
-/// Formats bytes as a packet of this version; with `known`, as one that reaches an SA.
+/// Turns bytes into a packet of this IP version. With `known`, the packet reaches an SA.
 fn plausible(bytes: &[u8], version: u8, known: bool) -> Vec<u8> {
     let mut packet = bytes.to_vec();
     if let Some(first) = packet.first_mut() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engine from outside: frames in, frames or drops out.
+//! Tests the engine from outside: frames in, frames or drops out.
 
 mod allocation;
 mod batches;

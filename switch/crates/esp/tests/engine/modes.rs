@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Header fields in both modes and both families: UDP, DSCP, ECN, DF, TFC; and the permitted users of an SA.
+//! Tests header fields in both modes and both families: UDP, DSCP, ECN, DF, TFC. Also tests which packets an SA
+//! accepts.
 
 use sluice_esp::engine::Sa;
 use sluice_esp::lifetime::Limits;
@@ -76,7 +77,7 @@ fn transport_mode_keeps_the_headers_for_every_hop() {
         spec.local = Some(addresses.0.parse().unwrap());
         spec.remote = Some(addresses.1.parse().unwrap());
     });
-    // Hop-by-hop options and routing header stay outside, destination options behind them go inside.
+    // Hop-by-hop options and routing header stay outside ESP. Destination options behind them are encrypted.
     let upper = [4; 24];
     let hop_by_hop = [43, 0, 1, 4, 0, 0, 0, 0];
     let routing = [60, 0, 4, 0, 0, 0, 0, 0];
@@ -337,7 +338,7 @@ fn an_idle_sa_whose_time_is_over_gives_up_its_keys() {
     let mut pair = amended(Mode::Tunnel, |spec| spec.hard = hard);
     pair.sender.tick(10_000_000_000);
     let packet = ipv4("10.0.0.1", "10.0.0.2", 1, &[0; 80]);
-    // A clock that goes back does not restore the erased keys.
+    // A clock that runs backwards does not restore the erased keys.
     assert_eq!(pair.seal_at(&packet, 0), Err(Drop::HardLifetime));
 }
 
@@ -345,7 +346,7 @@ fn an_idle_sa_whose_time_is_over_gives_up_its_keys() {
 fn sequence_numbers_end_without_esn() {
     let (outbound, _) = specs(GCM, Mode::Tunnel, false);
     let state = tempfile::tempdir().unwrap();
-    // A key of which all but a few numbers may have been used.
+    // For this key, all but a few numbers may have been used.
     let fingerprint = sluice_esp::reservation::fingerprint(
         outbound.key.as_ref().unwrap(),
         outbound.integrity_key.as_ref().unwrap(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A pair of SAs, packets, and their frames.
+//! Provides a pair of SAs, packets, and their frames.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(crate) const BUNDLE: u16 = 5;
 pub(crate) const LOCAL: &str = "192.0.2.1";
 pub(crate) const REMOTE: &str = "192.0.2.2";
 
-/// An engine that encrypts and one that decrypts, with one SA between them.
+/// An engine that encrypts and an engine that decrypts, with one SA between them.
 pub(crate) struct Pair {
     pub(crate) sender: Engine,
     pub(crate) receiver: Engine,
@@ -23,7 +23,7 @@ pub(crate) struct Pair {
     pub(crate) reservations: Reservations,
 }
 
-/// Returns the specifications of both ends of an SA, built from JSON except for the keys.
+/// Returns the specifications for both ends of an SA, built from JSON except for the keys.
 pub(crate) fn specs(algorithm: Algorithm, mode: Mode, esn: bool) -> (SaSpec, SaSpec) {
     let name = serde_json::to_value(algorithm).unwrap();
     let mode = serde_json::to_value(mode).unwrap();
@@ -75,7 +75,7 @@ impl Pair {
         Self::new(outbound, inbound)
     }
 
-    /// Returns the ESP packet that the sender makes of a packet.
+    /// Encrypts a packet with the sender, and returns the ESP packet.
     pub(crate) fn seal(&mut self, packet: &[u8]) -> Result<Vec<u8>, Drop> {
         self.seal_at(packet, 0)
     }
@@ -89,7 +89,7 @@ impl Pair {
         Ok(packet_of(&self.out[..length]))
     }
 
-    /// Returns the packet in clear that the receiver makes of an ESP packet.
+    /// Decrypts an ESP packet with the receiver, and returns the packet in clear.
     pub(crate) fn open(&mut self, esp: &[u8]) -> Result<Vec<u8>, Drop> {
         let frame = to_decrypt().frame_of(esp);
         let length = self.receiver.process(&frame, 0, &mut self.out)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Published test vectors. Their IVs are not this engine's, so they are only opened; sealed packets are compared with
-//! scapy (tests/scapy_peer.py).
+//! Tests published vectors. This engine generates other IVs, so the vectors are only decrypted. Encrypted packets are
+//! tested with scapy (tests/scapy_peer.py).
 
 use sluice_esp::cipher::Cipher;
 use sluice_esp::{Algorithm, Drop, Key};
@@ -17,7 +17,7 @@ fn key(hex: &str) -> Key {
     Key::from_hex(hex.as_bytes()).unwrap()
 }
 
-/// Opens a vector's packet, and checks that changing any single bit makes it fail.
+/// Decrypts a vector's packet, and checks that changing any single bit makes decryption fail.
 fn opens(cipher: &mut Cipher, sequence: u64, packet: &[u8], clear: &[u8]) {
     let mut work = packet.to_vec();
     let range = cipher.open(sequence, &mut work).unwrap();
@@ -25,7 +25,7 @@ fn opens(cipher: &mut Cipher, sequence: u64, packet: &[u8], clear: &[u8]) {
     for bit in 0..packet.len() * 8 {
         let mut work = packet.to_vec();
         work[bit / 8] ^= 1 << (bit % 8);
-        // Without ESN the authenticated number is the packet's.
+        // Without ESN the authenticated number is the 32-bit number in the packet.
         assert_eq!(
             cipher.open(sequence, &mut work),
             Err(Drop::IntegrityFailed),
@@ -167,7 +167,7 @@ fn chacha20_poly1305_as_rfc_7634_appendix_a_has_it() {
     opens(&mut cipher.unwrap(), 5, &packet, &clear);
 }
 
-/// The packets of RFC 3602 have no integrity: the test computes the ICV.
+/// Decrypts the packets of RFC 3602. They have no integrity, so the test computes the ICV.
 #[test]
 fn aes_cbc_as_rfc_3602_case_5_has_it() {
     use aws_lc_rs::hmac;

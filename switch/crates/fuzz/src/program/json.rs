@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates JSON: the result is still JSON, but with ids, names, numbers, lengths and references that are wrong in one
-//! to four places.
+//! Mutates JSON. The result is still JSON, but with wrong ids, names, numbers, lengths and references at one to four
+//! positions.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ const STRINGS: [&str; 12] = [
     "d2b",
 ];
 
-/// Mutates JSON; `None` if the input is not JSON.
+/// Mutates JSON. Returns `None` if the input is not JSON.
 pub(super) fn mutate(random: &mut Random, input: &[u8], other: &[u8]) -> Option<Vec<u8>> {
     let mut value = parse(input)?;
     let donor = if random.one_in(16) {
@@ -74,14 +74,14 @@ fn parse(input: &[u8]) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(input);
     deserializer.disable_recursion_limit();
     let depth = input.iter().filter(|byte| matches!(byte, b'[' | b'{'));
-    // A mutation may nest deeper than the parser allows: such inputs are not mutated further as JSON.
+    // A mutation may nest values deeper than the parser allows. Such inputs are not mutated further as JSON.
     if depth.count() > 1 << 18 {
         return None;
     }
     Value::deserialize(&mut deserializer).ok()
 }
 
-/// Scalars by the name of their member: candidates for values of that member.
+/// Scalars by the name of their member. They are candidates for new values of members with this name.
 #[derive(Default)]
 struct Known(HashMap<String, Vec<Value>>);
 
@@ -123,7 +123,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Changes the n-th value. True when it has been found.
+/// Changes the n-th value. Returns whether it was found.
 fn visit(
     value: &mut Value,
     key: &str,
@@ -247,7 +247,7 @@ fn change_members(random: &mut Random, known: &Known, members: &mut Map<String, 
             members.insert(format!("{one}_"), value);
         }
         3 => {
-            // The next node of the control flow: names of other nodes, so that loops occur.
+            // Names of other nodes replace the next node of the control flow, so that loops occur.
             let value = known.any(random, "name");
             let next = keys.iter().find(|key| NEXT.contains(&key.as_str()));
             members.insert(next.unwrap_or(&one).clone(), value);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `program`: damaged BMv2 JSON into the loader.
+//! Implements the target `program`: passes damaged BMv2 JSON to the loader.
 //!
-//! The input is the JSON. Either it is refused with an error that says what is wrong, or it is a program that can run.
-//! Then fifty frames are sent through it with random tables, and the invariants of the target `packet` must hold. One
-//! program in eight is also compiled completely, and must then agree with the interpreter, as in the target `engines`.
+//! The input is the JSON. The loader either refuses it with an error that describes the problem, or returns a program
+//! that can run. Fifty frames are then sent through the program with random tables, and the invariants of the target
+//! `packet` must hold. One in eight programs is also compiled. It must then agree with the interpreter, as in the
+//! target `engines`.
 
 mod json;
 
@@ -16,15 +17,15 @@ use crate::random::{Random, scramble};
 use crate::target::{Tally, Target};
 use crate::{engines, mutate, packet, programs, state};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "program";
 
-/// Bytes of choices for about fifty frames.
+/// Number of choice bytes for about fifty frames.
 const CHOICES: usize = 2_500;
-/// One in this number of loaded programs is compiled, which takes as long as hundreds of frames.
+/// Ratio of loaded to compiled programs. Compiling one takes as long as hundreds of frames.
 const COMPILED: u64 = 8;
 
-/// The target; see the module.
+/// Fuzz target `program`; see the module's documentation.
 pub struct ProgramTarget {
     seeds: Vec<Vec<u8>>,
 }
@@ -33,7 +34,7 @@ impl ProgramTarget {
     /// Creates the target; its seeds are the router and all programs of `switch/programs`.
     ///
     /// # Panics
-    /// Without the source tree.
+    /// If the source tree is missing.
     pub fn new() -> Self {
         let compiled = programs::all().into_iter().chain([programs::surface()]);
         Self {
@@ -61,7 +62,7 @@ impl Target for ProgramTarget {
         self.seeds.clone()
     }
 
-    /// Mostly mutates as JSON, so that the result is nearly a program; sometimes as bytes.
+    /// Mostly mutates the input as JSON, so that the result is nearly a program; sometimes as bytes.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         match json::mutate(random, input, other) {
             Some(changed) if !random.one_in(16) => changed,
@@ -97,7 +98,7 @@ impl Target for ProgramTarget {
     }
 }
 
-/// Returns a number that the input determines.
+/// Returns a hash of the input.
 fn digest(input: &[u8]) -> u64 {
     let words = input.chunks(8).map(|chunk| {
         let mut word = [0; 8];

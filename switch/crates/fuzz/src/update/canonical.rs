@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9): shortest byte
-//! strings, fields and parameters in P4Info's order, and no optional part that was not requested.
+//! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9): shortest
+//! byte strings, fields and parameters in P4Info's order, and no optional part that was not requested.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -21,7 +21,7 @@ fn shorten(value: &mut Vec<u8>) {
     *value = bytes(value);
 }
 
-/// Returns the entity in the form in which it is read.
+/// Returns the entity in the form in which a server returns it.
 pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
     let mut kind = kind.clone();
     match &mut kind {
@@ -60,7 +60,7 @@ pub(super) fn entity(info: &Info, kind: &Kind) -> Kind {
     kind
 }
 
-/// Converts a write of cells to the form in which one of the cells is read.
+/// Converts a write of several cells to the form in which a server returns one of these cells.
 pub(super) fn cell(kind: &Kind, index: i64) -> Kind {
     let mut kind = kind.clone();
     let index = Some(Index { index });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutations that damage parts of entities without using P4Info; `None` if there is nothing to damage.
+//! Damages parts of entities without using P4Info. The functions return `None` if there is nothing to damage.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;
@@ -128,7 +128,7 @@ pub(super) fn bits_outside(given: &mut field_match::FieldMatchType) -> Option<()
     }
 }
 
-/// Changes a few bytes of the encoding.
+/// Changes a few bytes of the encoded update.
 pub(super) fn damage_bytes(choices: &mut Choices<'_>, update: &mut Update) -> Option<Damage> {
     let mut bytes = update.encode_to_vec();
     for _ in 0..=choices.below(3) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates updates from P4Info and choices, each well formed by itself. There are few different values, so that
+//! Generates updates from P4Info and choices. Each update alone is well formed. Few different values are used, so that
 //! updates refer to each other's entries.
 
 use sluice_p4runtime::proto::v1::*;
@@ -10,7 +10,7 @@ use super::name::Name;
 use super::values::{field_match, matches, value};
 use crate::choices::Choices;
 
-/// Ports 0 to this one exist.
+/// Number of the last port. Ports 0 to this one exist.
 pub(super) const LAST_PORT: u8 = 7;
 const IDS: usize = 6;
 
@@ -32,7 +32,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Generates an entity and an operation on it. Entities to modify or delete mostly exist.
+    /// Generates an entity and an operation on it. An entity to modify or delete exists in most cases.
     fn operation(&self, choices: &mut Choices<'_>) -> (update::Type, Kind) {
         let operation = *choices.pick(&[
             update::Type::Insert,
@@ -59,7 +59,7 @@ impl Generator<'_> {
         (operation, kind)
     }
 
-    /// Gives the entity the name of an existing one of its kind.
+    /// Replaces the entity's name by that of an existing entity of the same kind.
     fn adopt(&self, choices: &mut Choices<'_>, kind: &mut Kind) {
         let wanted = Name::of(kind);
         let alike: Vec<_> = self
@@ -227,7 +227,7 @@ impl Generator<'_> {
         }))
     }
 
-    /// Generates a direct counter or meter of an entry that mostly exists.
+    /// Generates a direct counter or meter of an entry. The entry exists in most cases.
     fn direct(&self, choices: &mut Choices<'_>) -> Option<Kind> {
         let mut kind = Kind::TableEntry(self.table_entry(choices));
         self.adopt(choices, &mut kind);
@@ -301,7 +301,7 @@ fn replication(choices: &mut Choices<'_>) -> Kind {
     })
 }
 
-/// Generates a write of one cell of an array, or of all of its cells.
+/// Generates a write of one cell of an array, or of all cells.
 fn array(
     choices: &mut Choices<'_>,
     arrays: &[Array],

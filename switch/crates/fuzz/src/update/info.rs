@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! P4Info in a form for generating updates. Independent of the server's own view of P4Info.
+//! Holds P4Info in a form for generating updates. It is independent of the server's own representation of P4Info.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub(super) struct Field {
 pub(super) struct Table {
     pub(super) id: u32,
     pub(super) fields: Vec<Field>,
-    /// Actions of entries.
+    /// Ids of actions that entries may have.
     pub(super) actions: Vec<u32>,
-    /// Actions of the default entry.
+    /// Ids of actions that the default entry may have.
     pub(super) defaults: Vec<u32>,
     pub(super) profile: Option<u32>,
     pub(super) size: usize,
@@ -48,11 +48,11 @@ impl Table {
 #[derive(Clone, Debug)]
 pub(super) struct Profile {
     pub(super) id: u32,
-    /// Actions of its members.
+    /// Ids of actions that members may have.
     pub(super) actions: Vec<u32>,
     pub(super) selector: bool,
     pub(super) size: usize,
-    /// Largest sum of weights of a group.
+    /// Maximum sum of the weights in a group.
     pub(super) max_group_size: u32,
     pub(super) sum_of_members: bool,
 }
@@ -62,7 +62,7 @@ pub(super) struct Profile {
 pub(super) struct Array {
     pub(super) id: u32,
     pub(super) size: usize,
-    /// Width of a register's cells, in bits.
+    /// Width of a register's cells in bits.
     pub(super) width: usize,
 }
 
@@ -76,12 +76,13 @@ pub(super) struct Info {
     pub(super) counters: Vec<Array>,
     pub(super) meters: Vec<Array>,
     pub(super) registers: Vec<Array>,
-    /// Id, fields and size.
+    /// Id, fields and size of each value set.
     pub(super) value_sets: Vec<(u32, Vec<Field>, usize)>,
     pub(super) digests: Vec<u32>,
 }
 
-/// Larger arrays are left out: reading them back after every batch takes too long.
+/// Maximum number of cells in an array. Larger arrays are left out, because reading them back after each batch takes
+/// too long.
 const MAX_CELLS: i64 = 64;
 
 fn id(preamble: &Option<Preamble>) -> u32 {
@@ -103,7 +104,7 @@ fn fields(fields: &[config::MatchField]) -> Vec<Field> {
 }
 
 impl Info {
-    /// Reads P4Info.
+    /// Converts P4Info to this form.
     pub(super) fn new(info: &P4Info) -> Self {
         let tables: BTreeMap<_, _> = info
             .tables
@@ -145,7 +146,7 @@ fn arrays(all: impl Iterator<Item = (u32, i64, usize)>) -> Vec<Array> {
         .collect()
 }
 
-/// Registers of plain bit strings.
+/// Returns id, size and width of a register whose cells are plain bit strings; `None` for others.
 fn register(register: &config::Register) -> Option<(u32, i64, usize)> {
     use config::p4_bitstring_like_type_spec::TypeSpec;
     let spec = register.type_spec.as_ref()?.type_spec.as_ref()?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Target `update`: valid and damaged P4Runtime writes, against the real server and a simple model of it.
+//! Implements the target `update`: sends valid and damaged P4Runtime writes to the real server and to a simple model of
+//! it.
 //!
 //! ```text
 //!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is this what it may answer?
@@ -7,11 +8,11 @@
 //!                                                   └────── read ────► model.check    is all of it there, and no more?
 //! ```
 //!
-//! An input selects a program and then batches, until it is used up. Invariants:
+//! An input selects a program and then batches, until no bytes are left. Invariants:
 //!
 //! * A well-formed update succeeds, unless the model predicts the code of its failure.
-//! * A damaged update is refused with a code that the specification has for the damage, never INTERNAL or UNKNOWN.
-//! * After every batch, a read returns the content of the model, to which only acknowledged updates were applied.
+//! * A damaged update is refused with a code that the specification allows for the damage, never INTERNAL or UNKNOWN.
+//! * After every batch, a read returns the content of the model. Only acknowledged updates were applied to the model.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
@@ -42,14 +43,14 @@ use model::Model;
 use mutation::{ALL, Damage, Mutator};
 use server::{DEVICE, ELECTION, Server};
 
-/// The target's name.
+/// Name of the target.
 pub const NAME: &str = "update";
 
-/// Bytes of a new input.
+/// Length of a new input in bytes.
 const LENGTH: usize = 16 << 10;
 const MAX_BATCH: usize = 40;
 
-/// Codes that are wrong for any update.
+/// Codes that are never allowed for an update.
 const NEVER: [Code; 7] = [
     Code::Internal,
     Code::Unknown,
@@ -80,17 +81,17 @@ impl Subject {
     }
 }
 
-/// The target; see the module.
+/// Fuzz target `update`; see the module's documentation.
 pub struct UpdateTarget {
     server: Server,
     subjects: Vec<Subject>,
 }
 
 impl UpdateTarget {
-    /// Creates the target, with the program that has every P4Runtime entity, and the router.
+    /// Creates the target with two programs: the one that has every P4Runtime entity, and the router.
     ///
     /// # Panics
-    /// Without the source tree.
+    /// If the source tree is missing.
     pub fn new() -> Self {
         let subjects = [programs::surface(), programs::router()];
         Self {
@@ -148,19 +149,19 @@ impl Target for UpdateTarget {
     }
 }
 
-/// One input's run against the server.
+/// The run of one input against the server.
 struct Run<'a> {
     server: &'a Server,
     info: &'a Info,
     model: Model,
 }
 
-/// An update and its permitted results.
+/// An update and its allowed results.
 struct Step {
     update: Update,
-    /// The damage that was done to it; `None` if it is well formed.
+    /// Damage of the update; `None` if it is well formed.
     damage: Option<Damage>,
-    /// The model's errors for the update before it was damaged.
+    /// Codes with which the model expects the undamaged update to fail.
     errors: Vec<Code>,
 }
 
@@ -199,7 +200,7 @@ impl Run<'_> {
         self.model.check(self.server.read(self.info));
     }
 
-    /// Generates an update for the model's current state, and damages every third one.
+    /// Generates an update for the model's current state. Damages about every third update.
     fn step(&self, choices: &mut Choices<'_>) -> Step {
         let (info, model) = (self.info, &self.model);
         let mut update = Generator { info, model }.update(choices);
@@ -228,7 +229,7 @@ impl Run<'_> {
         for (step, code) in steps.iter().zip(codes) {
             tally.add("updates", 1);
             tally.add("damaged", u64::from(step.damage.is_some()));
-            // Rolled back with its batch; it would have been applied.
+            // An aborted update was valid, but was rolled back with its batch.
             let code = match code {
                 Code::Ok if undone => panic!("acknowledged in a batch that failed: {step:?}"),
                 Code::Aborted if undone => Code::Ok,
@@ -249,7 +250,7 @@ impl Run<'_> {
         }
     }
 
-    /// Checks that the code is a permitted result of the update.
+    /// Checks that the code is an allowed result of the update.
     fn judge(&self, step: &Step, code: Code, atomicity: Atomicity) {
         assert!(!NEVER.contains(&code), "{code:?} for {step:?}");
         let errors = self.model.errors(self.info, &step.update);
@@ -278,7 +279,7 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// Sometimes damages the request so that it must be refused as a whole; returns the permitted codes.
+/// In some cases damages the request, so that the server must refuse it as a whole. Returns the allowed codes.
 fn damage_request(
     choices: &mut Choices<'_>,
     request: &mut WriteRequest,

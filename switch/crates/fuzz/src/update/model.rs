@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A model of the server's content: a map from names to entities, and the expected result of each update.
+//! Models the server's content as a map from names to entities, and predicts the result of each update.
 //!
-//! Acknowledged updates are applied to the model, and its content predicts the results of the next update. It uses the
-//! specification and P4Info, and nothing of the server's implementation.
+//! Acknowledged updates are applied to the model. Its content then predicts the results of the next update. The model
+//! is based only on the specification and on P4Info, not on the server's implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::name::{Name, field_names};
 
 type Kind = entity::Entity;
 
-/// A selector is programmed with members and groups or with sets of actions (section 9.2.3), not with both.
+/// Codes for a selector that is used both with members and groups and with action sets, which section 9.2.3 forbids.
 const MIXED: [Code; 2] = [Code::InvalidArgument, Code::FailedPrecondition];
 
-/// The model; see the module.
+/// Model of the server's content; see the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     initial: BTreeMap<Name, Kind>,
@@ -26,7 +26,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Creates a model from what was read of a new server.
+    /// Creates a model from the entities that a new server returned.
     pub(super) fn new(read: Vec<Kind>) -> Self {
         let entities = by_name(read);
         Self {
@@ -39,10 +39,10 @@ impl Model {
         self.entities.iter()
     }
 
-    /// Compares the model with what was read.
+    /// Compares the model with the entities that the server returned.
     ///
     /// # Panics
-    /// If they differ.
+    /// If model and server differ.
     pub(super) fn check(&self, read: Vec<Kind>) {
         let read = by_name(read);
         for (name, expected) in &self.entities {
@@ -59,7 +59,7 @@ impl Model {
         self.entities.keys().filter(|n| n.is_kin_of(kin)).count()
     }
 
-    /// Returns the codes with which a well-formed update must fail; none if it must succeed.
+    /// Returns the codes with which a well-formed update must fail. Returns an empty list if it must succeed.
     pub(super) fn errors(&self, info: &Info, update: &Update) -> Vec<Code> {
         let Some(kind) = update.entity.as_ref().and_then(|e| e.entity.as_ref()) else {
             return vec![Code::InvalidArgument];
@@ -208,7 +208,7 @@ impl Model {
         errors
     }
 
-    /// Whether an entry or group of the profile uses the object.
+    /// Returns whether an entry or group of the profile uses an object. `uses` decides this for each of them.
     fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&Kind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {
@@ -274,7 +274,7 @@ impl Model {
             _ => None,
         };
         if table.constant && !given.is_default_action {
-            // Only its direct resources can be written.
+            // Only the direct resources of this entry can be written.
             let Some(before) = before.clone() else { return };
             let (counter_data, meter_config) = (entry.counter_data, entry.meter_config);
             entry = TableEntry {
@@ -283,7 +283,7 @@ impl Model {
                 ..before
             };
         } else if entry.action.is_none() {
-            // An entry keeps its action; a default entry returns to the program's.
+            // An entry keeps its action. A default entry gets the program's action again.
             let source = if given.is_default_action {
                 self.initial.get(&name)
             } else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutations of updates, as by a malicious client: those that switch fuzzers commonly have, and some more.
+//! Mutates updates as a malicious client could. Includes the mutations that switch fuzzers commonly have, and some
+//! more.
 //!
-//! Each mutation damages an update in one way, and has the codes with which a server may refuse it (P4Runtime 1.5,
-//! section 9). Where the specification leaves a choice, the list does too.
+//! Each mutation damages an update in one way. It has a list of codes with which a server may refuse the update
+//! (P4Runtime 1.5, section 9). If the specification allows several codes, the list has all of them.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
@@ -17,7 +18,7 @@ use crate::choices::Choices;
 
 type Kind = entity::Entity;
 
-/// A way to damage an update.
+/// Kind of damage to an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
     TableId,
@@ -93,14 +94,14 @@ pub(super) const ALL: [Mutation; 34] = [
     Mutation::Bytes,
 ];
 
-/// The permitted results of a damaged update.
+/// Allowed results of a damaged update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// It must be refused, with one of these codes.
+    /// The update must be refused with one of these codes.
     Refused(&'static [Code]),
     /// The model predicts the result, which depends on the current state.
     Foreseen,
-    /// The update may still be valid: any code that the specification has for an update is permitted.
+    /// The update may still be valid. Any code that the specification has for updates is allowed.
     Any,
 }
 
@@ -111,14 +112,14 @@ pub(super) const BAD_VALUE: Damage = Damage::Refused(&[Code::OutOfRange, Code::I
 const NO_SUCH_ID: u32 = 0x02ff_fff7;
 pub(super) const NO_SUCH_REFERENCE: u32 = 99_999;
 
-/// Context of mutations.
+/// Context of mutations: the program's P4Info, and the model of the server.
 pub(super) struct Mutator<'a> {
     pub(super) info: &'a Info,
     pub(super) model: &'a Model,
 }
 
 impl Mutator<'_> {
-    /// Damages the update; `None` if this mutation does not apply to it.
+    /// Damages the update. Returns `None` if this mutation cannot be applied to the update.
     pub(super) fn apply(
         &self,
         choices: &mut Choices<'_>,
@@ -412,7 +413,7 @@ impl Mutator<'_> {
     }
 }
 
-/// Whether an entity with this name is created by INSERT.
+/// Returns whether entities with this kind of name are created by INSERT.
 fn inserted(name: &Name) -> bool {
     matches!(
         name,

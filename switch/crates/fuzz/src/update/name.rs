@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of entities: their identity, without their content.
+//! Defines names of entities. A name is an entity's identity without its content.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -7,7 +7,7 @@ use super::canonical::bytes;
 
 type Kind = entity::Entity;
 
-/// The identity of an entity.
+/// Name of an entity, by the entity's kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
     Entry(u32, Vec<FieldName>, i32),
@@ -24,7 +24,7 @@ pub(super) enum Name {
     Nothing,
 }
 
-/// A match field: its id, then its values and prefix length.
+/// A match field of a key: its id, its values and its prefix length.
 pub(super) type FieldName = (u32, Vec<u8>, Vec<u8>, i32);
 
 impl Name {
@@ -64,7 +64,7 @@ impl Name {
         Self::Entry(entry.table_id, field_names(&entry.r#match), entry.priority)
     }
 
-    /// Whether both are entries of one table, members of one profile, ...
+    /// Returns whether both names belong to the same group, such as entries of one table or members of one profile.
     pub(super) fn is_kin_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Entry(a, ..), Self::Entry(b, ..))
@@ -75,7 +75,7 @@ impl Name {
     }
 }
 
-/// Returns a key in a form that is independent of the order and padding of its encoding.
+/// Returns a key in a form that does not depend on the order and padding of its fields.
 pub(super) fn field_names(key: &[FieldMatch]) -> Vec<FieldName> {
     let mut names: Vec<_> = key.iter().map(field_name).collect();
     names.sort();

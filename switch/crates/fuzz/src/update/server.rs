@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server in this process: the real control plane of a device with eight ports, without gRPC around it.
+//! Runs the server in this process: the real control plane of a device with eight ports, without gRPC.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::info::Info;
 pub(super) const DEVICE: u64 = 1;
 pub(super) const ELECTION: Uint128 = Uint128 { high: 0, low: 5 };
 
-/// The server; see the module.
+/// The server; see the module's documentation.
 pub(super) struct Server {
     control: Control,
-    /// Kept open so that this client stays the primary.
+    /// Kept open, because the client is the primary only while its stream is open.
     _stream: Outbound,
     _digests: mpsc::Receiver<DigestMessage>,
 }
@@ -93,7 +93,7 @@ impl Server {
         Ok(codes.collect())
     }
 
-    /// Reads everything but large arrays.
+    /// Reads all entities except those of large arrays.
     pub(super) fn read(&self, info: &Info) -> Vec<entity::Entity> {
         let request = ReadRequest {
             device_id: DEVICE,

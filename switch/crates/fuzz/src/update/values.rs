@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates values and match keys, each valid for its field.
+//! Generates values and match keys. Each is valid for its field.
 
 use sluice_p4runtime::proto::v1::*;
 
 use super::info::{Field, MatchType};
 use crate::choices::Choices;
 
-/// Generates a value of this width, sometimes padded with zeros, which does not change it.
+/// Generates a value of this width. In some cases pads it with zeros, which do not change its meaning.
 pub(super) fn value(choices: &mut Choices<'_>, width: usize) -> Vec<u8> {
     let mut value = match choices.below(8) {
         0 => top(choices.bytes(width.div_ceil(8)), width),
@@ -29,7 +29,7 @@ pub(super) fn top(mut value: Vec<u8>, width: usize) -> Vec<u8> {
     value
 }
 
-/// Returns `length` ones and then zeros, `width` bits.
+/// Returns a mask of `width` bits: first `length` ones, then zeros.
 fn mask(width: usize, length: usize) -> Vec<u8> {
     let bytes = width.div_ceil(8);
     let spare = bytes * 8 - width;

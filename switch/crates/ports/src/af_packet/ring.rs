@@ -14,23 +14,23 @@ use crate::offload::{Metadata, Restorer, VNET_HEADER};
 use crate::privilege::Raised;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
-/// Bytes that the kernel puts before a frame in its slot: header, address, alignment, `virtio_net_hdr`, space for a
-/// tag.
+/// Bytes in a slot that are not part of the frame: header, address, alignment, `virtio_net_hdr`, space for a tag.
 const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
-/// Largest ring in bytes, whatever the MTU: interfaces with jumbo frames get fewer slots.
+/// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
-/// The mapped ring. Slot `n` is at `n * slot_size`: blocks are whole multiples of slots and adjacent.
+/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and each is a whole number of
+/// slots.
 struct Ring {
     base: *mut u8,
     slot_size: usize,
     slots: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; the kernel is the only other party, and hands slots over by their
-// status word.
+// SAFETY: only this value uses the mapping in this process. The kernel is the only other user, and passes slots by
+// their status word.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -46,7 +46,7 @@ impl Ring {
             tp_frame_nr: (blocks * per_block) as u32,
         };
         sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
-        // SAFETY: a new mapping of the size that the kernel has just agreed to; no existing memory is touched.
+        // SAFETY: creates a new mapping of the size that the kernel has just accepted; no existing memory is changed.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let fd = socket.as_raw_fd();
@@ -71,22 +71,22 @@ impl Ring {
 
     fn status(&self, slot: usize) -> &AtomicU32 {
         debug_assert!(slot < self.slots);
-        // SAFETY: within the mapping and aligned (slots are powers of two); `tp_status` is a u32 at the slot's start
-        // that both sides access whole.
+        // SAFETY: the address is within the mapping, and aligned because slot sizes are powers of two. A slot begins
+        // with `tp_status`, a u32 that kernel and process access only as a whole.
         unsafe { AtomicU32::from_ptr(self.base.add(slot * self.slot_size).cast()) }
     }
 
-    /// Returns the bytes of a slot. Only valid while the slot's status says that user space owns it.
+    /// Returns the bytes of a slot. Valid only while the slot's status says that user space owns the slot.
     fn slot(&self, slot: usize) -> &[u8] {
         debug_assert!(slot < self.slots);
-        // SAFETY: within the mapping; the kernel does not write to a slot that has been handed to user space.
+        // SAFETY: the range is within the mapping; the kernel does not write to a slot that user space owns.
         unsafe { std::slice::from_raw_parts(self.base.add(slot * self.slot_size), self.slot_size) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped; no reference into it outlives `self`.
+        // SAFETY: this is the range that `map` mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.cast(), self.slots * self.slot_size) };
     }
 }
@@ -95,9 +95,9 @@ impl Drop for Ring {
 pub struct RingReceiver {
     ring: Ring,
     socket: OwnedFd,
-    /// The next slot to check.
+    /// Index of the next slot to check.
     next: usize,
-    /// Slots before `next` that were not returned to the kernel yet.
+    /// Number of slots before `next` that were not yet returned to the kernel.
     held: usize,
     port: PortId,
     restorer: Restorer,
@@ -107,7 +107,8 @@ pub struct RingReceiver {
 }
 
 impl RingReceiver {
-    /// Opens a receiving socket on the interface called `name`, in promiscuous mode, with room for `frames` frames.
+    /// Opens a receiving socket on the interface `name`, in promiscuous mode. The ring has room for about `frames`
+    /// frames.
     pub fn open(
         name: &str,
         port: PortId,
@@ -123,7 +124,7 @@ impl RingReceiver {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        // Frames longer than a slot are also queued whole; the receive buffer bounds their number.
+        // Frames longer than a slot are also queued as a whole. The size of the receive buffer limits how many.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
         let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
@@ -154,7 +155,7 @@ impl RingReceiver {
 
     /// Adds the kernel's drops since the last call to the counters.
     fn count_drops(&self) {
-        // SAFETY: two integers; any bit pattern is valid.
+        // SAFETY: the option has two integers, for which every bit pattern is valid.
         let stats = unsafe {
             sys::get_option::<[u32; 2]>(
                 self.socket.as_fd(),
@@ -177,11 +178,11 @@ impl RingReceiver {
     }
 }
 
-/// Reads the whole of a frame that was longer than its slot, with its `virtio_net_hdr` in front. Returns the length of
-/// both.
+/// Reads a whole frame that was longer than its slot, with its `virtio_net_hdr` in front. Returns the length of header
+/// and frame together.
 fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
     large.resize(VNET_HEADER + MAX_FRAME, 0);
-    // SAFETY: the buffer is writable for the length given.
+    // SAFETY: the buffer is writable for the passed length.
     let length = unsafe {
         libc::recv(
             socket.as_raw_fd(),
@@ -195,7 +196,7 @@ fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
         .filter(|&length| length > VNET_HEADER)
 }
 
-/// A slot's header and the position of the frame's bytes in the slot; `None` if they do not lie within the slot.
+/// Header of a slot, and the position of the frame in the slot. `None` if the frame does not lie within the slot.
 struct Slot<'a> {
     vnet: &'a [u8; VNET_HEADER],
     bytes: &'a [u8],
@@ -203,7 +204,7 @@ struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Returns the metadata of the frame, given its `virtio_net_hdr`.
+    /// Returns the metadata of the frame, from its `virtio_net_hdr` and the slot's header.
     fn metadata(&self, vnet: &[u8; VNET_HEADER]) -> Metadata {
         Metadata {
             vlan: self.vlan,
@@ -214,7 +215,7 @@ impl Slot<'_> {
 
 fn read_slot(slot: &[u8], status: u32) -> Option<Slot<'_>> {
     debug_assert!(slot.len() >= mem::size_of::<libc::tpacket2_hdr>());
-    // SAFETY: the slot begins with this plain C structure and is long enough; unaligned reads are copies.
+    // SAFETY: the slot begins with this plain C structure and is long enough; an unaligned read copies it.
     let header: libc::tpacket2_hdr = unsafe { ptr::read_unaligned(slot.as_ptr().cast()) };
     let start = usize::from(header.tp_mac);
     let bytes = slot.get(start..start.checked_add(header.tp_snaplen as usize)?)?;
@@ -240,7 +241,8 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // Half of the slots stay with the kernel meanwhile. It also keeps a held slot from being taken for a new one.
+        // The kernel keeps at least half of the slots. This limit also ensures that no held slot is mistaken for a new
+        // one.
         let most = budget.min((ring.slots / 2).max(1));
         while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);
@@ -267,7 +269,7 @@ impl Receiver for RingReceiver {
                     let mut deliver = |frame: &[u8]| count(Frame::Passing(frame));
                     self.restorer.restore(frame, &metadata, &mut deliver)
                 }
-                // Truncated, or not a frame.
+                // The frame was truncated, or the slot contains no valid frame.
                 (Some(_), Some(None)) | (None, _) => false,
             };
             if !sound {
@@ -295,8 +297,8 @@ impl Receiver for RingReceiver {
     }
 
     fn clear_error(&mut self) {
-        // Reading the error clears it; the socket works again by itself when the link comes up.
-        // SAFETY: one integer; any bit pattern is valid.
+        // Reading the error clears it. When the link comes up, the socket works again without further action.
+        // SAFETY: the option has one integer, for which every bit pattern is valid.
         let _: io::Result<libc::c_int> =
             unsafe { sys::get_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR) };
         self.count_drops();

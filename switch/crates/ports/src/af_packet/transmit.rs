@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends batches on an interface.
 //!
-//! A [holding](BatchTransmitter::holding) transmitter keeps frames that the interface has no room for. The kernel
-//! reports that in two ways:
+//! A [holding](BatchTransmitter::holding) transmitter keeps frames for which the interface has no room. The kernel
+//! reports this condition by two errors:
 //!
-//! * EAGAIN: the limit of bytes in flight for this socket is reached, in a qdisc or in a receiver's backlog. The socket
-//!   becomes writable when half of them have gone.
-//! * ENOBUFS: the qdisc or the driver's ring is full. No event reports when it has room again, so sending is retried
-//!   with back-off.
+//! * EAGAIN: this socket has reached its limit of bytes in flight, in a qdisc or in a receiver's backlog. The socket
+//!   becomes writable when half of these bytes are gone.
+//! * ENOBUFS: the qdisc or the driver's ring is full. No event reports when there is room again, so the transmitter
+//!   retries with back-off.
 
 use std::io;
 use std::mem;
@@ -22,25 +22,27 @@ use crate::privilege::Raised;
 use crate::{MAX_FRAME, PortCounters, Retry, SendDrop, Transmitter, sys};
 
 const BATCH: usize = 64;
-/// Frames that a holding transmitter keeps: the refused ones, and as many that were pushed in the meantime.
+/// Maximum number of frames that a holding transmitter keeps: the refused batch, and one batch pushed afterwards.
 const MOST_HELD: usize = 2 * BATCH;
 const BUFFER: usize = MOST_HELD * 2048 + MAX_FRAME;
 
-/// Limit of bytes in flight past the qdisc. Covers the receiver's backlog; the kernel caps the value silently.
+/// Limit of bytes in flight for frames that bypass the qdisc. It covers the receiver's backlog. The kernel may use a
+/// lower limit without an error.
 const DIRECT_BYTES: libc::c_int = 4 << 20;
-/// Limit of bytes in flight through a qdisc, which the kernel doubles and counts with its own overhead: some thirty
-/// full frames. The rest waits in the queue of the port, where the program sees it. A qdisc alone (TCLink's) may hold a
-/// thousand.
+/// Limit of bytes in flight through a qdisc: about thirty full-size frames, because the kernel doubles the value and
+/// counts its own overhead. Further frames wait in the port's queue, where the program can see the queue length.
+/// Without this limit, a qdisc such as TCLink's could hold a thousand frames.
 const QDISC_BYTES: libc::c_int = 32 << 10;
 
-/// First and longest pause of the back-off after a full ring or qdisc.
+/// Shortest and longest pause of the back-off after a full ring or qdisc.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// A frame that is refused for so long, although nothing of this socket is in flight, is not refused for lack of room
-/// but permanently: by a filter (tc), or because it is longer than the qdisc's burst.
+/// Time after which a refused frame is dropped, if this socket has nothing in flight. Such a refusal is permanent: a
+/// filter (tc) drops the frame, or the frame is longer than the qdisc's burst.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The path of a sending socket's frames, through or past the interface's qdisc. It can change while the socket sends.
+/// Path of the frames that a socket sends: through or past the interface's qdisc. The path can change while the socket
+/// sends.
 #[derive(Debug, Clone)]
 pub struct SendPath {
     socket: Arc<OwnedFd>,
@@ -48,14 +50,15 @@ pub struct SendPath {
 }
 
 impl SendPath {
-    /// Sends through the interface's qdisc, or past it.
+    /// Makes frames go through the interface's qdisc, or past it.
     ///
     /// # Errors
-    /// Errors from the kernel: setting a mark requires CAP_NET_ADMIN.
+    /// Errors from the kernel, for example EPERM: setting a mark requires CAP_NET_ADMIN.
     pub fn honour_qdisc(&self, honour: bool) -> io::Result<()> {
         let _raised = Raised::here();
         let fd = self.socket.as_fd();
-        // Order: a frame that goes through the filter to the host must carry the mark.
+        // Order: set the mark before frames go through the qdisc, because the egress filter drops frames without the
+        // mark.
         let mark = || {
             let mark = if honour { send_mark(self.index) } else { 0 };
             sys::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
@@ -86,30 +89,30 @@ pub struct BatchTransmitter {
     /// Start and end of each queued frame in the buffer.
     frames: Vec<(usize, usize)>,
     counters: Arc<PortCounters>,
-    /// Whether to keep frames that are refused for lack of room.
+    /// Whether to keep frames that are refused because there is no room.
     holding: bool,
-    /// Set while the interface takes no more.
+    /// How the interface refused the first queued frame; `None` while it accepts frames.
     refused: Option<Refused>,
 }
 
-/// The way in which the interface refused the first queued frame.
+/// How the interface refused the first queued frame.
 #[derive(Debug, Clone, Copy)]
 enum Refused {
     /// Too many bytes of this socket are in flight (EAGAIN).
     Bytes,
     /// The qdisc or the ring is full (ENOBUFS).
     Queue {
-        /// Time of the first refusal.
+        /// Time of the first refusal of this frame.
         since: Instant,
-        /// The current pause of the back-off.
+        /// Current pause of the back-off.
         pause: Duration,
-        /// Time of the next try.
+        /// Time of the next attempt.
         until: Instant,
     },
 }
 
 impl Refused {
-    /// Returns the state after ENOBUFS, given the state before it.
+    /// Returns the state after ENOBUFS, computed from the previous state.
     fn queue(before: Option<Self>) -> Self {
         let now = Instant::now();
         let (since, pause) = match before {
@@ -126,7 +129,7 @@ impl Refused {
 }
 
 impl BatchTransmitter {
-    /// Opens a sending socket on the interface called `name`.
+    /// Opens a sending socket on the interface `name`.
     pub fn open(name: &str, counters: Arc<PortCounters>) -> io::Result<Self> {
         let _raised = Raised::here();
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
@@ -148,14 +151,14 @@ impl BatchTransmitter {
         })
     }
 
-    /// Keeps frames that the interface has no room for; otherwise they are dropped and counted.
+    /// Makes the transmitter keep frames for which the interface has no room. By default they are dropped and counted.
     #[must_use]
     pub fn holding(mut self) -> Self {
         self.holding = true;
         self
     }
 
-    /// Returns a handle to the path of its frames; initially past the qdisc.
+    /// Returns a handle that controls the path of this transmitter's frames. At first they bypass the qdisc.
     pub fn path(&self) -> SendPath {
         SendPath {
             socket: Arc::clone(&self.socket),
@@ -163,7 +166,7 @@ impl BatchTransmitter {
         }
     }
 
-    /// Returns the reason why the kernel did not take a frame. ENOBUFS also occurs on a link without carrier.
+    /// Returns why the kernel refused a frame. ENOBUFS is also the error on a link without carrier.
     fn reason(&self, error: &io::Error) -> SendDrop {
         match error.raw_os_error() {
             Some(libc::EMSGSIZE | libc::EINVAL) => SendDrop::Length,
@@ -174,11 +177,11 @@ impl BatchTransmitter {
         }
     }
 
-    /// Sends frames from number `first` on. Returns how many were sent, or the error of the first one.
+    /// Sends frames from index `first` on. Returns how many were sent, or the error of the frame at `first`.
     fn send(&mut self, first: usize) -> io::Result<usize> {
         let waiting = &self.frames[first..];
         let waiting = &waiting[..waiting.len().min(BATCH)];
-        // SAFETY: all bit patterns, zero included, are valid for these plain C structures.
+        // SAFETY: every bit pattern, including zero, is valid for these plain C structures.
         let (mut vectors, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { (mem::zeroed(), mem::zeroed()) };
         for (slot, &(start, end)) in waiting.iter().enumerate() {
@@ -187,8 +190,8 @@ impl BatchTransmitter {
             messages[slot].msg_hdr.msg_iov = &raw mut vectors[slot];
             messages[slot].msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: the first `waiting.len()` messages each point to one vector, and that to bytes of `buffer`, all
-        // live and unmoved during the call.
+        // SAFETY: each of the first `waiting.len()` messages points to one vector, which points to bytes of `buffer`.
+        // All of them live during the call and are not moved.
         let sent = unsafe {
             sys::check(libc::sendmmsg(
                 self.socket.as_raw_fd(),
@@ -200,7 +203,7 @@ impl BatchTransmitter {
         Ok(sent as usize)
     }
 
-    /// Whether to keep the frame that was refused with this error.
+    /// Returns whether to keep a frame that was refused with this error.
     fn keeps(&mut self, error: &io::Error) -> bool {
         if !self.holding {
             return false;
@@ -219,15 +222,15 @@ impl BatchTransmitter {
         true
     }
 
-    /// Whether nothing of this socket is in flight.
+    /// Returns whether this socket has nothing in flight.
     fn is_idle(&self) -> bool {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ (TIOCOUTQ) writes one integer.
+        // SAFETY: SIOCOUTQ (equal to TIOCOUTQ) writes one integer.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
         result == 0 && bytes == 0
     }
 
-    /// Moves frames from this number on to the start of the buffer, and drops the ones before it.
+    /// Drops the frames before index `first`, and moves the others to the start of the buffer.
     fn keep_from(&mut self, first: usize) {
         let Some(&(start, _)) = self.frames.get(first) else {
             self.frames.clear();
@@ -294,7 +297,7 @@ impl Transmitter for BatchTransmitter {
                         break;
                     }
                     self.refused = None;
-                    // A link that is down loses all queued frames; after another error the next frame may succeed.
+                    // If the link is down, all queued frames are lost. After another error the next frame may succeed.
                     let lost = match why {
                         SendDrop::LinkDown => self.frames.len() - done,
                         SendDrop::QueueFull | SendDrop::Length => 1,
@@ -322,7 +325,7 @@ impl Transmitter for BatchTransmitter {
 
 impl Drop for BatchTransmitter {
     fn drop(&mut self) {
-        // The interface is gone or was released.
+        // The interface is gone or was released, so the remaining frames are lost.
         if !self.frames.is_empty() {
             let lost = self.frames.len() as u64;
             self.counters.send_dropped(SendDrop::LinkDown, lost);

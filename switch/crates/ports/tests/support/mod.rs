@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A veth pair in a network namespace of its own, and both ends of it as ports.
+//! Provides a veth pair in a separate network namespace, and both of its ends as ports.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Runs `test` on a thread with a network namespace of its own, with a veth pair `sw` and `peer` in it.
+/// Runs `test` on a thread with a separate network namespace, which has a veth pair `sw` and `peer`.
 pub(crate) fn with_veth(test: impl FnOnce() + Send + 'static) {
     let run = move || {
-        // SAFETY: no pointers; affects this thread only.
+        // SAFETY: unshare takes no pointers; with this flag it affects only the calling thread.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(
             result,
@@ -62,7 +62,7 @@ impl Port {
         self.transmitter.flush();
     }
 
-    /// Receives until `count` frames that pass the filter have arrived.
+    /// Receives until `count` frames have arrived for which `filter` is true. Returns these frames.
     pub(crate) fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -89,7 +89,7 @@ impl Port {
     }
 }
 
-/// A frame of an experimental EtherType with a number in it.
+/// Returns a frame of an experimental EtherType that contains a number.
 pub(crate) fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![0xff; 12];
     frame.extend_from_slice(&[0x88, 0xb5]);

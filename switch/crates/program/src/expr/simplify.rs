@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds expressions, and folds the code with which p4c expresses fixed widths in unbounded integers.
+//! Builds expressions, and simplifies p4c's encoding of fixed widths in unbounded integers.
 //!
-//! Each rule preserves the value for every packet. The rules turn a slice, `(field >> k) & mask`, into a narrower
-//! field, and a masked left shift then requires no wide intermediate value. Thus most programs need no integer wider
-//! than the machine's.
+//! Each rule preserves the value for every packet. A slice, `(field >> k) & mask`, becomes a narrower field. A masked
+//! left shift becomes an operation without a wide intermediate value. So most programs need no integer wider than a
+//! machine word.
 
 use super::{Arith, ArithOp, Bool, Bounds, CastOp, CmpOp, Data, NumberClass};
 use crate::layout::Slot;
 
-/// `left op right`.
+/// Builds `left op right`.
 pub fn arith(op: ArithOp, left: Data, right: Data) -> Data {
     match (op, &right) {
         (ArithOp::And, Data::Const(mask)) => match mask.mask_bits() {
@@ -27,7 +27,7 @@ fn binary(op: ArithOp, left: Data, right: Data) -> Data {
     Data::Arith(op, Box::new((left, right)))
 }
 
-/// Builds `value & (2^bits - 1)`; `mask` is that constant.
+/// Builds `value & (2^bits - 1)`; `mask` is the constant 2^bits - 1.
 fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     let Bounds { below, above } = value.bounds();
     if below.is_none() && above <= bits {
@@ -51,7 +51,7 @@ fn truncate(value: Data, mask: Data, bits: u32) -> Data {
     }
 }
 
-/// Builds `value >> count`; `right` is that constant.
+/// Builds `value >> count`; `right` is `count` as a constant.
 fn shift_right(value: Data, right: Data, count: u32) -> Data {
     let top = |slot: &Slot| -> Option<Slot> {
         let width = u32::from(slot.width);
@@ -92,7 +92,7 @@ pub fn cast(op: CastOp, value: Data, width: u32) -> Data {
     }
 }
 
-/// Builds `left op right`, in the class that holds both.
+/// Builds the comparison `left op right`, in the class that holds both operands.
 pub fn compare(op: CmpOp, left: Data, right: Data) -> Bool {
     let class: NumberClass = left.class().max(right.class());
     Bool::Cmp(op, class, Box::new((left, right)))
@@ -106,7 +106,7 @@ pub fn from_bool(condition: Bool) -> Data {
     }
 }
 
-/// Builds the test whether an integer is not 0.
+/// Builds the condition that an integer is not 0.
 pub fn non_zero(data: Data) -> Bool {
     match data {
         Data::FromBool(condition) => *condition,

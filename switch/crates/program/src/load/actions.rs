@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions and their primitives.
+//! Reads actions and their primitives.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::expr::{Arith, ArithOp, Data, HeaderRef, simplify};
 use crate::ids::{ActionId, FieldListId};
 use crate::layout::Slot;
 
-/// All actions, and the ids by which tables refer to them.
+/// All actions, and the ids that tables use to refer to them.
 pub(super) struct Actions {
     pub(super) actions: Vec<Action>,
     pub(super) ids: HashMap<u32, ActionId>,
@@ -67,7 +67,7 @@ fn load_params(json: &Cursor<'_>) -> Result<(Vec<Param>, usize)> {
 }
 
 impl Expressions<'_> {
-    /// Reads a list of primitives; jumps must stay inside it.
+    /// Reads a list of primitives. Refuses jumps out of the list.
     pub(super) fn primitives(
         &self,
         list: &[Cursor<'_>],
@@ -95,7 +95,7 @@ impl Expressions<'_> {
         };
         let op = match name {
             "assign" | "modify_field" => args.assign()?,
-            // P4_14's arithmetic; p4c writes expressions instead.
+            // Primitives of P4_14's arithmetic; for P4_16 p4c writes expressions instead.
             "add_to_field" => args.compute(ArithOp::Add, 0, 1)?,
             "subtract_from_field" => args.compute(ArithOp::Sub, 0, 1)?,
             "add" => args.compute(ArithOp::Add, 1, 2)?,
@@ -178,7 +178,7 @@ impl Expressions<'_> {
     }
 }
 
-/// The arguments of a primitive call.
+/// Arguments of a primitive call.
 struct Arguments<'e, 'j, 'p> {
     at: &'e Cursor<'j>,
     items: Vec<Cursor<'j>>,
@@ -211,7 +211,7 @@ impl<'j> Arguments<'_, 'j, '_> {
             .map(|(union, _)| union)
     }
 
-    /// Returns the name in an argument of a given type.
+    /// Returns the name in the argument at `index`, which must have the type `ty`.
     fn named(&self, index: usize, ty: &str) -> Result<Cursor<'j>> {
         let json = self.get(index)?;
         if json.at("type")?.str()? != ty {
@@ -220,7 +220,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         json.at("value")
     }
 
-    /// Reads an assignment; between slots of equal width it is a copy of bits.
+    /// Reads an assignment. Between slots of equal width, it becomes a copy of bits.
     fn assign(&self) -> Result<Op> {
         let target = self.lvalue(0)?;
         let value = self.arith(1)?;
@@ -233,14 +233,14 @@ impl<'j> Arguments<'_, 'j, '_> {
         })
     }
 
-    /// Assigns to argument 0 the result of an operator on two others.
+    /// Reads the arguments `left` and `right`, and assigns the result of `op` to argument 0.
     fn compute(&self, op: ArithOp, left: usize, right: usize) -> Result<Op> {
         let operand = |index| self.expressions.data(self.get(index)?);
         let value = simplify::arith(op, operand(left)?, operand(right)?);
         Ok(Op::Assign(self.lvalue(0)?, Arith::from(value)))
     }
 
-    /// Returns the destination of `mark_to_drop`, if it is not the standard metadata.
+    /// Returns the slots that `mark_to_drop` changes, or `None` if it changes the standard metadata itself.
     fn metadata_copy(&self) -> Result<Option<(Slot, Option<Slot>)>> {
         if self.items.is_empty() {
             return Ok(None);
@@ -319,7 +319,7 @@ impl<'j> Arguments<'_, 'j, '_> {
             .ok_or_else(|| json.error(format!("there is no digest {id}")))
     }
 
-    /// Reads a field list; the id 0 means "none".
+    /// Reads a field list. The id 0 means that there is no list.
     fn field_list(&self, index: usize) -> Result<Option<FieldListId>> {
         let Some(json) = self.items.get(index) else {
             return Ok(None);
@@ -333,7 +333,7 @@ impl<'j> Arguments<'_, 'j, '_> {
         }
     }
 
-    /// `log_msg(format, {arguments})`: every `{}` takes the next argument.
+    /// Reads `log_msg(format, {arguments})`. Each `{}` in the format takes the next argument.
     fn log(&self) -> Result<Op> {
         let format = self.named(0, "string")?;
         let arguments = match self.items.get(1) {

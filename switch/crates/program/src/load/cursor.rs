@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A position in the JSON that knows its path, so that every error has a location.
+//! Defines a position in the JSON that knows its path, so that every error includes its location.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Trail<'a> {
     value: &'a Value,
 }
 
-/// A JSON value and its path.
+/// A JSON value, and the path to it.
 #[derive(Clone)]
 pub(super) struct Cursor<'a> {
     value: &'a Value,
@@ -54,12 +54,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns an error at this position.
+    /// Returns an error located at this position.
     pub(super) fn error(&self, message: impl Into<String>) -> LoadError {
         LoadError::new(message.into(), self.path(), self.source())
     }
 
-    /// Returns an error about a feature that this switch does not have.
+    /// Returns an error about a feature that this switch does not support.
     pub(super) fn unsupported(&self, what: impl AsRef<str>) -> LoadError {
         self.error(format!("{} is not supported by this switch", what.as_ref()))
     }
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         path
     }
 
-    /// Returns the nearest `source_info` on the path.
+    /// Returns the nearest `source_info` on the path to this position.
     pub(super) fn source(&self) -> Option<SourceInfo> {
         let mut trail = Some(&self.trail);
         while let Some(here) = trail {
@@ -108,19 +108,19 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// Returns a member, `None` if absent or null.
+    /// Returns a member of this object, or `None` if it is absent or null.
     pub(super) fn get(&self, key: &'a str) -> Option<Cursor<'a>> {
         let value = self.value.get(key).filter(|value| !value.is_null())?;
         Some(self.child(Step::Key(key), value))
     }
 
-    /// Returns a mandatory member.
+    /// Returns a mandatory member of this object.
     pub(super) fn at(&self, key: &'a str) -> Result<Cursor<'a>> {
         self.get(key)
             .ok_or_else(|| self.error(format!("\"{key}\" is missing")))
     }
 
-    /// Returns a mandatory element.
+    /// Returns a mandatory element of this array.
     pub(super) fn nth(&self, index: usize) -> Result<Cursor<'a>> {
         let value = self.value.get(index).ok_or_else(|| {
             self.error(format!(
@@ -144,7 +144,7 @@ impl<'a> Cursor<'a> {
             .collect())
     }
 
-    /// Returns the elements of this array; p4c writes an empty one as `{}` in some places.
+    /// Returns the elements of this array. Accepts `{}` as an empty array, because p4c writes it in some cases.
     pub(super) fn items_or_nothing(&self) -> Result<Vec<Cursor<'a>>> {
         match self.value.as_object() {
             Some(object) if object.is_empty() => Ok(Vec::new()),
@@ -152,7 +152,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the elements of an array member, none if it is absent.
+    /// Returns the elements of a member that is an array. An absent member has no elements.
     pub(super) fn list(&self, key: &'a str) -> Result<Vec<Cursor<'a>>> {
         self.get(key)
             .map_or_else(|| Ok(Vec::new()), |member| member.items())
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| self.error("true or false is expected"))
     }
 
-    /// Returns a boolean member, false if absent.
+    /// Returns a member that is a boolean; false if it is absent.
     pub(super) fn flag(&self, key: &'a str) -> Result<bool> {
         self.get(key).map_or(Ok(false), |member| member.bool())
     }
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
         self.u32().map(|value| value as usize)
     }
 
-    /// Reads a width in bits, up to the limit of this switch.
+    /// Reads a width in bits, which must not exceed the limit of this switch.
     pub(super) fn width(&self) -> Result<u16> {
         match self.u32()? {
             0 => Err(self.error("a width of 0 bits makes no sense here")),
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// Reads a non-negative hexadecimal integer below 2^`width`, as (width + 7) / 8 big-endian bytes.
+    /// Reads a non-negative hexadecimal integer below 2^`width`. Returns it as (width + 7) / 8 big-endian bytes.
     pub(super) fn hex_bits(&self, width: u16) -> Result<Vec<u8>> {
         if self.integer()?.bits() > u64::from(width) {
             return Err(self.error(format!("the number does not fit {width} bits")));
@@ -243,7 +243,7 @@ impl<'a> Cursor<'a> {
         self.hex_bytes(usize::from(width).div_ceil(8))
     }
 
-    /// Reads a non-negative hexadecimal integer as exactly `bytes` big-endian bytes.
+    /// Reads a non-negative hexadecimal integer. Returns exactly `bytes` big-endian bytes.
     pub(super) fn hex_bytes(&self, bytes: usize) -> Result<Vec<u8>> {
         let value = self.integer()?;
         if value.sign() == Sign::Minus {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Typed expressions from "type value objects". [`crate::expr::simplify`] folds what p4c adds to express fixed widths:
-//! masks around shifts, and casts to the width that a value already has.
+//! Builds typed expressions from the JSON's "type value objects". [`crate::expr::simplify`] removes the code that p4c
+//! adds for fixed widths: masks around shifts, and casts to the width that a value already has.
 
 use super::Loader;
 use super::cursor::{Cursor, Result};
@@ -12,13 +12,14 @@ use crate::expr::{
 };
 use crate::ids::{HeaderId, HeaderTypeId, StackId, UnionStackId};
 
-/// Casts to more bits than this are refused.
+/// Maximum width of a cast in bits. Wider casts are refused.
 const MAX_CAST_BITS: u32 = crate::layout::MAX_FIELD_BITS;
 
-/// Deeper expressions are refused, so that a hostile file cannot exhaust the stack.
+/// Maximum depth of an expression. Deeper expressions are refused, because a hostile file could otherwise exhaust the
+/// stack.
 const MAX_DEPTH: usize = 200;
 
-/// The value of an expression.
+/// An expression of any type.
 pub(super) enum Value {
     Data(Data),
     Bool(Bool),
@@ -44,7 +45,7 @@ impl Value {
     }
 }
 
-/// Reads expressions; `params` are the parameters in scope.
+/// Reader of expressions; `params` are the parameters in scope.
 #[derive(Clone, Copy)]
 pub(super) struct Expressions<'a> {
     pub(super) loader: &'a Loader,
@@ -65,12 +66,12 @@ impl<'a> Expressions<'a> {
         &self.loader.headers
     }
 
-    /// Reads an integer expression with its class.
+    /// Reads an integer expression and determines its class.
     pub(super) fn arith(&self, json: &Cursor<'_>) -> Result<Arith> {
         self.data(json).map(Arith::from)
     }
 
-    /// Reads an integer expression. A boolean counts as 0 or 1.
+    /// Reads an integer expression. A boolean is converted to 0 or 1.
     pub(super) fn data(&self, json: &Cursor<'_>) -> Result<Data> {
         match self.value(json)? {
             Value::Data(data) => Ok(data),
@@ -79,7 +80,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// Reads a boolean expression. An integer counts as true unless it is 0.
+    /// Reads a boolean expression. An integer is converted to false if it is 0, else to true.
     pub(super) fn bool(&self, json: &Cursor<'_>) -> Result<Bool> {
         match self.value(json)? {
             Value::Bool(condition) => Ok(condition),
@@ -111,7 +112,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    /// Reads any expression: an object with "type" and "value".
+    /// Reads any expression, which is an object with "type" and "value".
     pub(super) fn value(&self, json: &Cursor<'_>) -> Result<Value> {
         if self.depth > MAX_DEPTH {
             return Err(json.unsupported(format!("an expression nested over {MAX_DEPTH} deep")));
@@ -138,7 +139,7 @@ impl<'a> Expressions<'a> {
             "stack_field" => {
                 let stack = headers.stack_named(&value.nth(0)?)?;
                 let element = headers.stacks[stack.index()].ty;
-                // p4c writes the header `stack.last` as if it were a field of that name.
+                // p4c writes the header `stack.last` like a field with the name `last`.
                 let name = value.nth(1)?;
                 if name.str()? == "last" && headers.field_index(element, &name).is_err() {
                     return Ok(Value::Header(HeaderRef::Last(stack), element));
@@ -170,7 +171,7 @@ impl<'a> Expressions<'a> {
 
     fn field(&self, pair: &Cursor<'_>) -> Result<Value> {
         let first = pair.nth(0)?;
-        // p4c writes stack[i].isValid() as a pair of an expression and the hidden field.
+        // p4c writes stack[i].isValid() as a pair of an expression and the name of the hidden validity field.
         if first.str().is_err() && pair.nth(1)?.str() == Ok(VALID_FIELD) {
             let header = match self.operation(&first)? {
                 Value::Header(header, _) => header,
@@ -255,7 +256,7 @@ impl<'a> Expressions<'a> {
                     .ok_or_else(|| json.unsupported(format!("the operator \"{op}\"")))?;
                 let left = match left {
                     Some(left) => self.data(&left)?,
-                    // Unary plus and minus.
+                    // Unary plus or minus has no left operand.
                     None if matches!(op, ArithOp::Add | ArithOp::Sub) => Data::constant(0),
                     None => return Err(json.error("\"left\" is missing")),
                 };

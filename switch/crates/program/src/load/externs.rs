@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters, meters, registers, calculations, digests, field lists and checksums.
+//! Reads counters, meters, registers, calculations, digests, field lists and checksums.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use crate::externs::{
 };
 use crate::ids::{DigestId, FieldListId};
 
-/// Most cells in one array. Larger arrays are refused rather than allocated.
+/// Maximum number of cells in one array. Larger arrays are refused.
 const MAX_CELLS: usize = 1 << 26;
 
-/// Most bytes in all arrays of a program together, estimated from the size of their cells.
+/// Limit in bytes for all arrays of a program together, estimated from the size of their cells.
 const MAX_CELL_BYTES: usize = 1 << 30;
 const COUNTER_BYTES: usize = 16;
 const METER_BYTES: usize = 128;
@@ -102,7 +102,7 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
     Ok(externs)
 }
 
-/// Returns the number of cells; 0 for a direct array, which has one for each entry of its table.
+/// Returns the number of cells. A direct array has 0 here, because it has one cell for each entry of its table.
 fn cells(json: &Cursor<'_>) -> Result<usize> {
     if json.flag("is_direct")? {
         return Ok(0);
@@ -143,7 +143,7 @@ fn load_digest(json: &Cursor<'_>, headers: &Headers) -> Result<Digest> {
     })
 }
 
-/// Returns a hash algorithm by BMv2's name.
+/// Returns the hash algorithm with this BMv2 name.
 pub(super) fn algorithm(name: &Cursor<'_>) -> Result<HashAlgorithm> {
     Ok(match name.str()? {
         "crc16" => HashAlgorithm::Crc16,

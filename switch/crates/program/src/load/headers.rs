@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Header types, instances, stacks and unions, and the layout of the PHV.
+//! Reads header types, instances, stacks and unions, and lays out the PHV.
 //!
-//! Metadata comes first in the PHV, so that resetting it between passes is one fill.
+//! Metadata comes first in the PHV, so that one fill resets all metadata between passes.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::ids::*;
 use crate::layout::{Field, Header, HeaderType, SLACK, Slot, Stack, Union, UnionStack};
 use crate::program::StandardMetadata;
 
-/// Largest PHV in bytes; a larger one is refused. p4c's programs need a few kilobytes.
+/// Maximum size of the PHV in bytes. Programs that need more are refused; usual programs need a few kilobytes.
 const MAX_PHV_BYTES: usize = 1 << 20;
 
-/// The widest field that the architecture reads or sets itself, in bits. v1model's are at most 48 bits wide.
+/// Maximum width in bits of a field that the architecture reads or sets. v1model's fields have at most 48 bits.
 const MAX_STANDARD_BITS: u16 = 64;
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl Headers {
         Ok(ids)
     }
 
-    /// Assigns every instance its position: metadata first, then packet headers.
+    /// Assigns each instance its position in the PHV: metadata first, then packet headers.
     fn lay_out(&mut self, root: &Cursor<'_>) -> Result<()> {
         let mut offset = 0usize;
         for metadata in [true, false] {
@@ -100,7 +100,7 @@ impl Headers {
                     for field in &ty.fields {
                         let slot = Slot::at(byte * 8, field.slot.width, field.slot.signed);
                         byte += slot.bytes();
-                        // Right-align in whole bytes: the unused bits come first.
+                        // Metadata fields are right-aligned in whole bytes, so the unused bits come first.
                         let unused = slot.bytes() * 8 - usize::from(slot.width);
                         header.metadata_slots.push(Slot::at(
                             slot.bit() + unused,
@@ -199,7 +199,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Returns the absolute slot of a field.
+    /// Returns the absolute slot of a header's field.
     pub(super) fn slot(&self, header: HeaderId, field: usize) -> Slot {
         let header = &self.headers[header.index()];
         let relative = match header.metadata_slots.get(field) {
@@ -209,8 +209,8 @@ impl Headers {
         relative.moved(header.offset)
     }
 
-    /// Finds the fields that the architecture uses: under BMv2's names, which `field_aliases` may map to others, or
-    /// directly in `standard_metadata`.
+    /// Finds the fields that the architecture uses. Looks for BMv2's name first, which `field_aliases` may map to
+    /// another field, and then for the name in `standard_metadata`.
     pub(super) fn standard_metadata(&self, root: &Cursor<'_>) -> Result<StandardMetadata> {
         let mut aliases = HashMap::new();
         for alias in root.list("field_aliases")? {

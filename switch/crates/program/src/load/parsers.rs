@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser states, value sets and the deparser.
+//! Reads parser states, value sets and the deparser.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Parsers {
 type StateNames<'a> = HashMap<&'a str, StateId>;
 
 impl Loader {
-    /// Reads the first parser; v1model has one.
+    /// Reads the first parser. v1model programs have only one.
     pub(super) fn parsers(&self, root: &Cursor<'_>) -> Result<Parsers> {
         let (mut value_sets, set_names) = load_value_sets(root)?;
         let json = root.at("parsers")?.nth(0)?;
@@ -72,7 +72,7 @@ impl Loader {
         let mut default = None;
         for transition in json.list("transitions")? {
             let next = target(transition.get("next_state").as_ref(), names)?;
-            // Old files have "default" in "value" and no "type".
+            // Files of older versions have "default" in "value", and no "type".
             let ty = match transition.get("type") {
                 Some(ty) => ty.str()?,
                 None if transition.at("value")?.str()? == "default" => "default",
@@ -285,7 +285,7 @@ impl KeyPart {
         }
     }
 
-    /// Returns the number of bytes in the padded key.
+    /// Returns the number of bytes that this part takes in the padded key.
     pub fn bytes(&self) -> usize {
         usize::from(self.width()).div_ceil(8)
     }

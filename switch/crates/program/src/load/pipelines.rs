@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables, conditions, action profiles, and control flow, which must not have cycles.
+//! Reads tables, conditions, action profiles and control flow. Refuses control flow with cycles.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) struct Pipelines {
     pub(super) meters: Vec<Meter>,
 }
 
-/// The objects that one pipeline's JSON refers to by name.
+/// Objects that the JSON of one pipeline refers to by name.
 struct Names<'a> {
     nodes: HashMap<&'a str, Node>,
     profiles: HashMap<&'a str, ProfileId>,
@@ -268,7 +268,8 @@ impl Loader {
         })
     }
 
-    /// Binds direct counters and meters to the tables that they name, and meters to the field that receives the colour.
+    /// Connects direct counters and meters with the tables that they name, and meters with the field that receives the
+    /// colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
             if let Some(table) = bound_table(json, &all.tables)? {
@@ -380,7 +381,7 @@ impl Actions {
         found.ok_or_else(|| id.error(format!("there is no action with id {number}")))
     }
 
-    /// Reads an action with the values of its parameters.
+    /// Reads an action and the values of its parameters.
     fn call(&self, json: &Cursor<'_>) -> Result<(ActionId, Vec<Vec<u8>>)> {
         let action = self.by_json_id(&json.at("action_id")?)?;
         let params = &self.actions[action.index()].params;
@@ -418,7 +419,7 @@ impl Names<'_> {
             .ok_or_else(|| name.error(format!("there is no table or condition {text}")))
     }
 
-    /// Reads `next_tables`, keyed by action names or by `__HIT__` and `__MISS__`.
+    /// Reads `next_tables`. Its keys are action names, or `__HIT__` and `__MISS__`.
     fn next_tables(&self, json: &Cursor<'_>, actions: &Actions) -> Result<NextTables> {
         let (mut next, mut on_hit, mut on_miss) = (Vec::new(), None, None);
         for (key, value) in json.at("next_tables")?.members()? {
@@ -426,8 +427,8 @@ impl Names<'_> {
             match key {
                 "__HIT__" => on_hit = Some(node),
                 "__MISS__" => on_miss = Some(node),
-                // An action that several tables use has a copy of the same name for each of them; a member of a shared
-                // profile may name another table's copy.
+                // If several tables use an action, it has a copy with the same name for each table. A member of a
+                // shared profile may name another table's copy.
                 name => {
                     let ids = actions.actions.iter().enumerate();
                     let named = ids.filter(|(_, action)| action.name == name);
@@ -439,7 +440,7 @@ impl Names<'_> {
     }
 }
 
-/// Refuses control flow with cycles: a depth-first walk must never meet a node that is still on its path.
+/// Refuses control flow with cycles. Walks depth-first, and fails at a node that is already on the current path.
 fn refuse_cycles(json: &Cursor<'_>, first: Next, all: &Pipelines) -> Result<()> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -493,7 +494,7 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
     }
 }
 
-/// Finds, for each table with an action profile, its own copies of the actions of other tables that share the profile.
+/// For each table with an action profile, finds the table's own copies of actions that other tables of the profile use.
 fn find_copies(tables: &mut [Table], actions: &[Action]) {
     let name = |id: &ActionId| &actions[id.index()].name;
     for index in 0..tables.len() {

@@ -7,13 +7,13 @@ use crate::layout::Slot;
 use crate::parser::ParserOp;
 use crate::program::Program;
 
-/// Clears the priority's slot if nothing writes it.
+/// Clears the priority's slot if no operation of the program writes it.
 pub(crate) fn note(program: &mut Program) {
     let priority = program.standard_metadata.priority;
     program.standard_metadata.priority = priority.filter(|slot| is_written(program, slot));
 }
 
-/// Whether anything in the program may write some bit of a slot.
+/// Returns whether the program may write any bit of a slot.
 fn is_written(program: &Program, slot: &Slot) -> bool {
     let meets = |other: &Slot| {
         let end = |slot: &Slot| slot.bit() + usize::from(slot.width);
@@ -27,7 +27,7 @@ fn is_written(program: &Program, slot: &Slot) -> bool {
         || parser.any(|op| match op {
             ParserOp::Run(op) => op_writes(program, op, &meets),
             ParserOp::Lookahead { target, .. } => meets(target),
-            // Extracted headers are not metadata.
+            // Extracted headers are packet headers, and so not metadata.
             ParserOp::Extract(_)
             | ParserOp::ExtractVarbit(..)
             | ParserOp::Advance(_)
@@ -36,7 +36,8 @@ fn is_written(program: &Program, slot: &Slot) -> bool {
         || meters.any(|(_, target)| meets(&target))
 }
 
-/// Whether an operation writes a slot for which `meets` is true. A field of a stack's element is not metadata.
+/// Returns whether an operation writes a slot for which `meets` is true. Elements of header stacks are ignored, because
+/// they are not metadata.
 fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool {
     match op {
         Op::Move { to, .. } => meets(to),
@@ -52,7 +53,7 @@ fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&Slot) -> bool) -> bool
             LValue::HeaderField(..) => false,
         },
         Op::MarkToDrop(Some((port, group))) => meets(port) || group.as_ref().is_some_and(meets),
-        // Assigns the metadata as a whole.
+        // These operations write all fields of a metadata instance.
         Op::AssignHeader(HeaderRef::Fixed(id), _)
         | Op::AddHeader(HeaderRef::Fixed(id))
         | Op::RemoveHeader(HeaderRef::Fixed(id)) => program.header(*id).metadata,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resolves names in the JSON to ids; an error gives the unknown name.
+//! Resolves names in the JSON to ids. Errors contain the unknown name.
 
 use super::Loader;
 use super::cursor::{Cursor, Result};
@@ -7,16 +7,16 @@ use super::headers::Headers;
 use crate::ids::*;
 use crate::layout::Slot;
 
-/// BMv2's hidden field with a header's validity.
+/// Name of BMv2's hidden field for a header's validity.
 pub(super) const VALID_FIELD: &str = "$valid$";
 
-/// The object of a `["header", "field"]` pair.
+/// Object that a `["header", "field"]` pair names.
 pub(super) enum FieldName {
-    /// A field and its position.
+    /// A field: its header, and its slot.
     Field(HeaderId, Slot),
     /// A header's `varbit` field.
     Varbit(HeaderId),
-    /// The hidden validity field.
+    /// The hidden validity field of a header.
     Valid(HeaderId),
 }
 
@@ -64,7 +64,7 @@ impl Headers {
         })
     }
 
-    /// Resolves a pair that must name an ordinary field.
+    /// Resolves a pair that must name an ordinary field, and returns the field's slot.
     pub(super) fn slot_named(&self, pair: &Cursor<'_>) -> Result<Slot> {
         match self.field_named(pair)? {
             FieldName::Field(_, slot) => Ok(slot),
@@ -88,7 +88,7 @@ impl Headers {
             })
     }
 
-    /// Returns the relative slot of a field of a stack's elements.
+    /// Returns the slot of a field in stack elements of a type, relative to the element.
     pub(super) fn element_slot(&self, ty: HeaderTypeId, field: usize) -> Option<Slot> {
         let field = self.types[ty.index()].fields.get(field)?;
         (!field.varbit).then_some(field.slot)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds hashes whose value cannot be observed.
+//! Finds hashes whose value cannot be observed from outside.
 //!
-//! A program that balances load often hashes a flow itself, into a field that is only an input of a selector. The
-//! target may choose the group's member for a flow freely, as long as the same flow always gets the same member. So the
-//! value of such a field cannot be observed from outside. Any hash that spreads as the named one does is right, and all
-//! engines use a cheaper one ([`Calculation::unseen`]).
+//! A program that balances load often hashes a flow into a field that only a selector uses. The target may choose any
+//! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
+//! observed from outside. Any hash that spreads as evenly is correct, and all engines use a cheaper one
+//! ([`Calculation::unseen`]).
 //!
 //! The router's own `multipath.p4` is such a program. With the cheaper hash, forwarding to groups reaches 0.88 of the
 //! rate of a single path, with CRC-32 0.83.
@@ -22,7 +22,7 @@ use crate::layout::Slot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
-/// Marks the calculations whose value cannot be observed.
+/// Marks the calculations whose value cannot be observed from outside.
 pub(crate) fn note(program: &mut Program) {
     let sights = Sights::of(program);
     let mut unseen: Vec<bool> = program
@@ -60,12 +60,12 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     actions.chain(parsers).chain(&program.deparser.ops)
 }
 
-/// The parts of the header vector that a program reads.
+/// Parts of the PHV that a program reads.
 #[derive(Default)]
 struct Sights {
-    /// Bits of the header vector, as ranges.
+    /// Ranges of bits that are read by anything except the inputs below.
     bits: Vec<Range<usize>>,
-    /// Inputs of selectors that only spread.
+    /// Ranges of bits that are inputs of selectors whose hash only spreads flows.
     chosen_by: Vec<Range<usize>>,
 }
 
@@ -122,7 +122,7 @@ impl Sights {
         sights
     }
 
-    /// Whether only selectors read a field, and no packet carries it.
+    /// Returns whether only selectors read a metadata field.
     fn hide(&self, program: &Program, slot: Slot) -> bool {
         let own = bits(slot);
         let mut instances = program.headers.iter().filter(|header| header.metadata);
@@ -138,7 +138,7 @@ impl Sights {
         self.bits.push(bits(slot));
     }
 
-    /// Adds a whole header.
+    /// Adds all fields of a header.
     fn header(&mut self, program: &Program, id: HeaderId) {
         let header = program.header(id);
         self.bits.push(bits_of(header.offset, header.bytes));
@@ -217,7 +217,8 @@ impl Sights {
 
     fn op(&mut self, program: &Program, op: &Op) {
         match op {
-            // An assignment from the field to itself does not expose it: expressions have no side effects.
+            // An assignment from the field to itself does not expose its value, because expressions have no side
+            // effects.
             Op::Assign(LValue::Field(to), value) => {
                 let known = self.bits.len();
                 self.arith(program, value);
@@ -363,12 +364,12 @@ impl Sights {
     }
 }
 
-/// Returns the bits of a slot.
+/// Returns the range of bits that a slot covers.
 fn bits(slot: Slot) -> Range<usize> {
     slot.bit()..slot.bit() + usize::from(slot.width)
 }
 
-/// Returns the bits of a range of bytes.
+/// Returns the range of bits that a range of bytes covers.
 fn bits_of(byte: u32, bytes: u32) -> Range<usize> {
     byte as usize * 8..(byte + bytes) as usize * 8
 }

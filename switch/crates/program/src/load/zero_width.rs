@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Removes fields and parameters of type `bit<0>`, whose value is always 0. They are removed from the JSON before it is
-//! read, so that no other part handles widths of 0.
+//! read. So no other module handles widths of 0.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-/// Headers and stacks with the removed fields.
+/// Removed fields, by the names of their header or stack and of the field.
 type Fields = HashSet<(String, String)>;
 
-/// Removes all of them.
+/// Removes all fields and parameters of zero width from the program.
 pub(super) fn remove(root: &mut Value) {
     let fields = fields(root);
     let has_params = |action: &Value| list(&action["runtime_data"]).any(is_empty_param);
@@ -66,7 +66,8 @@ fn fields(root: &Value) -> Fields {
     instances.filter_map(of).flatten().collect()
 }
 
-/// Removes parameters of zero width from an action. Returns the new index of each old one; `None` for removed ones.
+/// Removes parameters of zero width from an action. Maps each old index to the new one, or to `None` if the parameter
+/// was removed.
 fn take_params(action: &mut Value) -> HashMap<u64, Option<u64>> {
     let Some(params) = action["runtime_data"].as_array_mut() else {
         return HashMap::new();
@@ -94,7 +95,7 @@ fn is_reference(value: &Value, fields: &Fields) -> bool {
     field && names().is_some_and(|names| fields.contains(&names))
 }
 
-/// Whether an operation assigns to a removed field.
+/// Returns whether an operation assigns to a removed field.
 fn assigns(operation: &Value, fields: &Fields) -> bool {
     let assigns = operation["op"] == "assign" || operation["op"] == "set";
     assigns && is_reference(&operation["parameters"][0], fields)

@@ -11,13 +11,13 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(super) type Client = AdminClient<Channel>;
 
-/// Selects a switch.
+/// The switch that a user selects.
 pub(super) enum Target {
-    /// The switch at this address.
+    /// The switch with this admin address.
     At(Address),
-    /// The switch with this device id, of those that run here.
+    /// The switch on this machine with this device id.
     Device(u64),
-    /// The only switch that runs here.
+    /// The only switch on this machine.
     Only,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ctl esp`: the engines inside a switch. The switch reports their admin sockets; keys are sent to those sockets, not
-//! by gRPC.
+//! Implements `ctl esp`, which manages the ESP engines inside a switch. The switch reports the paths of their admin
+//! sockets. Keys are sent to these sockets, never over gRPC.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use sluice_esp_control::hardening::no_core;
 use super::connect::Client;
 use crate::engine_ports::socket_of;
 
-/// Sends a request to the engine at this port, or to the only one.
+/// Sends a request to the engine at the given port, or to the only engine if no port is given.
 pub(super) async fn ask(
     mut client: Client,
     port: Option<u16>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sluice-switch ctl`: queries a running switch, for people (tables) and for programs (`--json`).
+//! Implements `sluice-switch ctl`, which queries a running switch. Prints tables for people, or JSON for programs
+//! (`--json`).
 
 mod connect;
 mod esp;
@@ -177,11 +178,11 @@ enum FibAction {
     },
 }
 
-/// Bytes of a packet.
+/// The bytes of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Frame(Vec<u8>);
 
-/// Reads a frame; colons and spaces between its bytes are left out.
+/// Parses a frame in hexadecimal. Colons and spaces between the bytes are ignored.
 fn frame(text: &str) -> Result<Frame, String> {
     let digits: String = text.chars().filter(|c| !matches!(c, ':' | ' ')).collect();
     let bad = || format!("{text:?} is not an even number of hexadecimal digits");
@@ -214,7 +215,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has closed it.
+        // The reader of the output has closed it, which is not a failure.
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-switch ctl: {error:#}");
@@ -233,7 +234,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     ask(client, options)
         .await
         .map_err(|error| match error.downcast::<tonic::Status>() {
-            // The message is for people; programs use the code.
+            // People read the message; programs use the code.
             Ok(status) => anyhow::anyhow!("{} ({:?})", status.message(), status.code()),
             Err(other) => other,
         })
@@ -362,7 +363,7 @@ async fn ask_fib(mut client: Client, action: &FibAction, json: bool) -> anyhow::
     }
 }
 
-/// Returns the command line, for completion.
+/// Returns the definition of the command line, for completion.
 pub(crate) fn command() -> clap::Command {
     Options::command()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers as text: tables for people, JSON for programs.
+//! Formats answers as text: tables for people, JSON for programs.
 
 use std::io::{self, Write};
 
@@ -25,13 +25,13 @@ pub(super) fn show(
     Ok(output.flush()?)
 }
 
-/// Whether an error says that the reader of the output has closed it.
+/// Returns whether an error means that the reader of the output has closed it.
 pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Formats columns as wide as their widest cell; numbers are right-aligned.
+/// Formats a table whose columns are as wide as their widest cell. Numbers are right-aligned.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -192,7 +192,7 @@ pub(super) fn tables(found: &GetTablesResponse) -> String {
     table(&["KIND", "NAME", "USED", "SIZE", "%", ""], &rows)
 }
 
-/// Formats shares of the time, and nanoseconds per visit and per packet.
+/// Formats a profile: shares of the time, and nanoseconds for each visit and for each packet.
 pub(super) fn profile(found: &GetProfileResponse) -> String {
     let all: u64 = found.rows.iter().map(|row| row.nanoseconds).sum();
     let per = |count: u64, of: u64| format!("{:.1}", count as f64 / of.max(1) as f64);
@@ -292,7 +292,7 @@ pub(super) fn fib_trials(found: &BenchFibResponse) -> String {
     format!("{fib}\n{}", table(&head, &rows))
 }
 
-/// Prints the steps of a packet, one line each.
+/// Prints the steps of a traced packet, one line each.
 pub(super) fn trace(found: &TraceResponse, json: bool) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     if found.lost != 0 && !json {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ctl` commands for state that BMv2's command line also reads and sets: mirrors, registers, queues, statistics of
-//! ports.
+//! Implements the `ctl` commands for state that BMv2's command line can also read and set: mirrors, registers, queues,
+//! and statistics of ports.
 
 use sluice_admin::proto::*;
 
@@ -14,7 +14,7 @@ pub(super) enum Which {
     One(u32),
 }
 
-/// Reads a cell's index, or `all`.
+/// Parses the index of a cell, or `all`.
 pub(super) fn cell(argument: &str) -> Result<Which, String> {
     if argument == "all" {
         return Ok(Which::All);
@@ -39,7 +39,7 @@ pub(super) async fn queues(mut client: Client, json: bool) -> anyhow::Result<()>
     render::show(&found, json, || queue_rows(&found.queues))
 }
 
-/// Sets queues: of one port and priority, or of all.
+/// Sets the depth or rate of all queues, or of the queues with one port or priority.
 pub(super) async fn set_queues(
     mut client: Client,
     (port, priority): (Option<u16>, Option<u32>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Access to the switch, and the switch's own privileges.
+//! Tests access to the switch, and the switch's own privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +18,14 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::running::*;
 use crate::wire::*;
 
-/// CAP_NET_ADMIN and CAP_NET_RAW, as /proc shows them.
+/// CAP_NET_ADMIN and CAP_NET_RAW in the notation of /proc.
 const NET_ADMIN_AND_RAW: &str = "0000000000003000";
 const NONE: &str = "0000000000000000";
 
-/// Returns the name and some values of the status of each thread of a process.
+/// Returns for each thread of a process its name and some values of its status.
 fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    // A thread may have ended since it was listed.
+    // A thread may have ended after it was listed.
     let status =
         tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
     let value = |status: &str, key: &str| {
@@ -126,14 +126,14 @@ fn without_interfaces_it_keeps_no_capability() {
     });
 }
 
-/// Runs a command as a user without privileges, in a directory that it can read.
+/// Runs a command as an unprivileged user, in a directory that this user can read.
 fn as_nobody(words: &[&str]) -> Output {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.args(words).output().unwrap()
 }
 
-/// Connects to a Unix socket; returns the result.
+/// Connects to a Unix socket as an unprivileged user, and returns the result.
 fn connect_as_nobody(path: &Path) -> String {
     let code = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
     let output = as_nobody(&["/usr/bin/python3", "-c", code, path.to_str().unwrap()]);
@@ -175,7 +175,7 @@ fn sockets_are_for_owner_and_group_and_replace_dead_ones_only() {
     let said = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(said.contains("is served by another process"), "{said}");
-    // Killed: its socket stays, and is replaced.
+    // The switch is killed, so its socket remains. The next switch replaces it.
     drop(switch);
     assert!(path.exists());
     let switch = Switch::start(directory, &arguments);
@@ -209,7 +209,7 @@ async fn questions_are_answered_where_p4runtime_is_served() {
     }
 }
 
-/// Returns an authority's certificate in PEM, and a function that issues certificates with keys.
+/// Returns a CA certificate in PEM, and a function that issues certificates with their keys.
 fn authority() -> (String, impl Fn() -> (String, String)) {
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -287,7 +287,7 @@ async fn answers(endpoint: Endpoint) -> bool {
         .is_ok()
 }
 
-/// Opens a stream whose role has a configuration of this size in bytes; returns the code that ends it.
+/// Opens a stream whose role has a configuration of `bytes` bytes. Returns the status code that ends the stream.
 async fn large_role(client: &mut P4RuntimeClient<Channel>, number: usize, bytes: usize) -> Code {
     let role = Role {
         name: format!("role {number}"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime client that writes one entry.
+//! Provides a P4Runtime client that writes one entry.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ pub(crate) fn id(name: &str) -> u32 {
         .id
 }
 
-/// An entry of `selector_table` for b = 0: ports 1 and 2, each while its link is up.
+/// Returns an entry of `selector_table` for b = 0. It selects ports 1 and 2, each only while its link is up.
 pub(crate) fn two_paths() -> TableEntry {
     let path = |port: u8| ActionProfileAction {
         action: Some(Action {
@@ -56,7 +56,7 @@ pub(crate) fn two_paths() -> TableEntry {
     }
 }
 
-/// Becomes primary of a switch that has its program, writes an entry, and disconnects.
+/// Becomes the primary of a switch whose program is already loaded, writes an entry, and disconnects.
 pub(crate) async fn write(address: &str, entry: TableEntry) {
     let mut client = P4RuntimeClient::connect(format!("http://{address}"))
         .await

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Command lines: what starts with a warning, what is refused, and how.
+//! Tests command lines: which ones start with a warning, which are refused, and with what message.
 
 use crate::running::*;
 
@@ -56,7 +56,7 @@ fn pipeline_of(version: &str) -> String {
     digest.trim_end().trim_end_matches(')').to_owned()
 }
 
-/// Returns the start of the SHA-256 digest of the committed router.json.
+/// Returns the first characters of the committed router.json's SHA-256 digest.
 fn committed_pipeline() -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
     sh(&format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ESP engines inside the switch: their administration, counters, and protection of their keys.
+//! Tests ESP engines inside the switch: their administration, counters, and protection of their keys.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::asking::get;
 use crate::running::*;
 use crate::wire::*;
 
-/// Part of every key here, and of nothing else.
+/// Part of every key in these tests, which occurs nowhere else.
 const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 fn outbound(sa: u32) -> Json {
@@ -21,7 +21,7 @@ fn outbound(sa: u32) -> Json {
     })
 }
 
-/// Writes a file with an SA, readable only by its owner.
+/// Writes an SA to a file that only its owner can read.
 fn file(directory: &Path, sa: &Json) -> String {
     let path = directory.join("sas.json");
     fs::write(&path, sa.to_string()).unwrap();
@@ -29,7 +29,7 @@ fn file(directory: &Path, sa: &Json) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a switch with engines in this directory; the program sends EtherType 0x1111 to port 1.
+/// Starts a switch with engines in this directory. Its program sends packets of EtherType 0x1111 to port 1.
 fn start(directory: &Path, line: &str) -> Switch {
     let program = super::running::json();
     let state = directory.join("state");
@@ -104,7 +104,7 @@ fn a_port_that_takes_an_engine_s_number_stays_up() {
         let threads = format!("/proc/{}/task", switch.id());
         wait_until("the engine's clock has noticed its end", || {
             let mut threads = fs::read_dir(&threads).unwrap().flatten();
-            // A thread that has just ended has no name.
+            // A thread that has just ended has no name any more.
             threads.all(|thread| {
                 let name = fs::read_to_string(thread.path().join("comm"));
                 name.is_ok_and(|name| name.trim() != "esp-clock")
@@ -135,7 +135,7 @@ fn engines_of_a_switch_share_sequence_numbers_and_not_sas() {
             fs::metadata(socket).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        // A second switch would reuse the same sequence numbers.
+        // A second switch would reuse sequence numbers, so it must be refused.
         let program = super::running::json();
         let output = command(directory)
             .args([

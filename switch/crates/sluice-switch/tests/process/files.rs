@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports on pcap files.
+//! Tests ports on pcap files.
 
 use std::fs::File;
 use std::thread;

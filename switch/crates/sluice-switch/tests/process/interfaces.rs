@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports on interfaces: links, restored settings, limits.
+//! Tests ports on interfaces: links, restored settings, limits.
 
 use std::fs::File;
 use std::io::Read;
@@ -43,7 +43,7 @@ fn on_interfaces_it_forwards_follows_links_and_gives_them_back() {
             .enable_all()
             .build()
             .unwrap();
-        // One live path at a time, so that a packet's path is unambiguous.
+        // Only one of the two paths is up at a time, so the path of each packet is known.
         sh("ip link set h2 down");
         runtime.block_on(write(address, two_paths()));
         let mut h0 = Wire::open("h0");
@@ -74,9 +74,9 @@ fn a_second_switch_on_an_interface_does_not_start() {
         assert_eq!(refused.status.code(), Some(1), "{said}");
         assert!(said.contains("-i 3@p0"), "{said}");
         assert!(said.contains("another switch or engine, process"), "{said}");
-        // The settings of the first switch stay.
+        // The refused switch leaves the first switch's settings unchanged.
         assert!(sh("ip link show dev p0").contains("NOARP"));
-        // A killed switch holds no lock.
+        // The lock of a killed switch is released.
         drop(switch);
         let line_of_second = line("3@p0", 50053);
         let switch = Switch::start(
@@ -112,7 +112,7 @@ fn somebody_who_takes_an_interface_s_name_keeps_no_switch_away() {
         let line = "--no-p4 -i 0@p0 --grpc-server-addr 127.0.0.1:50052";
         let switch = Switch::start(directory.path(), &line.split(' ').collect::<Vec<_>>());
         assert!(switch.terminate().success());
-        // The check connected to it, and that ended it.
+        // The switch connected to the socket to check for a server; this connection makes the squatter end.
         assert!(squatter.wait().unwrap().success());
     });
 }
@@ -127,7 +127,7 @@ fn an_interface_that_disappears_and_comes_back_is_a_link_that_went_down() {
         let switch = Switch::start(directory.path(), &arguments);
         let mut h0 = Wire::open("h0");
         for _ in 0..2 {
-            // `surface.p4` sends this EtherType to port 1.
+            // `surface.p4` sends packets of this EtherType to port 1.
             arrives(&mut h0, &mut Wire::open("h1"), 0x1111);
             sh("ip link delete p1");
             h0.send(&frame_of(0x1111, 1));
@@ -175,7 +175,7 @@ fn the_drop_port_drops_and_limits_hold() {
     });
 }
 
-/// Addresses and flags; IPv6 autoconfiguration may be under way.
+/// Returns addresses and flags, without lifetimes and without IPv6 addresses, which autoconfiguration may be changing.
 fn without_lifetimes(text: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -201,14 +201,14 @@ fn ports_are_closed_to_the_host_while_the_switch_runs_and_after_it_was_killed() 
             counter(directory, "device", "port_closed_again") >= 1
         });
         arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
-        // Killed: nothing is restored.
+        // The switch is killed, so it restores nothing.
         drop(switch);
         assert_eq!(filters(), whole);
         let switch = Switch::start(directory, &arguments);
         arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
         assert!(switch.terminate().success());
         assert!(!sh("tc qdisc show dev p0").contains("clsact"));
-        // An interface that cannot be closed does not become a port.
+        // An interface that cannot be closed to the host does not become a port.
         sh("tc qdisc add dev p1 ingress");
         let output = command(directory).args(&arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

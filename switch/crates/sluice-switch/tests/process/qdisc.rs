@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A qdisc that a user sets on a port's interface limits what the port sends, until it is removed. Packets that it
-//! refuses wait in the queue of the port; packets that find that queue full are dropped and counted.
+//! Tests a qdisc that a user sets on a port's interface. It limits what the port sends until it is removed. Packets
+//! that the qdisc refuses wait in the port's queue. Packets that arrive when this queue is full are dropped and
+//! counted.
 
 use std::path::Path;
 
 use crate::running::*;
 use crate::wire::*;
 
-/// A token bucket for 26 frames of 60 bytes, room for as many to wait, and a rate at which none of those leaves.
+/// A token bucket with tokens for 26 frames of 60 bytes and a backlog of 26 more. At its rate no frame of the backlog
+/// leaves during the test.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
-/// Returns `ctl ports` for port 1.
+/// Returns the output of `ctl ports` for port 1.
 fn port(directory: &Path) -> serde_json::Value {
     ctl_json(directory, "ports")["ports"][1].clone()
 }
@@ -21,7 +23,7 @@ fn sent_and_refused(directory: &Path) -> (u64, u64) {
     (value("tx_packets"), value("tx_queue_full"))
 }
 
-/// Returns `ctl queues` for port 1: the packets that wait, and those that were dropped because it was full.
+/// Returns from `ctl queues` for port 1 how many packets wait, and how many were dropped because the queue was full.
 fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     let queue = ctl_json(directory, "queues")["queues"][1].clone();
     let value = |name: &str| queue[name].as_u64().unwrap();
@@ -72,7 +74,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             wait_until("all frames", || received() - came == 100);
             assert_eq!(by_now(), (52, 0), "26 pass, 26 wait in the qdisc");
             assert!(ctl(directory, "queues").contains("DROPPED"));
-            // Of the 48 refused frames, the port itself holds those that do not wait in its queue.
+            // The port's queue holds some of the 48 refused frames; the port's transmitter holds the others.
             let waiting = waiting_and_dropped(directory).0;
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
@@ -100,11 +102,11 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
     });
 }
 
-/// A link of 4 Mbit/s, as set up by mininet's TCLink.
+/// Sets up a link of 4 Mbit/s in the way that mininet's TCLink does.
 const TCLINK: &str = "tc qdisc add dev p1 root handle 5: htb default 1 &&
     tc class add dev p1 parent 5: classid 5:1 htb rate 4mbit burst 15k";
 
-/// A program that forwards to port 1, with the priority in a frame's first byte. It writes after that byte
+/// A program that forwards to port 1. The first byte of a frame is its priority. Behind this byte the program writes
 /// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const QUEUED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -118,8 +120,8 @@ fn queued_frame(priority: u8, number: u8) -> Vec<u8> {
     frame
 }
 
-/// Returns what egress read of a frame's queue: its delay, the packets before it on arrival, and those behind it on
-/// departure.
+/// Returns the queue metadata in a frame: its delay, the queue length when it arrived, and the queue length when it
+/// left.
 fn seen(frame: &[u8]) -> [u32; 3] {
     let number = |bytes: &[u8]| {
         bytes
@@ -164,7 +166,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         let dropped = waiting(0).1;
         assert!(dropped > 0, "{}", ctl(directory, "queues"));
         assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
-        // A later packet of higher priority overtakes those that wait.
+        // A later packet of higher priority overtakes the waiting packets.
         send(&mut h0, 1, 250..251);
         let frames = h1.receive(251 - dropped as usize, |frame| frame[0] < 2);
         let numbers: Vec<u8> = frames.iter().map(|frame| frame[15]).collect();
@@ -179,7 +181,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         assert!(most(0) > Some(1_000) && most(2) > Some(10));
         assert_eq!(waiting(0), (0.into(), dropped));
         assert_eq!(sent_and_refused(directory), (251 - dropped, 0));
-        // A priority without a queue.
+        // No queue has this priority.
         h0.send(&queued_frame(2, 0));
         wait_until("a drop", || {
             counter(directory, "program", "dropped_priority") == 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running switch, its output, and its network namespace.
+//! Provides a running switch, its output, and its network namespace.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -16,11 +16,11 @@ pub(crate) const PROGRAM: &str = concat!(
     "/../p4runtime/tests/spec/programs/surface"
 );
 
-/// Runs `test` on a thread with a network namespace of its own: ports p0 to p2, whose other ends are h0 to h2. The kernel
-/// sends nothing by itself (no IPv6, so no neighbour discovery and no MLD): every packet counted is a test's.
+/// Runs `test` on a thread with a separate network namespace. It has ports p0 to p2; their other ends are h0 to h2.
+/// IPv6 is off, so the kernel sends no neighbour discovery and no MLD: every packet that is counted comes from a test.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let run = move || {
-        // SAFETY: no pointers; affects this thread only.
+        // SAFETY: unshare takes no pointers; with this flag it affects only the calling thread.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(
             result,
@@ -52,7 +52,7 @@ pub(crate) fn json() -> PathBuf {
     format!("{PROGRAM}.json").into()
 }
 
-/// Returns the program's command, with a directory of its own, which also holds its admin socket.
+/// Returns the command that starts the program. Its admin socket and other files are in `directory`.
 pub(crate) fn command(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-switch"));
     command
@@ -86,7 +86,7 @@ pub(crate) fn ctl_json(directory: &Path, line: &str) -> Json {
     serde_json::from_str(&ctl(directory, &format!("--json {line}"))).unwrap()
 }
 
-/// Returns a value of `ctl counters`.
+/// Returns a value from the output of `ctl counters`.
 pub(crate) fn counter(directory: &Path, place: &str, name: &str) -> u64 {
     let counters = ctl_json(directory, "counters");
     let list = counters[place].as_array().unwrap();
@@ -102,7 +102,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A running switch, killed if the test does not end it.
+/// A running switch. Dropping this kills the process if the test has not ended it.
 pub(crate) struct Switch(Child);
 
 impl Drop for Switch {
@@ -119,8 +119,8 @@ impl Switch {
         Self::start_and_listen(directory, arguments).0
     }
 
-    /// Starts a switch and waits until it is ready; also returns its output before that. Its standard output goes to
-    /// `stdout` in the directory.
+    /// Starts a switch and waits until it is ready. Also returns the lines that it printed before that. Its standard
+    /// output goes to the file `stdout` in the directory.
     pub(crate) fn start_and_listen(directory: &Path, arguments: &[&str]) -> (Self, Vec<String>) {
         let mut child = command(directory)
             .args(arguments)
@@ -145,10 +145,10 @@ impl Switch {
         self.0.id()
     }
 
-    /// Terminates it, and waits until it has ended. It must not wait for clients or packets.
+    /// Sends SIGTERM, and waits until the switch has ended. The switch must not wait for clients or packets.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let start = Instant::now();
-        // SAFETY: no pointers; the child has not been waited for, so the number is its own.
+        // SAFETY: kill takes no pointers; the child has not been waited for, so its process id is still valid.
         unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGTERM) };
         let status = self.0.wait().unwrap();
         assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());

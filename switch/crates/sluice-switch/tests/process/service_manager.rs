@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The switch's notifications to a service manager (sd_notify(3)).
+//! Tests the switch's notifications to a service manager (sd_notify(3)).
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
@@ -32,13 +32,13 @@ fn the_service_manager_hears_ready_alive_and_stopping() {
     assert_eq!(heard(), "WATCHDOG=1");
     assert_eq!(heard(), "WATCHDOG=1");
     let pid = libc::pid_t::try_from(switch.id()).unwrap();
-    // SAFETY: no pointers; the process is our child and is waited for below.
+    // SAFETY: kill takes no pointers; the child is waited for below, so its process id is still valid.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     while heard() != "STOPPING=1" {}
     assert!(switch.wait().unwrap().success());
 }
 
-/// The warning comes from another crate than the switch's own, like many others.
+/// Tests that warnings of other crates are logged, too: this one does not come from the switch's own crate.
 #[test]
 fn a_service_manager_that_does_not_hear_is_warned_of() {
     let directory = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ fn a_service_manager_that_does_not_hear_is_warned_of() {
     let said = next();
     assert!(said.contains("the service manager does not hear"), "{said}");
     let pid = libc::pid_t::try_from(switch.id()).unwrap();
-    // SAFETY: no pointers; the process is our child and is waited for below.
+    // SAFETY: kill takes no pointers; the child is waited for below, so its process id is still valid.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     assert!(switch.wait().unwrap().success());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The far ends of a switch's ports, and the frames on them.
+//! Provides the far ends of a switch's ports, and the frames that tests send there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl Wire {
         self.transmitter.flush();
     }
 
-    /// Returns the first `count` frames that pass the filter.
+    /// Returns the first `count` frames for which `filter` is true.
     pub(crate) fn receive(&mut self, count: usize, filter: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -49,7 +49,8 @@ impl Wire {
         frames
     }
 
-    /// Whether a frame of this kind arrives in time; skips others (from the far kernel).
+    /// Returns whether a frame of this EtherType arrives before the timeout. Skips others, which the far kernel may
+    /// send.
     pub(crate) fn sees(&mut self, kind: u16, timeout: Duration) -> bool {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -65,7 +66,8 @@ impl Wire {
     }
 }
 
-/// Sends frames until one arrives: the switch may learn of the link's state only after the first ones.
+/// Sends frames until one arrives. The switch may drop the first ones, because it does not know yet that the link is
+/// up.
 pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     let deadline = Instant::now() + DEADLINE;
     from.send(&frame_of(kind, 1));
@@ -75,15 +77,15 @@ pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     }
 }
 
-/// The EtherType for which `surface.p4` does a lookup.
+/// EtherType of frames for which `surface.p4` does a lookup.
 pub(crate) const LOOKED_UP: u16 = 0x88b5;
 
-/// A frame with a key of `surface.p4`.
+/// Returns a frame that `surface.p4` looks up by the key `a`.
 pub(crate) fn frame(a: u32) -> Vec<u8> {
     frame_of(LOOKED_UP, a)
 }
 
-/// A frame of this EtherType.
+/// Returns a frame of the given EtherType.
 pub(crate) fn frame_of(kind: u16, a: u32) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     frame.extend_from_slice(&kind.to_be_bytes());

@@ -54,8 +54,8 @@ impl Exact {
 
     /// As [`lookup`](Self::lookup), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
-    pub(crate) fn lookup_near(&self, key: &[u8]) -> Option<u32> {
-        self.index.get_near(key)
+    pub(crate) fn lookup_cached(&self, key: &[u8]) -> Option<u32> {
+        self.index.get_cached(key)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use sluice_classifier::{Classifier, MAX_KEY_BYTES, Rank, Rule};
+use sluice_classifier::{Classifier, MAX_KEY_BYTES, Precedence, Rule};
 use sluice_program::{MatchKind, Table};
 
 use super::wide::Wide;
@@ -35,7 +35,7 @@ impl Ordered {
         match self {
             Self::Wide(wide) => wide.insert(entry),
             Self::Classified(classifier) => {
-                classifier.insert(rule(entry), rank(entry), entry.slot());
+                classifier.insert(rule(entry), precedence(entry), entry.slot());
             }
         }
     }
@@ -44,7 +44,7 @@ impl Ordered {
         match self {
             Self::Wide(wide) => wide.remove(entry),
             Self::Classified(classifier) => {
-                classifier.remove(rule(entry), rank(entry));
+                classifier.remove(rule(entry), precedence(entry));
             }
         }
     }
@@ -65,8 +65,8 @@ fn rule(entry: Record<'_>) -> Rule<'_> {
     }
 }
 
-fn rank(entry: Record<'_>) -> Rank {
-    Rank {
+fn precedence(entry: Record<'_>) -> Precedence {
+    Precedence {
         priority: entry.rank(),
         sequence: entry.sequence(),
     }

@@ -26,7 +26,7 @@ use vrfs::Vrfs;
 
 /// Lookup structure of one VRF, for the narrower address type that holds the prefix field.
 #[derive(Debug)]
-enum Width {
+enum VrfFib {
     Narrow(Follower<u32>),
     Wide(Follower<u128>),
 }
@@ -34,7 +34,7 @@ enum Width {
 #[derive(Debug)]
 pub(crate) struct LpmTable {
     routes: SharedRoutes,
-    vrfs: Vrfs<Width>,
+    vrfs: Vrfs<VrfFib>,
     /// Algorithm for VRFs that are added later, if an operator has pinned one.
     pinned: Option<String>,
     /// Whether the build of a FIB is pending.
@@ -59,8 +59,8 @@ impl LpmTable {
     #[inline]
     fn value(&self, key: &[u8]) -> Option<u32> {
         let value = match self.vrfs.of_key(key)? {
-            Width::Narrow(fib) => fib.lookup(self.vrfs.layout.narrow(key)),
-            Width::Wide(fib) => fib.lookup(self.vrfs.layout.wide(key)),
+            VrfFib::Narrow(fib) => fib.lookup(self.vrfs.layout.narrow(key)),
+            VrfFib::Wide(fib) => fib.lookup(self.vrfs.layout.wide(key)),
         };
         (value != NONE).then_some(value)
     }
@@ -91,7 +91,7 @@ impl LpmTable {
         exact: u64,
         address: u32,
     ) -> Option<Row<'a>> {
-        let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
+        let VrfFib::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
         let value = fib.lookup(address);
@@ -107,7 +107,7 @@ impl LpmTable {
         address: u32,
         wait: &impl Wait,
     ) -> Option<Row<'a>> {
-        let Width::Narrow(fib) = self.vrfs.of_number(exact)? else {
+        let VrfFib::Narrow(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
         // Does not yield for the lines of `way`: they are in the second-level cache or the next one, so a yield would
@@ -125,7 +125,7 @@ impl LpmTable {
         exact: u64,
         address: u128,
     ) -> Option<Row<'a>> {
-        let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
+        let VrfFib::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
         let value = fib.lookup(address);
@@ -141,7 +141,7 @@ impl LpmTable {
         address: u128,
         wait: &impl Wait,
     ) -> Option<Row<'a>> {
-        let Width::Wide(fib) = self.vrfs.of_number(exact)? else {
+        let VrfFib::Wide(fib) = self.vrfs.of_number(exact)? else {
             return None;
         };
         pause_for(fib.way(address), wait);
@@ -202,7 +202,7 @@ impl LpmTable {
                 (Some(position), true) => self.vrfs.take_out(position),
                 (None, false) => {
                     // All routes of this VRF are new.
-                    let mut fib = Width::new(self.vrfs.layout.width, self.pinned.as_deref());
+                    let mut fib = VrfFib::new(self.vrfs.layout.width, self.pinned.as_deref());
                     fib.follow(&vrf.routes, now);
                     self.vrfs.add_like(vrf, fib);
                 }
@@ -247,8 +247,8 @@ impl LpmTable {
         name: Option<&str>,
     ) -> Result<bool, PinError> {
         let known: Vec<_> = match self.vrfs.layout.width {
-            ..=32 => u32::KINDS.iter().map(|kind| kind.name).collect(),
-            _ => u128::KINDS.iter().map(|kind| kind.name).collect(),
+            ..=32 => u32::ALGORITHMS.iter().map(|kind| kind.name).collect(),
+            _ => u128::ALGORITHMS.iter().map(|kind| kind.name).collect(),
         };
         if name.is_some_and(|name| !known.contains(&name)) {
             return Err(PinError::Unknown { known });
@@ -293,7 +293,7 @@ fn follower<A: Family>(pinned: Option<&str>) -> Follower<A> {
     fib
 }
 
-impl Width {
+impl VrfFib {
     fn new(width: u32, pinned: Option<&str>) -> Self {
         if width <= u32::BITS {
             Self::Narrow(follower(pinned))
@@ -302,12 +302,12 @@ impl Width {
         }
     }
 
-    fn follow(&mut self, routes: &routes::Width, now: Instant) {
+    fn follow(&mut self, routes: &routes::VrfRoutes, now: Instant) {
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) => {
+            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
             // Cannot happen: both have the table's width.
@@ -315,37 +315,41 @@ impl Width {
         }
     }
 
-    fn build_if_due(&mut self, routes: &routes::Width, now: Instant) {
+    fn build_if_due(&mut self, routes: &routes::VrfRoutes, now: Instant) {
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
                 fib.follow(&[], routes.rib(), || now)
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.follow(&[], routes.rib(), || now),
+            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
+                fib.follow(&[], routes.rib(), || now)
+            }
             _ => {}
         }
     }
 
-    fn pin(&mut self, name: Option<&str>, routes: &routes::Width) -> Result<(), PinError> {
+    fn pin(&mut self, name: Option<&str>, routes: &routes::VrfRoutes) -> Result<(), PinError> {
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => fib.pin(name, routes.rib()),
-            (Self::Wide(fib), routes::Width::Wide(routes)) => fib.pin(name, routes.rib()),
+            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => fib.pin(name, routes.rib()),
+            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => fib.pin(name, routes.rib()),
             _ => Ok(()),
         }
     }
 
-    fn status(&self, routes: &routes::Width, detail: FibDetail) -> Option<Status> {
+    fn status(&self, routes: &routes::VrfRoutes, detail: FibDetail) -> Option<Status> {
         let whole = detail == FibDetail::Values;
         match (self, routes) {
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) if whole => {
+            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) if whole => {
                 Some(fib.status(routes.rib()))
             }
-            (Self::Narrow(fib), routes::Width::Narrow(routes)) => {
+            (Self::Narrow(fib), routes::VrfRoutes::Narrow(routes)) => {
                 Some(fib.brief_status(routes.rib()))
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) if whole => {
+            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) if whole => {
                 Some(fib.status(routes.rib()))
             }
-            (Self::Wide(fib), routes::Width::Wide(routes)) => Some(fib.brief_status(routes.rib())),
+            (Self::Wide(fib), routes::VrfRoutes::Wide(routes)) => {
+                Some(fib.brief_status(routes.rib()))
+            }
             _ => None,
         }
     }

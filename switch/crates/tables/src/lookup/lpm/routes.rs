@@ -40,12 +40,12 @@ fn prefetch<A: Address>(
 
 /// Routes of one VRF, for the narrower address type that holds the prefix field.
 #[derive(Debug)]
-pub(super) enum Width {
+pub(super) enum VrfRoutes {
     Narrow(TrackedRib<u32>),
     Wide(TrackedRib<u128>),
 }
 
-impl Width {
+impl VrfRoutes {
     fn new(width: u32) -> Self {
         if width <= u32::BITS {
             Self::Narrow(TrackedRib::new())
@@ -91,7 +91,7 @@ fn slot_of<A: Address>(routes: &TrackedRib<A>, prefix: Prefix<A>) -> Option<u32>
 /// The routes of a table; see the module.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    pub(super) vrfs: Vrfs<Width>,
+    pub(super) vrfs: Vrfs<VrfRoutes>,
     /// Positions of VRFs with changes. Invariant: these positions are stable until the changes are cleared.
     pub(super) touched: Vec<usize>,
     /// Classes of targets; `None` if values are slots.
@@ -116,8 +116,8 @@ impl Routes {
     pub(crate) fn slot(&self, key: &[u8], length: u32) -> Option<u32> {
         let layout = &self.vrfs.layout;
         match self.vrfs.of_key(key)? {
-            Width::Narrow(routes) => slot_of(routes, Prefix::new(layout.narrow(key), length)),
-            Width::Wide(routes) => slot_of(routes, Prefix::new(layout.wide(key), length)),
+            VrfRoutes::Narrow(routes) => slot_of(routes, Prefix::new(layout.narrow(key), length)),
+            VrfRoutes::Wide(routes) => slot_of(routes, Prefix::new(layout.wide(key), length)),
         }
     }
 
@@ -128,12 +128,12 @@ impl Routes {
         // Usually all keys are in one VRF.
         let routes = keys.first().and_then(|key| self.vrfs.of_key(key.stored()));
         match routes {
-            Some(Width::Narrow(routes)) => {
+            Some(VrfRoutes::Narrow(routes)) => {
                 let prefix =
                     |key: &KeyRef<'_>| Prefix::new(layout.narrow(key.stored()), key.prefix_len());
                 prefetch(routes.rib(), slab, keys, prefix);
             }
-            Some(Width::Wide(routes)) => {
+            Some(VrfRoutes::Wide(routes)) => {
                 let prefix =
                     |key: &KeyRef<'_>| Prefix::new(layout.wide(key.stored()), key.prefix_len());
                 prefetch(routes.rib(), slab, keys, prefix);
@@ -151,13 +151,13 @@ impl Routes {
         };
         let at = self.vrfs.position(key).unwrap_or_else(|| {
             let width = self.vrfs.layout.width;
-            self.vrfs.add(key, Width::new(width))
+            self.vrfs.add(key, VrfRoutes::new(width))
         });
         let replaced = self.change(at, |routes, layout| match routes {
-            Width::Narrow(routes) => {
+            VrfRoutes::Narrow(routes) => {
                 routes.insert(Prefix::new(layout.narrow(key), length), value, slot)
             }
-            Width::Wide(routes) => {
+            VrfRoutes::Wide(routes) => {
                 routes.insert(Prefix::new(layout.wide(key), length), value, slot)
             }
         });
@@ -171,13 +171,13 @@ impl Routes {
             return;
         };
         let removed = self.change(at, |routes, layout| match routes {
-            Width::Narrow(routes) => routes.remove(Prefix::new(layout.narrow(key), length)),
-            Width::Wide(routes) => routes.remove(Prefix::new(layout.wide(key), length)),
+            VrfRoutes::Narrow(routes) => routes.remove(Prefix::new(layout.narrow(key), length)),
+            VrfRoutes::Wide(routes) => routes.remove(Prefix::new(layout.wide(key), length)),
         });
         self.release(removed);
     }
 
-    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Width, &Layout) -> R) -> R {
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut VrfRoutes, &Layout) -> R) -> R {
         let Vrfs { layout, list, .. } = &mut self.vrfs;
         let routes = &mut list[at].routes;
         let before = routes.is_changed();
@@ -199,8 +199,8 @@ impl Routes {
     pub(crate) fn prepare(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
-                Width::Narrow(routes) => routes.reduce(),
-                Width::Wide(routes) => routes.reduce(),
+                VrfRoutes::Narrow(routes) => routes.reduce(),
+                VrfRoutes::Wide(routes) => routes.reduce(),
             }
         }
     }
@@ -215,8 +215,8 @@ impl Routes {
         while let Some(at) = self.touched.pop() {
             let routes = &mut self.vrfs.list[at].routes;
             match routes {
-                Width::Narrow(routes) => routes.forget(),
-                Width::Wide(routes) => routes.forget(),
+                VrfRoutes::Narrow(routes) => routes.forget(),
+                VrfRoutes::Wide(routes) => routes.forget(),
             }
             if routes.is_empty() {
                 self.vrfs.take_out(at);
@@ -228,8 +228,8 @@ impl Routes {
     pub(crate) fn copy(&self, exact: &[u8]) -> Option<RibCopy> {
         let routes = self.vrfs.of_exact(exact)?;
         (!routes.is_empty()).then(|| match routes {
-            Width::Narrow(routes) => RibCopy::Narrow(routes.rib().clone()),
-            Width::Wide(routes) => RibCopy::Wide(routes.rib().clone()),
+            VrfRoutes::Narrow(routes) => RibCopy::Narrow(routes.rib().clone()),
+            VrfRoutes::Wide(routes) => RibCopy::Wide(routes.rib().clone()),
         })
     }
 }

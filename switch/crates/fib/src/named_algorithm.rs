@@ -9,7 +9,7 @@ pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;
 
 /// An algorithm by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind<A: Address> {
+pub struct NamedAlgorithm<A: Address> {
     /// Name for operators.
     pub name: &'static str,
     /// Most routes for which the algorithm is selected automatically.
@@ -17,7 +17,7 @@ pub struct Kind<A: Address> {
     build: fn(&Rib<A>) -> Built<A>,
 }
 
-impl<A: Address> Kind<A> {
+impl<A: Address> NamedAlgorithm<A> {
     const fn of<T: Algorithm<A> + 'static>(name: &'static str, most_routes: usize) -> Self {
         Self {
             name,
@@ -39,21 +39,21 @@ impl<A: Address> Kind<A> {
 pub trait Family: Address {
     /// All algorithms for these addresses. Automatic selection takes the first whose `most_routes` suffices and that
     /// can hold the routes.
-    const KINDS: &'static [Kind<Self>];
+    const ALGORITHMS: &'static [NamedAlgorithm<Self>];
 }
 
 impl Family for u32 {
-    const KINDS: &'static [Kind<Self>] = &[
-        Kind::of::<Ranges<Self>>("ranges", 15),
-        Kind::of::<Rank16>("rank16", usize::MAX),
-        Kind::of::<Rank32>("rank32", usize::MAX),
+    const ALGORITHMS: &'static [NamedAlgorithm<Self>] = &[
+        NamedAlgorithm::of::<Ranges<Self>>("ranges", 15),
+        NamedAlgorithm::of::<Rank16>("rank16", usize::MAX),
+        NamedAlgorithm::of::<Rank32>("rank32", usize::MAX),
     ];
 }
 
 impl Family for u128 {
-    const KINDS: &'static [Kind<Self>] = &[
-        Kind::of::<Ranges<Self>>("ranges", 15),
-        Kind::of::<BoundTree16>("bound-tree16", usize::MAX),
-        Kind::of::<BoundTree32>("bound-tree32", usize::MAX),
+    const ALGORITHMS: &'static [NamedAlgorithm<Self>] = &[
+        NamedAlgorithm::of::<Ranges<Self>>("ranges", 15),
+        NamedAlgorithm::of::<BoundTree16>("bound-tree16", usize::MAX),
+        NamedAlgorithm::of::<BoundTree32>("bound-tree32", usize::MAX),
     ];
 }

@@ -52,7 +52,7 @@ def _is_gateway(address: str) -> bool:
     return address.startswith(("10.0.", "2001:db8:0:"))
 
 
-class Witness:
+class LeakMonitor:
     """All captures of one test."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Witness:
 
 
 @contextmanager
-def witnessing(walks: ProtectedNetwork) -> Iterator[Witness]:
+def monitored(walks: ProtectedNetwork) -> Iterator[LeakMonitor]:
     """Captures a test from its start to its end, and then checks."""
     for engine in walks.engines.values():
         engine.clear()
@@ -107,12 +107,12 @@ def witnessing(walks: ProtectedNetwork) -> Iterator[Witness]:
             name: stack.enter_context(Capture(host.namespace, "eth0"))
             for name, host in walks.network.hosts.items()
         }
-        witness = Witness(wires, hosts, walks)
-        yield witness
-        witness.check()
+        monitor = LeakMonitor(wires, hosts, walks)
+        yield monitor
+        monitor.check()
 
 
-def time_exceeded(witness: Witness, host: str, version: int) -> list[Frame]:
+def time_exceeded(monitor: LeakMonitor, host: str, version: int) -> list[Frame]:
     """The errors about TTL or hop limit that arrived at a host."""
     wanted = {4: (ICMP, 11), 6: (ICMPV6, 3)}[version]
-    return witness.arrived(host, lambda seen: (seen.protocol, seen.icmp_type) == wanted)
+    return monitor.arrived(host, lambda seen: (seen.protocol, seen.icmp_type) == wanted)
