@@ -5,11 +5,8 @@
 //! four bytes per step with four tables of 256 remainders, built at compile time (slicing: Kounavis and Berry, ISCC
 //! 2005). For reflected CRCs of 16 and 32 bits, native code uses [`Folding`] instead.
 
-use sluice_program::HashAlgorithm;
-
-use crate::random::Random;
-
 /// A CRC of `width` bits. CRCs that are not reflected are computed in the top bits of 64.
+#[derive(Debug)]
 pub(super) struct Crc {
     width: u32,
     initial: u64,
@@ -137,7 +134,7 @@ pub struct Folding {
     down: [u64; 2],
     /// The quotient of x^64 and the polynomial, and the polynomial, for Barrett's reduction.
     barrett: [u64; 2],
-    algorithm: HashAlgorithm,
+    crc: &'static Crc,
 }
 
 /// Function that computes the remainder of this number of blocks, at least one, of two words each in memory order.
@@ -148,7 +145,7 @@ pub type RemainderOfBlock = unsafe extern "C" fn(&Folding, u64, u64) -> u64;
 
 impl Folding {
     /// Computes the constants. `polynomial` excludes its highest power, which is `width`, at most 32.
-    const fn new(width: u32, polynomial: u64, algorithm: HashAlgorithm) -> Self {
+    const fn new(width: u32, polynomial: u64, crc: &'static Crc) -> Self {
         // Always of degree 32: multiplied by x^(32 - width). The remainder gets the same factor, which does not change
         // its reflected bits.
         let polynomial = 1 << 32 | polynomial << (32 - width);
@@ -185,13 +182,13 @@ impl Folding {
                 quotient.reverse_bits() >> 31,
                 polynomial.reverse_bits() >> 31,
             ],
-            algorithm,
+            crc,
         }
     }
 
     /// Returns the CRC of this number of zero bytes.
     pub fn of_zeros(&self, bytes: usize) -> u64 {
-        super::hash(self.algorithm, &vec![0; bytes], &mut Random::new(0))
+        self.crc.compute(&vec![0; bytes])
     }
 
     /// Returns the function for any number of blocks, if the CPU supports PCLMULQDQ.
@@ -213,8 +210,8 @@ impl Folding {
     }
 }
 
-pub(super) static FOLDING_ARC: Folding = Folding::new(16, 0x8005, HashAlgorithm::Crc16);
-pub(super) static FOLDING_32: Folding = Folding::new(32, 0x04c1_1db7, HashAlgorithm::Crc32);
+pub(super) static FOLDING_ARC: Folding = Folding::new(16, 0x8005, &CRC16_ARC);
+pub(super) static FOLDING_32: Folding = Folding::new(32, 0x04c1_1db7, &CRC32);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {

@@ -3,12 +3,12 @@
 //! which other code reads from the header vector.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sluice_program::{CalculationInput, HeaderId, Program, Slot};
 
 use crate::analysis::calculation_input::{chooses_by_kept_fields, takes_kept_fields};
-use crate::analysis::unwritten;
 
 /// Fields of more 64-bit words than this are not kept.
 const MOST_WORDS: u16 = 4;
@@ -63,7 +63,7 @@ impl FieldUsage {
             .filter(|header| program.header_type(header.ty).varbit.is_some())
             .map(|header| header.offset..header.offset + header.bytes);
         let mut facts = Self {
-            headers: unwritten::named_headers(program),
+            headers: named_headers(program),
             fields,
             whole: Cell::new(false),
             varbit: varbit.collect(),
@@ -182,4 +182,32 @@ impl FieldUsage {
             self.fields[index].observed.set(true);
         }
     }
+
+    /// Returns the header outside of stacks and unions that contains a slot.
+    pub(crate) fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
+        let after = self
+            .headers
+            .partition_point(|(bytes, ..)| bytes.start <= slot.byte);
+        let header = &self.headers[after.checked_sub(1)?];
+        header.0.contains(&slot.byte).then_some(header)
+    }
+}
+
+/// Returns the headers outside of stacks and unions, by offset, marked as not read. Code refers to these headers by
+/// constant ids, so each read can be noted.
+fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
+    let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
+    let stacked: BTreeSet<HeaderId> = stacked.copied().collect();
+    let headers = program.headers.iter().zip(0..);
+    let named = headers.filter(|(header, id)| {
+        !header.metadata && header.union.is_none() && !stacked.contains(&HeaderId(*id))
+    });
+    let mut named: Vec<_> = named
+        .map(|(header, id)| {
+            let bytes = header.offset..header.offset + header.bytes;
+            (bytes, HeaderId(id), Cell::new(false))
+        })
+        .collect();
+    named.sort_by_key(|(bytes, ..)| bytes.start);
+    named
 }

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cranelift_codegen::ir::Value;
+use cranelift_codegen::ir::{Block, Value};
+use cranelift_frontend::Variable;
 use sluice_program::HeaderId;
 
 /// A number in 64-bit words, least significant first.
@@ -16,7 +17,7 @@ pub(crate) struct Known {
     pub(crate) fields: BTreeMap<usize, u64>,
     /// Words of other kept fields that are in registers here, least significant first.
     pub(crate) words: BTreeMap<usize, Words>,
-    /// Kept fields that are near: since the last call, their variables ([`Flow`](crate::codegen::kept_fields::Flow)) were written on all paths to here.
+    /// Kept fields that are near: since the last call, their variables ([`Flow`]) were written on all paths to here.
     pub(crate) near: BTreeSet<usize>,
     /// Headers whose validity is certain.
     pub(crate) valid: BTreeMap<HeaderId, bool>,
@@ -91,4 +92,16 @@ impl Known {
     pub(crate) fn forget_validity(&mut self) {
         self.valid.clear();
     }
+}
+
+/// Kept fields of a function, and the facts on edges to blocks that have not begun.
+#[derive(Default)]
+pub(crate) struct Flow {
+    /// Whether each metadata field is kept. Empty in functions that keep none.
+    pub(crate) kept: Vec<bool>,
+    /// Variables for the words of each kept field, least significant first. They hold the field's value as of their
+    /// last write. They are used only while the field is near; otherwise the field is loaded from memory.
+    pub(crate) variables: Vec<Vec<Variable>>,
+    /// FieldUsage that are certain on all edges so far to each block that has not begun.
+    pub(crate) incoming: BTreeMap<Block, Known>,
 }

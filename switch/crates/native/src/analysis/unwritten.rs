@@ -2,9 +2,7 @@
 //! Bytes of the header vector that may be read before they are written. Only these must be cleared when a packet
 //! starts.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use sluice_program::{HeaderId, Program, Slot};
 
@@ -32,37 +30,9 @@ impl FieldUsage {
         runs.sort_unstable();
         runs
     }
-
-    /// Returns the header outside of stacks and unions that contains a slot.
-    pub(crate) fn named_header(&self, slot: Slot) -> Option<&(Range<u32>, HeaderId, Cell<bool>)> {
-        let after = self
-            .headers
-            .partition_point(|(bytes, ..)| bytes.start <= slot.byte);
-        let header = &self.headers[after.checked_sub(1)?];
-        header.0.contains(&slot.byte).then_some(header)
-    }
 }
 
 /// Returns the number of bytes that contain a field.
 fn whole_bytes(slot: Slot) -> u32 {
     (u32::from(slot.lead) + u32::from(slot.width)).div_ceil(8)
-}
-
-/// Returns the headers outside of stacks and unions, by offset, marked as not read. Code refers to these headers by
-/// constant ids, so each read can be noted.
-pub(crate) fn named_headers(program: &Program) -> Vec<(Range<u32>, HeaderId, Cell<bool>)> {
-    let stacked = program.stacks.iter().flat_map(|stack| &stack.headers);
-    let stacked: BTreeSet<HeaderId> = stacked.copied().collect();
-    let headers = program.headers.iter().zip(0..);
-    let named = headers.filter(|(header, id)| {
-        !header.metadata && header.union.is_none() && !stacked.contains(&HeaderId(*id))
-    });
-    let mut named: Vec<_> = named
-        .map(|(header, id)| {
-            let bytes = header.offset..header.offset + header.bytes;
-            (bytes, HeaderId(id), Cell::new(false))
-        })
-        .collect();
-    named.sort_by_key(|(bytes, ..)| bytes.start);
-    named
 }

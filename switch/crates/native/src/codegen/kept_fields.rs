@@ -14,28 +14,13 @@
 //! A kept field is stored only if it is loaded somewhere. The function is built twice; the first build finds that out.
 //! A condition whose outcome is certain is not tested.
 
-use std::collections::BTreeMap;
-
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use cranelift_frontend::Variable;
+use cranelift_codegen::ir::{InstBuilder, Value};
 use sluice_program::expr::HeaderRef;
 use sluice_program::{HeaderId, Op, Slot};
 
-use crate::analysis::known::{Known, Words};
+use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
-
-/// Kept fields of a function, and the facts on edges to blocks that have not begun.
-#[derive(Default)]
-pub(crate) struct Flow {
-    /// Whether each metadata field is kept. Empty in functions that keep none.
-    kept: Vec<bool>,
-    /// Variables for the words of each kept field, least significant first. They hold the field's value as of their
-    /// last write. They are used only while the field is near; otherwise the field is loaded from memory.
-    variables: Vec<Vec<Variable>>,
-    /// FieldUsage that are certain on all edges so far to each block that has not begun.
-    pub(crate) incoming: BTreeMap<Block, Known>,
-}
 
 impl Lower<'_> {
     /// Begins to keep metadata fields. Must be called where they are all 0 and no header is valid.

@@ -19,8 +19,7 @@ use sluice_program::layout::Slot;
 use sluice_program::{HeaderId, Program};
 
 use crate::analysis::field_usage::FieldUsage;
-use crate::analysis::known::Known;
-use crate::codegen::kept_fields::Flow;
+use crate::analysis::known::{Flow, Known};
 use crate::runtime::calls;
 use crate::runtime::frame::{Frame, MIDDLE};
 use sluice_engine::Config;
