@@ -64,7 +64,7 @@ impl Head {
 
     /// Returns the window's offset, or the index of the range field.
     #[inline(always)]
-    pub(crate) fn place(self) -> usize {
+    pub(crate) fn operand(self) -> usize {
         (self.0 >> 8 & 0xffff) as usize
     }
 }
@@ -122,12 +122,12 @@ impl Node {
         let cut = if head.is_thresholds() {
             let at = std::array::from_fn(|index| half(&words[NODE_HEAD..], index));
             Cut::Thresholds {
-                number: head.place() as u8,
+                number: head.operand() as u8,
                 at,
             }
         } else {
             Cut::Bits {
-                offset: head.place() as u16,
+                offset: head.operand() as u16,
                 mask: words[1],
             }
         };

@@ -280,13 +280,13 @@ impl Tree {
         let (child, children) = if head.is_thresholds() {
             // SAFETY: a lane's key is one of the layout, and a node with thresholds has four words of them.
             let child = unsafe {
-                let number = self.layout.number(lane.key, head.place());
+                let number = self.layout.number(lane.key, head.operand());
                 machine.exceeded(words.0.add(base + NODE_HEAD), number)
             };
             (child, base + NODE_HEAD + THRESHOLD_WORDS)
         } else {
             // SAFETY: as above. A node's window is one of the layout's.
-            let window = unsafe { lane.key.window(head.place()) };
+            let window = unsafe { lane.key.window(head.operand()) };
             (machine.gather(window, words.at(base + 1)), base + NODE_HEAD)
         };
         let rest = words.at(base + 2);

@@ -120,7 +120,7 @@ impl Tree {
     }
 
     /// Returns the index of a rule in a leaf, or the index at which it would be inserted.
-    fn place(&self, leaf: Leaf, record: &[u64]) -> usize {
+    fn index_in(&self, leaf: Leaf, record: &[u64]) -> usize {
         let order = self.order(record[record.len() - 1]);
         let lasts = leaf.lasts(&self.layout.columns, &self.arena);
         lasts.take_while(|last| self.order(*last) < order).count()
@@ -170,14 +170,14 @@ impl Tree {
         if at.is_leaf() {
             let leaf = self.leaf(at);
             let count = leaf.count(&self.layout.columns, &self.arena) + 1;
-            let place = self.place(leaf, record);
+            let index = self.index_in(leaf, record);
             if !splits(count) {
-                return leaf.insert(&self.layout, &mut self.arena, place, record);
+                return leaf.insert(&self.layout, &mut self.arena, index, record);
             }
             let mut records = Vec::with_capacity(count * record.len());
             leaf.collect(&self.layout, &self.arena, &mut records);
-            let place = place * record.len();
-            records.splice(place..place, record.iter().copied());
+            let start = index * record.len();
+            records.splice(start..start, record.iter().copied());
             leaf.release(&self.layout.columns, &mut self.arena);
             return self.build(&records, level);
         }

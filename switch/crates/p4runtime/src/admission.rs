@@ -20,16 +20,16 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 /// Largest message that changes the switch: pipeline configurations and large batches of updates.
-pub const MAX_WRITE: usize = 256 << 20;
+pub(crate) const MAX_WRITE: usize = 256 << 20;
 
 /// Largest other message: on a stream, or a read request. P4Runtime requires 4 MB.
-pub const MAX_OTHER: usize = 4 << 20;
+pub(crate) const MAX_OTHER: usize = 4 << 20;
 
 /// Bytes of messages that may be in flight at a time.
-pub const MAX_BYTES: usize = 512 << 20;
+pub(crate) const MAX_BYTES: usize = 512 << 20;
 
 /// Requests that may be in flight at a time; streams do not count once they are open.
-pub const MAX_REQUESTS: usize = 1024;
+pub(crate) const MAX_REQUESTS: usize = 1024;
 
 /// Length of the prefix of each gRPC message: a flag and the message's length.
 const PREFIX: usize = 5;

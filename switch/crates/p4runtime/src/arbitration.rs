@@ -24,16 +24,16 @@ use crate::proto::v1::{MasterArbitrationUpdate, Role, Uint128};
 use crate::role::{self, Annotations, Rights};
 
 /// Identifies a stream for as long as the server runs.
-pub type ControllerId = u64;
+pub(crate) type ControllerId = u64;
 
 /// The name of a role; empty for the default role.
-pub type RoleName = String;
+pub(crate) type RoleName = String;
 
 /// The name of the default role, for messages without a role.
-pub const DEFAULT_ROLE: &str = "";
+pub(crate) const DEFAULT_ROLE: &str = "";
 
 /// Streams that one role may have open at a time.
-pub const MAX_CONTROLLERS: usize = 64;
+pub(crate) const MAX_CONTROLLERS: usize = 64;
 
 /// Roles besides the default role that may have streams at a time.
 pub const MAX_ROLES: usize = 32;
@@ -48,11 +48,11 @@ pub const MAX_ROLE_NAME: usize = 256;
 pub const MAX_ROLE_CONFIG: usize = 16 << 10;
 
 /// A notification for one controller.
-pub type Notification = (ControllerId, MasterArbitrationUpdate);
+pub(crate) type Notification = (ControllerId, MasterArbitrationUpdate);
 
 /// The result of an accepted update.
 #[derive(Debug, Default, PartialEq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// To send now.
     pub notifications: Vec<Notification>,
     /// To complete when no write of this role is in flight any more.
@@ -76,7 +76,7 @@ impl Takeover {
 
 /// Arbitration state of one device.
 #[derive(Debug)]
-pub struct Arbiter {
+pub(crate) struct Arbiter {
     device_id: u64,
     roles: HashMap<RoleName, RoleState>,
     /// The role that each live controller has taken with its first update.
@@ -120,7 +120,7 @@ impl RoleState {
 }
 
 /// Reads an election id.
-pub fn election_id(id: &Uint128) -> u128 {
+pub(crate) fn election_id(id: &Uint128) -> u128 {
     u128::from(id.high) << 64 | u128::from(id.low)
 }
 
@@ -132,7 +132,7 @@ fn to_message(id: u128) -> Uint128 {
 }
 
 /// Returns the name of a role: `name` (since 1.4), or else the deprecated id in decimal, which older clients send.
-pub fn role_name(name: &str, deprecated_id: u64) -> RoleName {
+pub(crate) fn role_name(name: &str, deprecated_id: u64) -> RoleName {
     if name.is_empty() && deprecated_id != 0 {
         deprecated_id.to_string()
     } else {
@@ -142,7 +142,7 @@ pub fn role_name(name: &str, deprecated_id: u64) -> RoleName {
 
 impl Arbiter {
     /// Starts without controllers.
-    pub fn new(device_id: u64) -> Self {
+    pub(crate) fn new(device_id: u64) -> Self {
         // The default role exists from the start; other roles are created with their first controller.
         let roles = HashMap::from([(RoleName::new(), RoleState::default())]);
         Self {
@@ -155,7 +155,7 @@ impl Arbiter {
     }
 
     /// Restricts roles without a configuration, from now on, to objects that the program assigns to them or to no role.
-    pub fn enforce_annotations(&mut self) {
+    pub(crate) fn enforce_annotations(&mut self) {
         self.annotations = Annotations::Enforced;
     }
 
@@ -164,7 +164,7 @@ impl Arbiter {
     }
 
     /// Handles an update from a controller. An error ends the stream; the caller then calls [`Self::disconnect`].
-    pub fn update(
+    pub(crate) fn update(
         &mut self,
         controller: ControllerId,
         update: &MasterArbitrationUpdate,
@@ -220,7 +220,7 @@ impl Arbiter {
     }
 
     /// Accepts the new primary, unless a later takeover has replaced this one. Returns its notification.
-    pub fn complete(&mut self, takeover: &Takeover) -> Vec<Notification> {
+    pub(crate) fn complete(&mut self, takeover: &Takeover) -> Vec<Notification> {
         let Some(state) = self.roles.get_mut(&takeover.role) else {
             return Vec::new();
         };
@@ -234,7 +234,7 @@ impl Arbiter {
     }
 
     /// Removes a controller whose stream has ended; returns the notifications for the remaining controllers.
-    pub fn disconnect(&mut self, controller: ControllerId) -> Vec<Notification> {
+    pub(crate) fn disconnect(&mut self, controller: ControllerId) -> Vec<Notification> {
         let Some(role) = self.controllers.remove(&controller) else {
             return Vec::new();
         };
@@ -277,7 +277,7 @@ impl Arbiter {
     }
 
     /// Checks that a request comes from the primary of the role that it names. Returns that controller and its rights.
-    pub fn authorize(
+    pub(crate) fn authorize(
         &self,
         role: &str,
         id: Option<&Uint128>,
@@ -299,19 +299,19 @@ impl Arbiter {
     }
 
     /// Returns the rights of the controller if it is the accepted primary of its role.
-    pub fn rights_of(&self, controller: ControllerId) -> Option<&Rights> {
+    pub(crate) fn rights_of(&self, controller: ControllerId) -> Option<&Rights> {
         let state = self.roles.get(self.controllers.get(&controller)?)?;
         (state.primary == Primary::Active(controller)).then_some(&state.rights)
     }
 
     /// Returns the rights of a role, whoever its primary is.
-    pub fn rights(&self, role: &str) -> Rights {
+    pub(crate) fn rights(&self, role: &str) -> Rights {
         let known = self.roles.get(role).map(|state| state.rights.clone());
         known.unwrap_or_else(|| self.rights_without_config(role))
     }
 
     /// Returns the accepted primaries of all roles with their rights.
-    pub fn primaries(&self) -> impl Iterator<Item = (ControllerId, &Rights)> + '_ {
+    pub(crate) fn primaries(&self) -> impl Iterator<Item = (ControllerId, &Rights)> + '_ {
         self.roles.values().filter_map(|state| match state.primary {
             Primary::Active(controller) => Some((controller, &state.rights)),
             _ => None,
@@ -319,7 +319,7 @@ impl Arbiter {
     }
 
     /// Whether a role has an accepted primary.
-    pub fn has_primary(&self, role: &str) -> bool {
+    pub(crate) fn has_primary(&self, role: &str) -> bool {
         let state = self.roles.get(role);
         state.is_some_and(|state| matches!(state.primary, Primary::Active(_)))
     }

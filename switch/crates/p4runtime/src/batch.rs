@@ -20,7 +20,7 @@ use crate::wire::{Kind, Value, each};
 
 /// A batch of updates, in order.
 #[derive(Debug, Default)]
-pub struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     items: Vec<Item<'a>>,
     /// The keys, concatenated.
     keys: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Batch<'a> {
 
 /// One decoded update.
 #[derive(Debug)]
-pub enum Item<'a> {
+pub(crate) enum Item<'a> {
     /// An entry in the form that tables keep.
     Entry(EntryItem<'a>),
     /// Any other update, for the slow path.
@@ -44,7 +44,7 @@ pub enum Item<'a> {
 
 /// A table entry; its key and parameters are stored in the batch.
 #[derive(Debug, Clone, Copy)]
-pub struct EntryItem<'a> {
+pub(crate) struct EntryItem<'a> {
     /// The operation on the entry.
     pub operation: Operation,
     /// Its table.
@@ -59,7 +59,7 @@ pub struct EntryItem<'a> {
 
 impl<'a> Batch<'a> {
     /// Decodes a request's updates.
-    pub fn decode(plans: &'a Plans, request: &Request) -> Result<Self, Status> {
+    pub(crate) fn decode(plans: &'a Plans, request: &Request) -> Result<Self, Status> {
         let updates = request.updates();
         let mut batch = Self {
             items: Vec::with_capacity(updates.len()),
@@ -81,7 +81,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Wraps updates that are decoded already.
-    pub fn of(updates: impl Iterator<Item = Update>) -> Self {
+    pub(crate) fn of(updates: impl Iterator<Item = Update>) -> Self {
         let items = updates.map(|update| Item::Update(Box::new(update)));
         Self {
             items: items.collect(),
@@ -90,12 +90,12 @@ impl<'a> Batch<'a> {
     }
 
     /// The updates.
-    pub fn items(&self) -> &[Item<'a>] {
+    pub(crate) fn items(&self) -> &[Item<'a>] {
         &self.items
     }
 
     /// Returns an entry's key, action and parameters.
-    pub fn compiled(&self, item: &EntryItem<'_>) -> CompiledEntry<'_> {
+    pub(crate) fn compiled(&self, item: &EntryItem<'_>) -> CompiledEntry<'_> {
         let (action, words) = item
             .action
             .map_or((ActionId(0), 0), |plan| (plan.action, plan.words));

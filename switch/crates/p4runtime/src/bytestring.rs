@@ -7,7 +7,7 @@
 use crate::error::UpdateError;
 
 /// Returns the shortest form of a big-endian value; zero is one zero byte.
-pub fn canonical(bytes: &[u8]) -> &[u8] {
+pub(crate) fn canonical(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     if zeros == bytes.len() {
         &[0]
@@ -23,7 +23,7 @@ fn bit_length(bytes: &[u8]) -> usize {
 }
 
 /// Checks that a received value is not empty and fits `width` bits; returns its shortest form.
-pub fn check(bytes: &[u8], width: usize) -> Result<&[u8], UpdateError> {
+pub(crate) fn check(bytes: &[u8], width: usize) -> Result<&[u8], UpdateError> {
     if bytes.is_empty() {
         return Err(UpdateError::out_of_range("an empty bytestring is no value"));
     }
@@ -35,28 +35,23 @@ pub fn check(bytes: &[u8], width: usize) -> Result<&[u8], UpdateError> {
 }
 
 /// Reads a value of at most 32 bits, such as a port number.
-pub fn to_u32(bytes: &[u8]) -> Result<u32, UpdateError> {
+pub(crate) fn to_u32(bytes: &[u8]) -> Result<u32, UpdateError> {
     let value = check(bytes, 32)?;
     Ok(value
         .iter()
         .fold(0, |number, byte| number << 8 | u32::from(*byte)))
 }
 
-/// Returns the shortest form of a number.
-pub fn from_u32(number: u32) -> Vec<u8> {
-    canonical(&number.to_be_bytes()).to_vec()
-}
-
 /// Writes values bit after bit, most significant first, as a deparser does.
 #[derive(Debug, Default)]
-pub struct BitWriter {
+pub(crate) struct BitWriter {
     bytes: Vec<u8>,
     bits: usize,
 }
 
 impl BitWriter {
     /// Appends the low `width` bits of a big-endian value, which is zero-extended if shorter.
-    pub fn put(&mut self, value: &[u8], width: usize) {
+    pub(crate) fn put(&mut self, value: &[u8], width: usize) {
         for bit in (0..width).rev() {
             let byte = value
                 .len()
@@ -73,13 +68,13 @@ impl BitWriter {
     }
 
     /// Returns the bytes; the last one is padded with zero bits.
-    pub fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
 
 /// Reads `width` bits from bit `offset` on as a big-endian value in its shortest form; `None` if `bytes` is too short.
-pub fn extract(bytes: &[u8], offset: usize, width: usize) -> Option<Vec<u8>> {
+pub(crate) fn extract(bytes: &[u8], offset: usize, width: usize) -> Option<Vec<u8>> {
     if width == 0 || offset + width > bytes.len() * 8 {
         return None;
     }
@@ -135,7 +130,6 @@ mod tests {
 
     #[test]
     fn zero_is_one_zero_byte() {
-        assert_eq!(from_u32(0), [0]);
         assert_eq!(check(&[0, 0, 0], 1).unwrap(), [0]);
         assert_eq!(to_u32(&[0, 0, 0, 0, 0, 1, 0]).unwrap(), 256);
     }

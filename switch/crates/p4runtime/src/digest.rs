@@ -96,7 +96,7 @@ impl DigestConfigs {
 
 /// A digest list to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct List {
+pub(crate) struct List {
     /// P4Info id of the digest.
     pub digest: u32,
     /// The list's id, which acknowledgements name.
@@ -122,7 +122,7 @@ struct Unacknowledged {
 
 /// Messages that wait to be sent, and lists that were sent and are not acknowledged.
 #[derive(Debug, Default)]
-pub struct DigestBuffers {
+pub(crate) struct DigestBuffers {
     buffers: BTreeMap<u32, Buffer>,
     /// In the order of sending.
     unacknowledged: VecDeque<Unacknowledged>,
@@ -133,7 +133,7 @@ pub struct DigestBuffers {
 
 impl DigestBuffers {
     /// Buffers a message from the data plane. Returns a list when the buffer is full.
-    pub fn message(
+    pub(crate) fn message(
         &mut self,
         now: Instant,
         digest: u32,
@@ -188,7 +188,7 @@ impl DigestBuffers {
     }
 
     /// Handles an acknowledgement: messages of that list may be sent again.
-    pub fn acknowledge(&mut self, digest: u32, list: u64) {
+    pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
             .iter()
@@ -199,7 +199,11 @@ impl DigestBuffers {
     }
 
     /// Returns the lists that are due. `config` gives the settings of a digest that is still enabled.
-    pub fn tick(&mut self, now: Instant, config: impl Fn(u32) -> Option<Config>) -> Vec<List> {
+    pub(crate) fn tick(
+        &mut self,
+        now: Instant,
+        config: impl Fn(u32) -> Option<Config>,
+    ) -> Vec<List> {
         let expired = self
             .unacknowledged
             .iter()
@@ -224,7 +228,7 @@ impl DigestBuffers {
     }
 
     /// The latest time at which [`Self::tick`] must be called.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let due = self.buffers.values().filter_map(|buffer| buffer.due);
         due.chain(self.unacknowledged.iter().map(|sent| sent.expires))
             .min()
@@ -250,7 +254,7 @@ fn nanoseconds(value: i64) -> Duration {
 }
 
 /// Decodes a message's fields, each in whole bytes, into data of the digest's type.
-pub fn decode_message(schema: &DigestSchema, mut fields: &[u8]) -> Option<P4Data> {
+pub(crate) fn decode_message(schema: &DigestSchema, mut fields: &[u8]) -> Option<P4Data> {
     let mut members = Vec::with_capacity(schema.members.len());
     for (width, names) in &schema.members {
         let (value, rest) = fields.split_at_checked(width.div_ceil(8))?;

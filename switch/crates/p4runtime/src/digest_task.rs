@@ -13,16 +13,16 @@ use crate::proto::v1::DigestList;
 use crate::proto::v1::stream_message_response::Update;
 
 /// P4Info id of a digest, and the id of the acknowledged list.
-pub type Acknowledgement = (u32, u64);
+pub(crate) type Acknowledgement = (u32, u64);
 
 /// Length of the queue of acknowledgements.
-pub const QUEUE: usize = 1024;
+pub(crate) const QUEUE: usize = 1024;
 
 /// Wait time when no list is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Runs until the hub has gone.
-pub async fn run(
+pub(crate) async fn run(
     hub: Arc<Hub>,
     messages: mpsc::Receiver<DigestMessage>,
     acknowledgements: mpsc::Receiver<Acknowledgement>,

@@ -22,7 +22,7 @@ use crate::proto::config::v1 as config;
 use crate::schema::SchemaError;
 
 /// The widest type that may be strings, in bits.
-pub const MAX_WIDTH: usize = 128;
+pub(crate) const MAX_WIDTH: usize = 128;
 
 /// Largest length of a string, in bytes.
 const MAX_LENGTH: usize = 256;
@@ -59,10 +59,10 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 /// The types of a P4Info that are strings for clients, by name.
-pub type Types = BTreeMap<String, Arc<Names>>;
+pub(crate) type Types = BTreeMap<String, Arc<Names>>;
 
 /// Finds the types that are strings for clients.
-pub fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
+pub(crate) fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
     use config::p4_new_type_spec::Representation;
     use config::p4_new_type_translation::SdnType;
     let mut types = Types::new();
@@ -81,7 +81,11 @@ pub fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
 
 /// Decodes a value: a string where the type has names, else an integer's bytes. Returns the number in its shortest
 /// form.
-pub fn decode(names: Option<&Arc<Names>>, value: &[u8], width: usize) -> UpdateResult<Vec<u8>> {
+pub(crate) fn decode(
+    names: Option<&Arc<Names>>,
+    value: &[u8],
+    width: usize,
+) -> UpdateResult<Vec<u8>> {
     match names {
         Some(names) => names.number(value, width).map(shortest),
         None => check(value, width).map(<[u8]>::to_vec),
@@ -89,7 +93,7 @@ pub fn decode(names: Option<&Arc<Names>>, value: &[u8], width: usize) -> UpdateR
 }
 
 /// Encodes a number: as a string where the type has names, else in its shortest form.
-pub fn encode(names: Option<&Arc<Names>>, number: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(names: Option<&Arc<Names>>, number: &[u8]) -> Vec<u8> {
     match names {
         Some(names) => names.string(from_bytes(number)),
         None => canonical(number).to_vec(),

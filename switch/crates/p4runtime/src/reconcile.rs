@@ -39,13 +39,13 @@ fn everything() -> [Entity; 9] {
 }
 
 /// Reads all state that clients have written, so that a sweep sees the strings in it.
-pub fn read_all(pipeline: &Arc<Pipeline>) {
+pub(crate) fn read_all(pipeline: &Arc<Pipeline>) {
     let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
     entities.for_each(drop);
 }
 
 /// Copies the old pipeline's state into the new one. An error names the entity that does not fit.
-pub fn carry_over(
+pub(crate) fn carry_over(
     old: &Arc<Pipeline>,
     new: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,

@@ -17,7 +17,7 @@ const UPDATES: u32 = 4;
 
 /// A gRPC codec that keeps write requests as bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WriteCodec;
+pub(crate) struct WriteCodec;
 
 impl Codec for WriteCodec {
     type Encode = WriteResponse;
@@ -55,7 +55,7 @@ impl Decoder for WriteCodec {
 
 /// A request, split into head and updates.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// The message without its updates.
     pub head: WriteRequest,
     body: Bytes,
@@ -63,13 +63,13 @@ pub struct Request {
 }
 
 /// Returns the status of a malformed message, the same as gRPC's.
-pub fn malformed(error: prost::DecodeError) -> Status {
+pub(crate) fn malformed(error: prost::DecodeError) -> Status {
     Status::internal(error.to_string())
 }
 
 impl Request {
     /// Splits a request.
-    pub fn read(body: Bytes) -> Result<Self, Status> {
+    pub(crate) fn read(body: Bytes) -> Result<Self, Status> {
         if let Some(parts) = parts(&body) {
             return Self::of(body, parts);
         }
@@ -91,7 +91,7 @@ impl Request {
     }
 
     /// Returns the encoded updates, in order.
-    pub fn updates(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub(crate) fn updates(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.updates.iter().map(|range| &self.body[range.clone()])
     }
 }

@@ -19,7 +19,7 @@ use crate::schema::Schema;
 pub const CONFIG_TYPE: &str = "sluice.p4runtime.v1.RoleConfig";
 
 /// Decodes `role.config`.
-pub fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
+pub(crate) fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Status> {
     let refused = |why: &str| {
         Status::invalid_argument(format!("role.config holds a {CONFIG_TYPE}; this {why}"))
     };
@@ -182,7 +182,7 @@ fn passes(filter: &PacketFilter, metadata: &[PacketMetadata]) -> bool {
 }
 
 /// Returns the roles that annotations assign an object to.
-pub fn annotated(annotations: &[String]) -> Vec<String> {
+pub(crate) fn annotated(annotations: &[String]) -> Vec<String> {
     let name = |annotation: &String| {
         let argument = annotation
             .strip_prefix("@p4runtime_role(")?

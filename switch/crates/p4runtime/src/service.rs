@@ -29,7 +29,7 @@ use crate::proto::v1::{
 use crate::read::Reading;
 
 /// The version of the specification that this server implements.
-pub const API_VERSION: &str = "1.5.0";
+pub(crate) const API_VERSION: &str = "1.5.0";
 
 /// Size at which a read response is sent, in bytes; well below the limit of clients (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
@@ -42,7 +42,7 @@ const MAX_ECHO: usize = 16 << 10;
 
 /// The P4Runtime service of one device.
 #[derive(Clone)]
-pub struct Service {
+pub(crate) struct Service {
     control: Arc<Control>,
     acknowledgements: mpsc::Sender<Acknowledgement>,
     reads: Arc<Semaphore>,
@@ -52,7 +52,7 @@ pub struct Service {
 
 impl Service {
     /// Creates the service of a device. Acknowledgements of digests go to the task that buffers them.
-    pub fn new(
+    pub(crate) fn new(
         control: Arc<Control>,
         acknowledgements: mpsc::Sender<Acknowledgement>,
         any_connection: bool,

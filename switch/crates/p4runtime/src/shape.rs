@@ -12,7 +12,7 @@ use crate::schema::{ActionPlan, FieldPlan, TablePlan};
 
 /// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub(crate) enum Of {
     /// The value of a key field, by its position in the plan.
     Field(usize),
     /// The length of the key's prefix, in one byte.
@@ -23,7 +23,7 @@ pub enum Of {
 
 /// A value's place in an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub(crate) struct Piece {
     start: usize,
     length: usize,
     of: Of,
@@ -31,7 +31,7 @@ pub struct Piece {
 
 impl Piece {
     /// Describes a value; `value` must be a part of `update`.
-    pub fn new(update: &[u8], value: &[u8], of: Of) -> Self {
+    pub(crate) fn new(update: &[u8], value: &[u8], of: Of) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
             length: value.len(),
@@ -42,7 +42,7 @@ impl Piece {
 
 /// The shape of an update; see the module.
 #[derive(Debug, Default)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The bytes of the learned update, with zeros in place of the values.
     rest: Vec<u8>,
     /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
@@ -52,7 +52,7 @@ pub struct Shape {
 
 impl Shape {
     /// Learns the shape of an update with these values.
-    pub fn learn(&mut self, update: &[u8], pieces: &[Piece]) {
+    pub(crate) fn learn(&mut self, update: &[u8], pieces: &[Piece]) {
         self.rest.clear();
         self.rest.extend_from_slice(update);
         self.mask.clear();
@@ -68,7 +68,7 @@ impl Shape {
 
     /// Whether an update has this shape.
     #[inline]
-    pub fn is_of(&self, update: &[u8]) -> bool {
+    pub(crate) fn is_of(&self, update: &[u8]) -> bool {
         let differs =
             |differ, ((byte, rest), mask): ((&u8, &u8), &u8)| differ | ((byte ^ rest) & mask);
         let bytes = update.iter().zip(&self.rest).zip(&self.mask);
@@ -78,7 +78,7 @@ impl Shape {
     /// Copies the values of an update of this shape into a key and words, which must hold zeros. Returns the length of
     /// the key's prefix, or `usual` if the update has no such value; `None` if a value is invalid.
     #[inline]
-    pub fn take(
+    pub(crate) fn take(
         &self,
         update: &[u8],
         (table, key): (&TablePlan, &mut [u8]),
@@ -112,6 +112,6 @@ impl Shape {
 }
 
 /// Whether a prefix has a valid length and zeros behind it.
-pub fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
+pub(crate) fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
     (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }

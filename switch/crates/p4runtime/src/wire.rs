@@ -4,7 +4,7 @@
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// A number of up to 64 bits.
     Varint(u64),
     /// Bytes, a string or a message.
@@ -13,22 +13,22 @@ pub enum Value<'a> {
 
 /// The unread part of a message.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Reads a message from its beginning.
-    pub fn new(message: &'a [u8]) -> Self {
+    pub(crate) fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
     /// Returns the number of unread bytes.
-    pub fn remaining(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the next field and its number; `None` at the end, and for an encoding that is not supported.
     #[inline]
-    pub fn field(&mut self) -> Option<(u32, Value<'a>)> {
+    pub(crate) fn field(&mut self) -> Option<(u32, Value<'a>)> {
         let key = self.varint()?;
         let number = u32::try_from(key >> 3).ok()?;
         match key & 7 {
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
 /// Calls `field` for each field of a message whose fields come in the order of their numbers, as clients encode them.
 /// `None` for any other message.
 #[inline]
-pub fn each<'a>(
+pub(crate) fn each<'a>(
     message: &'a [u8],
     mut field: impl FnMut(u32, Value<'a>) -> Option<Kind>,
 ) -> Option<()> {
@@ -91,7 +91,7 @@ pub fn each<'a>(
 
 /// How often a field may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// At most once.
     Once,
     /// Any number of times.

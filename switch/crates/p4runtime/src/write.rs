@@ -23,7 +23,7 @@ use crate::role::Rights;
 use crate::schema::unknown;
 
 /// Applies a batch for a role; returns the result of each update, in order.
-pub fn apply(
+pub(crate) fn apply(
     pipeline: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,
     rights: &Rights,

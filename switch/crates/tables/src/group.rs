@@ -175,10 +175,12 @@ impl Group {
     ) -> Option<Chosen<'_>> {
         let hash = if self.slots.len() > 1 { hash() } else { 0 };
         if !self.owners.is_empty() {
-            let place = buckets::place(hash, self.owners.len());
-            let owner = self.owners[place.bucket];
+            let location = buckets::locate(hash, self.owners.len());
+            let owner = self.owners[location.bucket];
             if owner == DIVIDED {
-                let slot = self.slots.get(self.assignment.buckets.part_owner(place)?)?;
+                let slot = self
+                    .slots
+                    .get(self.assignment.buckets.part_owner(location)?)?;
                 return Some(slot.choice.chosen());
             }
             return Some(Chosen::Member(owner.into()));

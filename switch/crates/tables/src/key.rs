@@ -63,7 +63,7 @@ impl MatchKey {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
         let mut builder = Builder::new(table.key_bytes, ordered);
         for (key, field) in table.key.iter().zip(fields) {
-            builder.push(&Place { table, key }, field)?;
+            builder.push(&FieldOfTable { table, key }, field)?;
         }
         let mut bytes = builder.value;
         for key in &table.key {
@@ -132,8 +132,8 @@ pub(crate) fn matched_fields(table: &Table, value: &[u8], prefix_len: u32) -> Ve
     let mut value = value.to_vec();
     for key in table.key.iter().filter(|key| key.kind == MatchKind::Lpm) {
         let mask = prefix_mask(key.width, prefix_len);
-        let place = &mut value[key.offset..key.offset + key.bytes()];
-        place
+        let field = &mut value[key.offset..key.offset + key.bytes()];
+        field
             .iter_mut()
             .zip(mask)
             .for_each(|(byte, mask)| *byte &= mask);
@@ -176,12 +176,12 @@ fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {
 }
 
 /// The field that an error message is about.
-struct Place<'a> {
+struct FieldOfTable<'a> {
     table: &'a Table,
     key: &'a Key,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FieldOfTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "table {}, field {}", self.table.name, self.key.name)
     }
@@ -219,7 +219,7 @@ impl Builder {
         }
     }
 
-    fn push(&mut self, what: &Place<'_>, field: &KeyField) -> Result<()> {
+    fn push(&mut self, what: &FieldOfTable<'_>, field: &KeyField) -> Result<()> {
         let key = what.key;
         let start = self.value.len();
         match (key.kind, field) {
@@ -273,7 +273,7 @@ impl Builder {
         Ok(())
     }
 
-    fn masked(&mut self, value: &[u8], what: &Place<'_>) -> Result<()> {
+    fn masked(&mut self, value: &[u8], what: &FieldOfTable<'_>) -> Result<()> {
         let key = what.key;
         value::append_padded(&mut self.value, value, key.width, what)?;
         let start = self.second.len();

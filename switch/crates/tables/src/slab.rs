@@ -44,7 +44,7 @@ use layout::*;
 /// A table has `VERSIONS` slots per entry that it may hold, plus [`SPARE`]. The extra slots are for versions that
 /// a running transaction adds or removes, and for versions that handles keep.
 const VERSIONS: usize = 4;
-const SPARE: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
+const SPARE: usize = 1 << 16;
 
 /// Upper limit of slots in any table: the slot field of a row's head holds no more, and address space is finite.
 const MOST: usize = 1 << (u64::BITS - ROW_HOLDER);

@@ -2,7 +2,7 @@
 //! Assigns one answer to all addresses of a prefix, where that concerns only one leaf. Nearly every change of a table
 //! is of this kind. `update` handles the others.
 
-use super::batch::{Kernel, Place};
+use super::batch::{Kernel, LinePosition};
 use super::build::{Trees, key, last_key, segment_end};
 use super::line::{Line, ways};
 use crate::Prefix;
@@ -28,8 +28,8 @@ impl<I: Item> Parts<I> {
 
     fn of(line: &Line, first: u32) -> Self {
         let mut all = Self::none();
-        for (place, part) in all.parts.iter_mut().zip(line.parts(first)) {
-            *place = part;
+        for (position, part) in all.parts.iter_mut().zip(line.parts(first)) {
+            *position = part;
             all.count += 1;
         }
         all
@@ -71,11 +71,11 @@ impl<I: Item> Trees<I> {
         let (mut top, mut segment) = (top, 0);
         loop {
             let first = key(prefix.address(), segment);
-            let place = kernel.place(self, top, self.heights[segment], first);
+            let position = kernel.position(self, top, self.heights[segment], first);
             if prefix.length() <= segment_end(segment) {
-                return self.assign_at(place, segment, prefix, item);
+                return self.assign_at(position, segment, prefix, item);
             }
-            let old = Parts::<I>::of(self.pool.get(place.at), place.first);
+            let old = Parts::<I>::of(self.pool.get(position.at), position.first);
             let Some(index) = old.all()[old.position(first)].1.part() else {
                 return false;
             };
@@ -86,7 +86,7 @@ impl<I: Item> Trees<I> {
     /// As [`assign`](Self::assign), given the leaf in which the prefix begins.
     pub(super) fn assign_at(
         &mut self,
-        leaf: Place,
+        leaf: LinePosition,
         segment: usize,
         prefix: Prefix<u128>,
         item: I,

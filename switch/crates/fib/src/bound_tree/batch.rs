@@ -99,55 +99,55 @@ impl Kernel {
 
     /// Descends a segment's tree from its topmost line to the leaf of a key.
     #[inline]
-    pub(super) fn place<I: Item>(
+    pub(super) fn position<I: Item>(
         self,
         trees: &Trees<I>,
         top: u32,
         height: usize,
         key: u32,
-    ) -> Place {
+    ) -> LinePosition {
         match self {
-            Self::Portable => trees.place(top, height, key, portable),
+            Self::Portable => trees.position(top, height, key, portable),
             // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { x86::place_avx2(trees, top, height, key) },
+            Self::Avx2 => unsafe { x86::position_avx2(trees, top, height, key) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::place_avx512(trees, top, height, key) },
+            Self::Avx512 => unsafe { x86::position_avx512(trees, top, height, key) },
         }
     }
 
     /// Descends several trees of a segment together, from their topmost lines to the leaf of a key each, and prefetches
     /// these leaves.
-    pub(super) fn places<I: Item>(
+    pub(super) fn positions<I: Item>(
         self,
         trees: &Trees<I>,
-        places: &mut [Place],
+        positions: &mut [LinePosition],
         height: usize,
         keys: &[u32],
     ) {
         match self {
-            Self::Portable => trees.places(places, height, keys, portable),
+            Self::Portable => trees.positions(positions, height, keys, portable),
             // SAFETY: `detect` found the features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { x86::places_avx2(trees, places, height, keys) },
+            Self::Avx2 => unsafe { x86::positions_avx2(trees, positions, height, keys) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::places_avx512(trees, places, height, keys) },
+            Self::Avx512 => unsafe { x86::positions_avx512(trees, positions, height, keys) },
         }
     }
 }
 
 /// A line, and the range of keys that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LinePosition {
     pub(super) at: u32,
     pub(super) first: u32,
     pub(super) last: u32,
 }
 
-impl Place {
-    /// Returns the place of a tree's topmost line.
+impl LinePosition {
+    /// Returns the position of a tree's topmost line.
     pub(super) fn of_tree(top: u32) -> Self {
         Self {
             at: top,
@@ -161,7 +161,7 @@ impl Place {
 fn portable(line: &Line, key: u32, mask: u32) -> u32 {
     let below = line.words().iter().enumerate();
     below
-        .map(|(place, bound)| u32::from(*bound < key) & mask >> place)
+        .map(|(position, bound)| u32::from(*bound < key) & mask >> position)
         .sum()
 }
 
@@ -169,7 +169,7 @@ fn portable(line: &Line, key: u32, mask: u32) -> u32 {
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{Item, Line, Place, Trees, View};
+    use super::{Item, Line, LinePosition, Trees, View};
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -210,7 +210,7 @@ mod x86 {
     }
 
     macro_rules! kernels {
-        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $place:ident, $places:ident) => {
+        ($count:ident, $features:literal: $many:ident, $one:ident, $leaf:ident, $position:ident, $positions:ident) => {
             #[target_feature(enable = $features)]
             pub(super) fn $many<I: Item>(
                 view: View<'_, I>,
@@ -233,33 +233,33 @@ mod x86 {
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $place<I: Item>(
+            pub(super) fn $position<I: Item>(
                 trees: &Trees<I>,
                 top: u32,
                 height: usize,
                 key: u32,
-            ) -> Place {
-                trees.place(top, height, key, |line: &Line, key, mask| {
+            ) -> LinePosition {
+                trees.position(top, height, key, |line: &Line, key, mask| {
                     $count(line, key, mask)
                 })
             }
 
             #[target_feature(enable = $features)]
-            pub(super) fn $places<I: Item>(
+            pub(super) fn $positions<I: Item>(
                 trees: &Trees<I>,
-                places: &mut [Place],
+                positions: &mut [LinePosition],
                 height: usize,
                 keys: &[u32],
             ) {
-                trees.places(places, height, keys, |line: &Line, key, mask| {
+                trees.positions(positions, height, keys, |line: &Line, key, mask| {
                     $count(line, key, mask)
                 });
             }
         };
     }
 
-    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2, place_avx2, places_avx2);
-    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, place_avx512, places_avx512);
+    kernels!(avx2, "avx2,bmi1,bmi2,popcnt": many_avx2, one_avx2, leaf_avx2, position_avx2, positions_avx2);
+    kernels!(avx512, "avx512f,avx512bw,avx512vl,bmi1,bmi2,popcnt": many_avx512, one_avx512, leaf_avx512, position_avx512, positions_avx512);
 }
 
 /// Data that lookups read.
@@ -393,34 +393,40 @@ impl<I: Item> View<'_, I> {
 
 impl<I: Item> Trees<I> {
     #[inline(always)]
-    fn place(&self, top: u32, height: usize, key: u32, count: impl Count) -> Place {
-        (1..height).fold(Place::of_tree(top), |place, _| {
-            self.below(place, key, count)
+    fn position(&self, top: u32, height: usize, key: u32, count: impl Count) -> LinePosition {
+        (1..height).fold(LinePosition::of_tree(top), |position, _| {
+            self.below(position, key, count)
         })
     }
 
     #[inline(always)]
-    fn places(&self, places: &mut [Place], height: usize, keys: &[u32], count: impl Count) {
+    fn positions(
+        &self,
+        positions: &mut [LinePosition],
+        height: usize,
+        keys: &[u32],
+        count: impl Count,
+    ) {
         for _ in 1..height {
-            for (place, key) in places.iter_mut().zip(keys) {
-                *place = self.below(*place, *key, count);
+            for (position, key) in positions.iter_mut().zip(keys) {
+                *position = self.below(*position, *key, count);
             }
         }
-        for place in places {
-            fetch(self.pool.get(place.at));
+        for position in positions {
+            fetch(self.pool.get(position.at));
         }
     }
 
     /// Returns the child of an inner line to which a key leads, and its range of keys.
     #[inline(always)]
-    fn below(&self, place: Place, key: u32, count: impl Count) -> Place {
-        let line = self.pool.get(place.at);
+    fn below(&self, position: LinePosition, key: u32, count: impl Count) -> LinePosition {
+        let line = self.pool.get(position.at);
         let child = count(line, key, INNER);
-        let Place {
+        let LinePosition {
             mut first,
             mut last,
             ..
-        } = place;
+        } = position;
         if let Some(before) = child.checked_sub(1) {
             first = line.words()[before as usize] + 1;
         }
@@ -428,7 +434,7 @@ impl<I: Item> Trees<I> {
             // Bound behind the child. A missing bound is the greatest key.
             last = last.min(line.words()[child as usize]);
         }
-        Place {
+        LinePosition {
             at: line.first_child() + child,
             first,
             last,
@@ -602,20 +608,24 @@ mod tests {
                 let leaf = kernel.leaf(narrow.view(), address);
                 assert!(narrow.trees.pool.lines().as_ptr_range().contains(&leaf));
                 let (top, key) = (narrow.view().begin(address), key(address, 0));
-                let place = kernel.place(&narrow.trees, top, narrow.trees.heights[0], key);
-                assert_eq!(narrow.view().line(place.at), leaf);
-                assert!((place.first..=place.last).contains(&key));
-                let end =
-                    |key| Kernel::Portable.place(&narrow.trees, top, narrow.trees.heights[0], key);
-                assert_eq!([end(place.first), end(place.last)], [place, place]);
-                let mut places = [Place::of_tree(top); 2];
-                kernel.places(
-                    &narrow.trees,
-                    &mut places,
-                    narrow.trees.heights[0],
-                    &[key, place.last],
+                let position = kernel.position(&narrow.trees, top, narrow.trees.heights[0], key);
+                assert_eq!(narrow.view().line(position.at), leaf);
+                assert!((position.first..=position.last).contains(&key));
+                let end = |key| {
+                    Kernel::Portable.position(&narrow.trees, top, narrow.trees.heights[0], key)
+                };
+                assert_eq!(
+                    [end(position.first), end(position.last)],
+                    [position, position]
                 );
-                assert_eq!(places, [place, place]);
+                let mut positions = [LinePosition::of_tree(top); 2];
+                kernel.positions(
+                    &narrow.trees,
+                    &mut positions,
+                    narrow.trees.heights[0],
+                    &[key, position.last],
+                );
+                assert_eq!(positions, [position, position]);
                 assert_eq!(kernel.one(narrow.view(), address), value, "{kernel:?}");
                 assert_eq!(kernel.one(wide.view(), address), value, "{kernel:?}");
             }

@@ -47,7 +47,7 @@ mod update;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use batch::{Kernel, Place, View};
+use batch::{Kernel, LinePosition, View};
 use build::{Content, Full, SEGMENTS, Trees};
 
 use crate::item::Item;
@@ -209,28 +209,28 @@ impl<I: Item> BoundTree<I> {
     }
 
     /// Returns the first-segment leaves of at most [`TOGETHER`] changes.
-    fn places(&self, changes: &[Change<u128>]) -> [Place; TOGETHER] {
-        let mut places = [Place::of_tree(0); TOGETHER];
+    fn positions(&self, changes: &[Change<u128>]) -> [LinePosition; TOGETHER] {
+        let mut positions = [LinePosition::of_tree(0); TOGETHER];
         let mut keys = [0; TOGETHER];
-        for ((place, key), change) in places.iter_mut().zip(&mut keys).zip(changes) {
+        for ((position, key), change) in positions.iter_mut().zip(&mut keys).zip(changes) {
             let address = change.prefix().address();
-            *place = Place::of_tree(self.roots[usize::from(root_of(address))]);
+            *position = LinePosition::of_tree(self.roots[usize::from(root_of(address))]);
             *key = build::key(address, 0);
         }
         let count = changes.len();
-        let (some, height) = (&mut places[..count], self.trees.heights[0]);
+        let (some, height) = (&mut positions[..count], self.trees.heights[0]);
         self.kernel
-            .places(&self.trees, some, height, &keys[..count]);
-        places
+            .positions(&self.trees, some, height, &keys[..count]);
+        positions
     }
 
-    /// Applies a change that concerns only the leaf at this place. Returns whether this was done.
-    fn assign_at(&mut self, change: Change<u128>, place: Place) -> bool {
+    /// Applies a change that concerns only the leaf at this position. Returns whether this was done.
+    fn assign_at(&mut self, change: Change<u128>, position: LinePosition) -> bool {
         let prefix = change.prefix();
         let Some(item) = Self::item(change) else {
             return false;
         };
-        prefix.length() <= build::segment_end(0) && self.trees.assign_at(place, 0, prefix, item)
+        prefix.length() <= build::segment_end(0) && self.trees.assign_at(position, 0, prefix, item)
     }
 
     /// Updates everything under `prefix` from the RIB.
@@ -323,22 +323,22 @@ impl<I: Item> Algorithm<u128> for BoundTree<I> {
     ) -> Result<(), NeedsRebuild> {
         let mut later = changes.chunks(TOGETHER);
         let first = later.next();
-        let mut next = first.map(|changes| (changes, self.places(changes)));
-        while let Some((changes, places)) = next {
+        let mut next = first.map(|changes| (changes, self.positions(changes)));
+        while let Some((changes, positions)) = next {
             // Prefetches the leaves of the next changes while these are applied.
-            next = later.next().map(|later| (later, self.places(later)));
+            next = later.next().map(|later| (later, self.positions(later)));
             let mut stays = true;
-            for (change, place) in changes.iter().zip(places) {
-                if !(stays && self.assign_at(*change, place)) {
+            for (change, position) in changes.iter().zip(positions) {
+                if !(stays && self.assign_at(*change, position)) {
                     // This may have moved lines.
                     self.follow(*change, rib)?;
                     stays = false;
                 }
             }
-            if let Some((later, places)) = &mut next
+            if let Some((later, positions)) = &mut next
                 && !stays
             {
-                *places = self.places(later);
+                *positions = self.positions(later);
             }
         }
         Ok(())

@@ -105,7 +105,7 @@ impl<I: Item> Chunks<I> {
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
     }
 
-    /// Returns sizes of free places that can be split. The remainder must be large enough for a chunk, and a chunk's
+    /// Returns sizes of free ranges that can be split. The remainder must be large enough for a chunk, and a chunk's
     /// first words must not cross the end of a line there.
     fn larger(&self, units: usize) -> impl Iterator<Item = usize> {
         (units + SMALLEST..=LARGEST).filter(move |size| {
@@ -114,7 +114,7 @@ impl<I: Item> Chunks<I> {
         })
     }
 
-    /// Allocates units from a free place of a size. The remainder stays free.
+    /// Allocates units from a free range of a size. The remainder stays free.
     fn take(&mut self, size: usize, units: usize) -> Option<u32> {
         let at = self.free[size].pop()?;
         if size > units {
@@ -129,14 +129,14 @@ impl<I: Item> Chunks<I> {
         self.free_units += units;
     }
 
-    /// Stores runs. Returns the chunk's place, which stays valid until it is released.
+    /// Stores runs. Returns the chunk's offset, which stays valid until it is released.
     pub(super) fn store(&mut self, runs: &Runs<I>) -> u32 {
         let at = self.allocate(units_of::<I>(runs.items.len()));
         self.write(at, runs);
         at
     }
 
-    /// Replaces a chunk's runs. Returns its place, which is a new one if they do not fit the old one.
+    /// Replaces a chunk's runs. Returns the chunk's offset, a new one if the runs do not fit the old range.
     pub(super) fn store_again(&mut self, old: u32, runs: &Runs<I>) -> u32 {
         let had = units_of::<I>(self.run_count(old));
         if had == units_of::<I>(runs.items.len()) {
@@ -251,12 +251,13 @@ impl<I: Item> Chunks<I> {
         Lines::from(first, 3).fetch();
     }
 
-    /// Copies a chunk from another store. Returns its place here.
+    /// Copies a chunk from another store. Returns the copy's offset.
     pub(super) fn store_copy(&mut self, other: &Self, at: u32) -> u32 {
         let units = units_of::<I>(other.run_count(at));
         let to = self.allocate(units);
-        let (from, place) = (at as usize, to as usize);
-        self.units_mut()[place..place + units].copy_from_slice(&other.units()[from..from + units]);
+        let (from, offset) = (at as usize, to as usize);
+        self.units_mut()[offset..offset + units]
+            .copy_from_slice(&other.units()[from..from + units]);
         to
     }
 

@@ -32,7 +32,7 @@ impl<'a, I: Item> View<'a, I> {
 
     #[inline(always)]
     fn first_chunk(&self, address: u32) -> *const u8 {
-        // SAFETY: there is a place for each of the 2^16 blocks, and its chunk is allocated. The chunk stays while the
+        // SAFETY: there is an offset for each of the 2^16 blocks, and its chunk is allocated. The chunk stays while the
         // structure is borrowed.
         unsafe {
             let at = *self.direct.get_unchecked((address >> 16) as usize);
@@ -107,8 +107,8 @@ impl<'a, I: Item> View<'a, I> {
 fn second_level<I: Item>(rank: &Rank<I>, index: u32, address: u32) -> u32 {
     // SAFETY: a reference in a chunk has a second-level chunk, which holds only answers.
     let item: I = unsafe {
-        let place = *rank.second.places.get_unchecked(index as usize);
-        *item_address(chunk(rank.chunks.base(), place), address & 0xff)
+        let offset = *rank.second.offsets.get_unchecked(index as usize);
+        *item_address(chunk(rank.chunks.base(), offset), address & 0xff)
     };
     item.value()
 }
@@ -141,11 +141,11 @@ mod wide {
     }
 }
 
-/// Returns the line that holds the place of an address' chunk.
+/// Returns the line that holds the offset of an address' chunk.
 #[inline]
 pub(super) fn way<I: Item>(rank: &Rank<I>, address: u32) -> Lines {
-    let places = rank.direct.as_ptr();
-    Lines::of(places.wrapping_add((address >> 16) as usize))
+    let offsets = rank.direct.as_ptr();
+    Lines::of(offsets.wrapping_add((address >> 16) as usize))
 }
 
 /// Returns the lines of an address' chunk that most likely contain its item.

@@ -42,11 +42,11 @@ const BLOCKS: usize = 1 << FIRST;
 /// The structure; see the module.
 #[derive(Clone, Debug)]
 pub struct Rank<I: Item> {
-    /// Place of the chunk of each /16.
+    /// Offset of the chunk of each /16.
     direct: Vec<u32>,
     second: Second,
     chunks: Chunks<I>,
-    /// Shared chunks of one run: their places, and the number of /16s that use them.
+    /// Shared chunks of one run: their offsets, and the number of /16s that use them.
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
     /// Whether the processor has the extensions that the faster lookups are compiled for.
@@ -57,19 +57,19 @@ pub struct Rank<I: Item> {
 /// Second-level chunks.
 #[derive(Clone, Debug, Default)]
 struct Second {
-    /// Place of the chunk of each reference.
-    places: Vec<u32>,
+    /// Offset of the chunk of each reference.
+    offsets: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl Second {
-    fn add(&mut self, place: u32) -> u32 {
+    fn add(&mut self, offset: u32) -> u32 {
         if let Some(index) = self.free.pop() {
-            self.places[index as usize] = place;
+            self.offsets[index as usize] = offset;
             return index;
         }
-        self.places.push(place);
-        self.places.len() as u32 - 1
+        self.offsets.push(offset);
+        self.offsets.len() as u32 - 1
     }
 }
 
@@ -179,7 +179,7 @@ impl<I: Item> Rank<I> {
         outcome
     }
 
-    /// Compacts the chunks if too many places are free.
+    /// Compacts the chunks if too many units are free.
     fn tidy(&mut self) {
         if !self.chunks.is_full_of_holes() {
             return;
@@ -202,11 +202,11 @@ impl<I: Item> Rank<I> {
                 None => chunks.store_copy(&self.chunks, *at),
             };
         }
-        let mut is_free = vec![false; self.second.places.len()];
+        let mut is_free = vec![false; self.second.offsets.len()];
         for index in &self.second.free {
             is_free[*index as usize] = true;
         }
-        for (at, is_free) in self.second.places.iter_mut().zip(is_free) {
+        for (at, is_free) in self.second.offsets.iter_mut().zip(is_free) {
             if !is_free {
                 *at = chunks.store_copy(&self.chunks, *at);
             }
@@ -236,7 +236,7 @@ impl<I: Item> Rank<I> {
             old.replace(part.from, part.to, &scratch.cells, new);
             for item in old.items_between(part.from, part.to) {
                 if let Some(index) = item.part() {
-                    self.chunks.release(self.second.places[index as usize]);
+                    self.chunks.release(self.second.offsets[index as usize]);
                     self.second.free.push(index);
                 }
             }
@@ -288,7 +288,7 @@ impl<I: Item> Rank<I> {
         Ok(())
     }
 
-    /// Replaces a /16's chunk by new runs. Returns the new place.
+    /// Replaces a /16's chunk by new runs. Returns the new offset.
     fn exchange(&mut self, at: u32, shared: Option<I>, runs: &Runs<I>) -> u32 {
         let Some(item) = shared else {
             if let [only] = runs.items[..] {
@@ -333,7 +333,7 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
         let mut rank = Self::without_routes();
         rank.fill(Prefix::new(0, 0), rib)?;
         rank.chunks.shrink();
-        rank.second.places.shrink_to_fit();
+        rank.second.offsets.shrink_to_fit();
         rank.scratch = Scratch::default();
         Ok(rank)
     }
@@ -379,9 +379,9 @@ impl<I: Item> Algorithm<u32> for Rank<I> {
     }
 
     fn memory_bytes(&self) -> usize {
-        let places =
-            self.direct.capacity() + self.second.places.capacity() + self.second.free.capacity();
-        size_of::<Self>() + places * 4 + self.chunks.memory_bytes() + self.shared.capacity() * 16
+        let offsets =
+            self.direct.capacity() + self.second.offsets.capacity() + self.second.free.capacity();
+        size_of::<Self>() + offsets * 4 + self.chunks.memory_bytes() + self.shared.capacity() * 16
     }
 }
 

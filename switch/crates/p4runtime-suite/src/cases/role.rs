@@ -3,8 +3,8 @@
 //! servers do not know ours (sluice.p4runtime.v1.RoleConfig), and answer INVALID_ARGUMENT.
 
 use prost::Message;
+use sluice_p4runtime::ROLE_CONFIG_TYPE;
 use sluice_p4runtime::proto::role::{PacketFilter, RoleConfig};
-use sluice_p4runtime::role::CONFIG_TYPE;
 
 use super::prelude::*;
 use crate::bench::{Bench, Client};
@@ -12,7 +12,7 @@ use crate::case::Outcome;
 
 fn packed(config: &RoleConfig) -> prost_types::Any {
     prost_types::Any {
-        type_url: format!("type.googleapis.com/{CONFIG_TYPE}"),
+        type_url: format!("type.googleapis.com/{ROLE_CONFIG_TYPE}"),
         value: config.encode_to_vec(),
     }
 }

@@ -15,7 +15,7 @@ use crate::proto::v1::{
 use crate::schema::{ParamSchema, ProfileSchema, TableSchema};
 
 /// Decodes an action call of a table, with its parameters.
-pub fn decode_call(
+pub(crate) fn decode_call(
     context: &Context<'_>,
     table: &TableSchema,
     action: &Action,
@@ -58,7 +58,7 @@ pub fn decode_call(
 }
 
 /// Encodes an action call of a table.
-pub fn encode_call(
+pub(crate) fn encode_call(
     context: &Context<'_>,
     table: &TableSchema,
     call: &ActionCall,
@@ -91,7 +91,7 @@ pub fn encode_call(
 }
 
 /// Decodes a table entry's action.
-pub fn decode(
+pub(crate) fn decode(
     context: &Context<'_>,
     table: &TableSchema,
     action: &TableAction,
@@ -165,7 +165,7 @@ fn decode_set(
 }
 
 /// Checks a member's weight.
-pub fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> {
+pub(crate) fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> {
     match (u32::try_from(weight), profile.weights_disallowed) {
         (Ok(0), true) => Ok(1),
         (Ok(weight), false) if weight > 0 => Ok(weight),
@@ -179,7 +179,7 @@ pub fn weight(profile: &ProfileSchema, weight: i32) -> UpdateResult<u32> {
 }
 
 /// Encodes a member's weight.
-pub fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
+pub(crate) fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
     if profile.weights_disallowed {
         0
     } else {
@@ -188,7 +188,7 @@ pub fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
 }
 
 /// Checks a group's size against a limit (0: none), in the profile's unit of size.
-pub fn check_size(
+pub(crate) fn check_size(
     profile: &ProfileSchema,
     weights: impl Iterator<Item = u32>,
     limit: u32,
@@ -216,7 +216,7 @@ pub fn check_size(
 }
 
 /// Decodes a watch port: absent, of the deprecated kind (`Some(None)`), or an existing port.
-pub fn watch_port(
+pub(crate) fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,
 ) -> UpdateResult<Option<u32>> {
@@ -240,7 +240,7 @@ pub fn watch_port(
 }
 
 /// Returns the watch port of a group's member, in the form that [`watch_port`] takes.
-pub fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
+pub(crate) fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
     watch.as_ref().map(|watch| match watch {
         member::WatchKind::Watch(_) => None,
         member::WatchKind::WatchPort(port) => Some(port.as_slice()),
@@ -248,7 +248,7 @@ pub fn group_watch(watch: &Option<member::WatchKind>) -> Option<Option<&[u8]>> {
 }
 
 /// Encodes a table entry's action.
-pub fn encode(
+pub(crate) fn encode(
     context: &Context<'_>,
     table: &TableSchema,
     action: &EntryAction,

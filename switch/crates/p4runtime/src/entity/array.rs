@@ -17,7 +17,7 @@ use crate::proto::v1::{
 use crate::schema::{ArraySchema, MeterType, RegisterSchema, unknown};
 
 /// A checked write to cells, performed when the batch has been committed.
-pub enum CellWrite {
+pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
     /// Configures meters.
@@ -34,7 +34,7 @@ pub enum CellWrite {
 
 impl CellWrite {
     /// Performs the write.
-    pub fn perform(&self, externs: &Externs) {
+    pub(crate) fn perform(&self, externs: &Externs) {
         match self {
             Self::Counter(id, cells, packets, bytes) => {
                 let counters = cells
@@ -61,7 +61,10 @@ impl CellWrite {
 }
 
 /// Returns the cells that an index selects: one, or the whole array when it is unset.
-pub fn cells<Id>(array: &ArraySchema<Id>, index: Option<&Index>) -> UpdateResult<Range<usize>> {
+pub(crate) fn cells<Id>(
+    array: &ArraySchema<Id>,
+    index: Option<&Index>,
+) -> UpdateResult<Range<usize>> {
     let Some(index) = index else {
         return Ok(0..array.size);
     };
@@ -82,7 +85,7 @@ pub fn cells<Id>(array: &ArraySchema<Id>, index: Option<&Index>) -> UpdateResult
 }
 
 /// Checks a write to an indirect counter; a write without data has no effect.
-pub fn counter(
+pub(crate) fn counter(
     context: &Context<'_>,
     operation: Operation,
     entry: &CounterEntry,
@@ -104,7 +107,7 @@ pub fn counter(
 
 /// Checks a write to an indirect meter. Without a configuration the meter returns to the default; with counter data its
 /// per-colour counters are reset to 0.
-pub fn meter(
+pub(crate) fn meter(
     context: &Context<'_>,
     operation: Operation,
     entry: &MeterEntry,
@@ -131,7 +134,7 @@ pub fn meter(
 }
 
 /// Checks a write to a register.
-pub fn register(
+pub(crate) fn register(
     context: &Context<'_>,
     operation: Operation,
     entry: &RegisterEntry,
@@ -160,7 +163,7 @@ pub fn register(
 }
 
 /// Decodes a counter's value.
-pub fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
+pub(crate) fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
     let value = |value: i64| {
         u64::try_from(value).map_err(|_| UpdateError::invalid("a counter cannot be negative"))
     };
@@ -168,7 +171,7 @@ pub fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
 }
 
 /// Encodes a counter's value.
-pub fn encode_counter(packets: u64, bytes: u64) -> CounterData {
+pub(crate) fn encode_counter(packets: u64, bytes: u64) -> CounterData {
     let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     CounterData {
         packet_count: value(packets),
@@ -177,7 +180,10 @@ pub fn encode_counter(packets: u64, bytes: u64) -> CounterData {
 }
 
 /// Decodes a meter's configuration, by the rules of its type.
-pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<TableMeterConfig> {
+pub(crate) fn decode_config(
+    config: &MeterConfig,
+    kind: MeterType,
+) -> UpdateResult<TableMeterConfig> {
     let rate = |name: &str, value: i64| {
         u64::try_from(value)
             .map_err(|_| UpdateError::invalid(format!("{name} of a meter is negative: {value}")))
@@ -215,7 +221,7 @@ pub fn decode_config(config: &MeterConfig, kind: MeterType) -> UpdateResult<Tabl
 }
 
 /// Encodes a meter's configuration.
-pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
+pub(crate) fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
     Some(MeterConfig {
         cir: i64::try_from(config.cir).ok()?,
         cburst: i64::try_from(config.cburst).ok()?,
@@ -226,7 +232,7 @@ pub fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
 }
 
 /// Encodes a meter's per-colour counters.
-pub fn encode_colors(meter: &Meter) -> MeterCounterData {
+pub(crate) fn encode_colors(meter: &Meter) -> MeterCounterData {
     let [green, yellow, red] = meter.colors().each_ref().map(|cell| {
         let (packets, bytes) = cell.get();
         Some(encode_counter(packets, bytes))
@@ -235,19 +241,19 @@ pub fn encode_colors(meter: &Meter) -> MeterCounterData {
 }
 
 /// Resets a meter's per-colour counters to 0.
-pub fn reset_colors(meter: &Meter) {
+pub(crate) fn reset_colors(meter: &Meter) {
     meter.colors().iter().for_each(|cell| cell.set(0, 0));
 }
 
 /// Encodes a cell's index.
-pub fn encode_index(index: usize) -> Option<Index> {
+pub(crate) fn encode_index(index: usize) -> Option<Index> {
     Some(Index {
         index: index as i64,
     })
 }
 
 /// Encodes a register's value.
-pub fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
+pub(crate) fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
     let value = names::encode(schema.names.as_ref(), value);
     P4Data {
         data: Some(p4_data::Data::Bitstring(value)),

@@ -22,11 +22,11 @@ use crate::schema::TableSchema;
 
 /// Writes to be done after the commit.
 #[derive(Default)]
-pub struct DirectWrites(Vec<Write>);
+pub(crate) struct DirectWrites(Vec<Write>);
 
 /// The owner of direct resources.
 #[derive(Clone)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// An entry.
     Entry(Entry),
     /// A default entry.
@@ -89,27 +89,27 @@ impl Write {
 
 impl DirectWrites {
     /// Returns a savepoint for [`Self::rollback`].
-    pub fn savepoint(&self) -> usize {
+    pub(crate) fn savepoint(&self) -> usize {
         self.0.len()
     }
 
     /// Drops the writes collected since the savepoint.
-    pub fn rollback(&mut self, savepoint: usize) {
+    pub(crate) fn rollback(&mut self, savepoint: usize) {
         self.0.truncate(savepoint);
     }
 
     /// Whether no write was collected.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Performs the collected writes.
-    pub fn perform(self) {
+    pub(crate) fn perform(self) {
         self.0.iter().for_each(Write::perform);
     }
 
     /// Collects the writes of direct resources that are part of a table entry's update.
-    pub fn of_entry(
+    pub(crate) fn of_entry(
         &mut self,
         operation: Operation,
         table: &TableSchema,
@@ -142,7 +142,7 @@ impl DirectWrites {
     }
 
     /// Collects a write of a direct counter by itself.
-    pub fn counter(
+    pub(crate) fn counter(
         &mut self,
         context: &Context<'_>,
         transaction: &Transaction<'_>,
@@ -162,7 +162,7 @@ impl DirectWrites {
     }
 
     /// Collects a write of a direct meter by itself; without a configuration the meter returns to the default.
-    pub fn meter(
+    pub(crate) fn meter(
         &mut self,
         context: &Context<'_>,
         transaction: &Transaction<'_>,
@@ -234,23 +234,23 @@ fn find<'a>(
 }
 
 /// Returns a direct counter's value; 0 for an entry without state.
-pub fn counter_data(state: Option<&EntryState>) -> CounterData {
+pub(crate) fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
     super::array::encode_counter(packets, bytes)
 }
 
 /// Returns a direct meter's configuration, unless it is the default one.
-pub fn meter_config(meter: Option<&Meter>) -> Option<MeterConfig> {
+pub(crate) fn meter_config(meter: Option<&Meter>) -> Option<MeterConfig> {
     encode_config(meter?.config()?)
 }
 
 /// Returns the per-colour counters of a direct meter, if there is one.
-pub fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> {
+pub(crate) fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> {
     meter.map(encode_colors)
 }
 
 /// Encodes a table entry with only the requested direct resources that the table has.
-pub fn encode(
+pub(crate) fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,
     meter: Option<&Meter>,

@@ -14,7 +14,7 @@ use crate::proto::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range,
 use crate::schema::MatchField;
 
 /// Decodes a key: one field for each of `fields`, in their order; fields that the client omits are "don't care".
-pub fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
+pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
     for (index, field_match) in matches.iter().enumerate() {
         let id = field_match.field_id;
         if fields.iter().all(|field| field.id != id) {
@@ -140,7 +140,7 @@ mod to_numbers {
 }
 
 /// Whether every string of a key stands for a known number; values that are not strings count as known.
-pub fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
+pub(crate) fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     matches.iter().all(|given| {
         let field = fields.iter().find(|field| field.id == given.field_id);
         let value = given.field_match_type.as_ref().and_then(|kind| match kind {
@@ -235,7 +235,7 @@ fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
 }
 
 /// Encodes a key; "don't care" fields are omitted.
-pub fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
+pub(crate) fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
     let encode = |(field, value): (&MatchField, &KeyField)| {
         let bytes = |value: &[u8]| names::encode(field.names.as_ref(), value);
         let field_match = match value {

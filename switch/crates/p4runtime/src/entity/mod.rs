@@ -4,14 +4,14 @@
 //! Decoding checks everything that the specification says about the form of a message; the transaction checks what
 //! depends on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
 
-pub mod action;
-pub mod array;
-pub mod direct;
-pub mod key;
-pub mod profile;
-pub mod replication;
-pub mod table;
-pub mod value_set;
+pub(crate) mod action;
+pub(crate) mod array;
+pub(crate) mod direct;
+pub(crate) mod key;
+pub(crate) mod profile;
+pub(crate) mod replication;
+pub(crate) mod table;
+pub(crate) mod value_set;
 
 use sluice_program::{Program, Table};
 

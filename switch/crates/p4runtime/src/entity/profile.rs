@@ -10,7 +10,7 @@ use crate::proto::v1::{ActionProfileGroup, ActionProfileMember};
 use crate::schema::ProfileSchema;
 
 /// Applies an update of a member.
-pub fn apply_member(
+pub(crate) fn apply_member(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -40,7 +40,7 @@ pub fn apply_member(
 }
 
 /// Encodes a member.
-pub fn encode_member(
+pub(crate) fn encode_member(
     context: &Context<'_>,
     profile_id: u32,
     profile: &ProfileSchema,
@@ -55,7 +55,7 @@ pub fn encode_member(
 }
 
 /// Applies an update of a group.
-pub fn apply_group(
+pub(crate) fn apply_group(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -120,7 +120,7 @@ fn decode_group(
 }
 
 /// Encodes a group.
-pub fn encode_group(
+pub(crate) fn encode_group(
     context: &Context<'_>,
     profile_id: u32,
     profile: &ProfileSchema,

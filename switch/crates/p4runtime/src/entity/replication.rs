@@ -12,7 +12,7 @@ use crate::proto::v1::{
 use crate::schema::PortType;
 
 /// Applies an update of a multicast group or a clone session.
-pub fn apply(
+pub(crate) fn apply(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -148,7 +148,7 @@ fn encode_replicas(ports: &PortType, replicas: &[Replica]) -> Vec<v1::Replica> {
 }
 
 /// Encodes a multicast group.
-pub fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
+pub(crate) fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
     Type::MulticastGroupEntry(MulticastGroupEntry {
         multicast_group_id: id,
         replicas: encode_replicas(ports, &group.replicas),
@@ -157,7 +157,7 @@ pub fn encode_group(ports: &PortType, id: u32, group: &MulticastGroup) -> Type {
 }
 
 /// Encodes a clone session.
-pub fn encode_session(ports: &PortType, id: u32, session: &CloneSession) -> Type {
+pub(crate) fn encode_session(ports: &PortType, id: u32, session: &CloneSession) -> Type {
     Type::CloneSessionEntry(CloneSessionEntry {
         session_id: id,
         replicas: encode_replicas(ports, &session.replicas),

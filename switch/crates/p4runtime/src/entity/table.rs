@@ -10,7 +10,7 @@ use crate::proto::v1::{TableEntry, table_entry::IdleTimeout};
 use crate::schema::TableSchema;
 
 /// Applies an update of a table entry to a transaction. Writes to its direct resources are added to `direct`.
-pub fn apply(
+pub(crate) fn apply(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -161,7 +161,10 @@ fn check_fields(entry: &TableEntry) -> UpdateResult {
 }
 
 /// Decodes an entry's key and priority.
-pub fn decode_key(table: &TableSchema, entry: &TableEntry) -> UpdateResult<(Vec<KeyField>, i32)> {
+pub(crate) fn decode_key(
+    table: &TableSchema,
+    entry: &TableEntry,
+) -> UpdateResult<(Vec<KeyField>, i32)> {
     let key = key::decode(&table.fields, &entry.r#match)?;
     match (table.needs_priority(), entry.priority) {
         (true, 0) => Err(UpdateError::invalid(
@@ -177,7 +180,7 @@ pub fn decode_key(table: &TableSchema, entry: &TableEntry) -> UpdateResult<(Vec<
 
 /// The optional parts of an entry that a read request selects.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     pub(crate) counter: bool,
     pub(crate) meter_config: bool,
     pub(crate) meter_counters: bool,
@@ -186,7 +189,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Decodes the selected parts of a request for one table. Refuses parts that the table does not have.
-    pub fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
+    pub(crate) fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
         let wanted = Self::of(entry);
         let has_meter = table.direct_meter.is_some();
         if wanted.counter && !table.direct_counter {
@@ -211,7 +214,7 @@ impl Wanted {
     }
 
     /// Decodes the selected parts of a request for all tables; each table returns the parts that it has.
-    pub fn of(entry: &TableEntry) -> Self {
+    pub(crate) fn of(entry: &TableEntry) -> Self {
         Self {
             counter: entry.counter_data.is_some(),
             meter_config: entry.meter_config.is_some(),
@@ -222,7 +225,7 @@ impl Wanted {
 }
 
 /// Encodes an entry as a client would write it, with the selected parts. `now_us` is the switch's time.
-pub fn encode(
+pub(crate) fn encode(
     context: &Context<'_>,
     table_id: u32,
     table: &TableSchema,
@@ -253,7 +256,7 @@ pub fn encode(
 
 /// Encodes a table's default entry. If neither the program nor a client has set an action, it is NoAction, which has no
 /// P4Info id: the action is then omitted.
-pub fn encode_default(
+pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,
     table: &TableSchema,
@@ -272,6 +275,6 @@ pub fn encode_default(
 }
 
 /// Whether clients can set the table's default action.
-pub fn may_set_default(table: &TableSchema) -> bool {
+pub(crate) fn may_set_default(table: &TableSchema) -> bool {
     !table.const_default && table.implementation.is_none()
 }

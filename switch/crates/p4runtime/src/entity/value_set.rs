@@ -9,7 +9,7 @@ use crate::proto::v1::{ValueSetEntry, ValueSetMember};
 use crate::schema::{ValueSetSchema, unknown};
 
 /// Applies an update of a value set.
-pub fn apply(
+pub(crate) fn apply(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -30,7 +30,7 @@ pub fn apply(
 }
 
 /// Encodes a value set.
-pub fn encode(id: u32, set: &ValueSetSchema, members: &[Vec<KeyField>]) -> ValueSetEntry {
+pub(crate) fn encode(id: u32, set: &ValueSetSchema, members: &[Vec<KeyField>]) -> ValueSetEntry {
     let member = |member: &Vec<KeyField>| ValueSetMember {
         r#match: key::encode(&set.fields, member),
     };

@@ -74,7 +74,7 @@ pub struct Reading {
 }
 
 /// Reads the entities that match the requests and are in the role's scope. Returns errors per request, in order.
-pub fn read(
+pub(crate) fn read(
     pipeline: &Arc<Pipeline>,
     rights: Rights,
     requests: &[Entity],

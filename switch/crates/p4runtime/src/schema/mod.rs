@@ -12,10 +12,10 @@ mod plan;
 mod ports;
 mod table;
 
-pub use header::{ControllerHeader, HeaderField};
-pub use plan::{ActionPlan, FieldPlan, ParamPlan, Plans, TablePlan};
-pub use ports::PortType;
-pub use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
+pub(crate) use header::ControllerHeader;
+pub(crate) use plan::{ActionPlan, FieldPlan, Plans, TablePlan};
+pub(crate) use ports::PortType;
+pub(crate) use table::{ActionSchema, MatchField, ParamSchema, Scope, TableSchema};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub struct RegisterSchema {
 }
 
 /// A meter's type, as P4Info defines it.
-pub type MeterType = config::meter_spec::Type;
+pub(crate) type MeterType = config::meter_spec::Type;
 
 /// A digest: the layout of its messages.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Schema {
 }
 
 /// Returns the error for an id that P4Info does not have. Id 0 is never valid where an object must be named.
-pub fn unknown(kind: &str, id: u32) -> UpdateError {
+pub(crate) fn unknown(kind: &str, id: u32) -> UpdateError {
     UpdateError::invalid(match id {
         0 => format!("no {kind} is named (id 0)"),
         _ => format!("P4Info has no {kind} with id {id:#010x}"),

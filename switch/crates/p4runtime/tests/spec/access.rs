@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Write access, and the limits on a client's use of the server.
 
-use sluice_p4runtime::arbitration::{MAX_ROLE_CONFIG, MAX_ROLE_NAME, MAX_ROLES};
 use sluice_p4runtime::hub::MAX_STREAMS;
 use sluice_p4runtime::listen::MAX_CONNECTIONS;
 use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
 use sluice_p4runtime::proto::v1::*;
+use sluice_p4runtime::{MAX_ROLE_CONFIG, MAX_ROLE_NAME, MAX_ROLES};
 use tonic::Code;
 
 use crate::support::*;

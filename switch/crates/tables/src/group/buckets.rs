@@ -113,7 +113,7 @@ impl Piece {
 
 /// Location of a hash: bucket and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct HashLocation {
     pub(super) bucket: usize,
     /// Position in the bucket, as a fraction of 2^64.
     position: u64,
@@ -136,15 +136,15 @@ pub(super) fn count(declared: u32) -> usize {
 /// Buckets of a one-shot group.
 pub(super) const OF_ENTRY: usize = LEAST;
 
-/// Returns the place of a hash among `count` buckets. Every bit of the hash counts, even if hashes are short.
+/// Returns the location of a hash among `count` buckets. Every bit of the hash counts, even if hashes are short.
 #[inline]
-pub(super) fn place(hash: u64, count: usize) -> Place {
+pub(super) fn locate(hash: u64, count: usize) -> HashLocation {
     let product = u128::from(hash) * u128::from(SPREAD);
     let spread = (product >> 64) as u64 ^ product as u64;
-    let place = u128::from(spread) * count as u128;
-    Place {
-        bucket: (place >> 64) as usize,
-        position: place as u64,
+    let scaled = u128::from(spread) * count as u128;
+    HashLocation {
+        bucket: (scaled >> 64) as usize,
+        position: scaled as u64,
     }
 }
 
@@ -288,27 +288,27 @@ impl Buckets {
     /// Returns the bucket of a hash, and the member that owns it there.
     #[inline]
     pub(super) fn choose(&self, hash: u64) -> Option<(usize, usize)> {
-        let place = place(hash, self.count());
+        let location = locate(hash, self.count());
         let whole = match &self.owners {
-            Owners::Narrow(buckets) => match *buckets.get(place.bucket)? {
+            Owners::Narrow(buckets) => match *buckets.get(location.bucket)? {
                 u8::MAX => None,
                 owner => Some(usize::from(owner)),
             },
-            Owners::Wide(buckets) => match *buckets.get(place.bucket)? {
+            Owners::Wide(buckets) => match *buckets.get(location.bucket)? {
                 u16::MAX => None,
                 owner => Some(usize::from(owner)),
             },
-            Owners::Sums(sums) => Some(sums.partition_point(|sum| *sum <= place.bucket as u64)),
+            Owners::Sums(sums) => Some(sums.partition_point(|sum| *sum <= location.bucket as u64)),
         };
-        let member = whole.or_else(|| self.part_owner(place))?;
-        Some((place.bucket, member))
+        let member = whole.or_else(|| self.part_owner(location))?;
+        Some((location.bucket, member))
     }
 
-    /// Returns the member that owns this place of a divided bucket.
+    /// Returns the member that owns this position of a divided bucket.
     #[cold]
-    pub(super) fn part_owner(&self, place: Place) -> Option<usize> {
+    pub(super) fn part_owner(&self, location: HashLocation) -> Option<usize> {
         let before =
-            |part: &Part| (part.bucket as usize, part.last) < (place.bucket, place.position);
+            |part: &Part| (part.bucket as usize, part.last) < (location.bucket, location.position);
         let part = self.parts.get(self.parts.partition_point(before))?;
         Some(part.owner.into())
     }

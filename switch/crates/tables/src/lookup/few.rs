@@ -44,7 +44,7 @@ impl Few {
             return;
         }
         let key = word(key);
-        let at = self.place(key).unwrap_or(self.count);
+        let at = self.index_of(key).unwrap_or(self.count);
         if at == MOST {
             self.too_many = true;
             return;
@@ -58,7 +58,7 @@ impl Few {
         if left == 0 {
             *self = Self::new(key.len());
         } else if !self.too_many
-            && let Some(at) = self.place(word(key))
+            && let Some(at) = self.index_of(word(key))
         {
             self.count -= 1;
             self.keys[at] = self.keys[self.count];
@@ -66,7 +66,7 @@ impl Few {
         }
     }
 
-    fn place(&self, key: u64) -> Option<usize> {
+    fn index_of(&self, key: u64) -> Option<usize> {
         self.keys[..self.count]
             .iter()
             .position(|known| *known == key)

@@ -121,7 +121,7 @@ fn every_place_of_a_divided_bucket_has_an_owner() {
         .iter()
         .position(Option::is_none)
         .expect("one is divided");
-    let of = |position| buckets.part_owner(Place { bucket, position });
+    let of = |position| buckets.part_owner(HashLocation { bucket, position });
     let parts = buckets
         .parts
         .iter()
