@@ -48,7 +48,7 @@ def command_of(name: str) -> list[str]:
     if name == "multipath":
         workspace = str(where.repository() / "switch" / "Cargo.toml")
         bench = ["cargo", "bench", "--quiet", "--locked", "--manifest-path", workspace]
-        return [*bench, "--package", "sluice-engine", "--bench", "multipath", "--"]
+        return [*bench, "--package", "sluice-native", "--bench", "multipath", "--"]
     command = [str(program()), name]
     table = os.environ.get("BGP_TABLE")
     command += ["--table", table] if table else []

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use num_bigint::BigInt;
+use sluice_engine::number::Number;
+use sluice_engine::{CloneRequest, Extern, Step, Trace, bits};
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, MeterUnit, Op, RegisterId, Slot};
@@ -12,10 +14,6 @@ use sluice_tables::{ActionRef, Color};
 
 use crate::eval::in_class;
 use crate::machine::{Flow, Machine};
-use sluice_engine::CloneRequest;
-use sluice_engine::bits;
-use sluice_engine::number::Number;
-use sluice_engine::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
     /// Runs an action with an entry's parameters. Actions with registers are atomic, as in BMv2: the action locks all

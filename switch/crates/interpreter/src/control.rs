@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a pipeline: tables and conditions, one after the other.
 
+use sluice_engine::calculation::select;
+use sluice_engine::{Extern, Packet, ProgramPoint, Step, Trace, bits, hit};
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, Next, Node, Pipeline, Table, TableId};
 use sluice_tables::ActionRef;
 
 use crate::machine::{Flow, Machine};
-use sluice_engine::Packet;
-use sluice_engine::ProgramPoint;
-use sluice_engine::bits;
-use sluice_engine::calculation::select;
-use sluice_engine::hit;
-use sluice_engine::{Extern, Step, Trace};
 
 impl<T: Trace> Machine<'_, T> {
     /// Runs a pipeline to its end or to `exit`.

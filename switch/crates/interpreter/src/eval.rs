@@ -6,12 +6,12 @@
 
 use std::sync::atomic::Ordering;
 
+use sluice_engine::Trace;
+use sluice_engine::number::Number;
 use sluice_program::expr::{Arith, ArithOp, Bool, CastOp, CmpOp, Data, HeaderRef, UnionRef};
 use sluice_program::{HeaderId, ParamSlot, UnionId};
 
 use crate::machine::Machine;
-use sluice_engine::Trace;
-use sluice_engine::number::Number;
 
 /// Evaluates `$body` with `$n` as the integer type of the class.
 macro_rules! in_class {

@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
+use sluice_engine::random::Random;
+use sluice_engine::{
+    Config, Context, Counters, Engine, NoTrace, Packet, Parsed, ProgramPoint, Sink, Step, Trace,
+};
 use sluice_program::Program;
 
 use crate::machine::{Machine, Work};
-use sluice_engine::Config;
-use sluice_engine::Counters;
-use sluice_engine::ProgramPoint;
-use sluice_engine::random::Random;
-use sluice_engine::{Context, Engine, Parsed};
-use sluice_engine::{NoTrace, Step, Trace};
-use sluice_engine::{Packet, Sink};
 
 /// The reference engine; see the module.
 pub struct Interpreter<T = NoTrace> {

@@ -4,16 +4,14 @@
 //! An error ends parsing and keeps the headers extracted so far. The program sees it in `parser_error`; the packet is
 //! not dropped for it.
 
+use sluice_engine::number::Number;
+use sluice_engine::{ProgramPoint, Step as Note, Trace, bits};
 use sluice_program::HeaderId;
 use sluice_program::parser::{
     ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
 };
 
 use crate::machine::Machine;
-use sluice_engine::ProgramPoint;
-use sluice_engine::bits;
-use sluice_engine::number::Number;
-use sluice_engine::{Step as Note, Trace};
 
 /// The reason why the parser stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,9 +16,10 @@ mod traces;
 
 use std::sync::Arc;
 
-use common::{Count, cpu_time};
 use sluice_engine::{Config, PacketIn};
 use sluice_native::{Lanes, Native};
+
+use common::{Count, cpu_time};
 
 const ROUTES: usize = 1_000_000;
 const FLOWS: usize = 1 << 20;

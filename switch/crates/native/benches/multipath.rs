@@ -17,10 +17,11 @@ mod common;
 #[path = "../tests/traces/mod.rs"]
 mod traces;
 
-use common::{Count, cpu_time};
 use serde_json::json;
 use sluice_engine::PacketIn;
 use sluice_native::Native;
+
+use common::{Count, cpu_time};
 
 const BATCH: usize = 32;
 /// Passes over the packets per round.

@@ -13,10 +13,11 @@ mod common;
 #[path = "../tests/traces/mod.rs"]
 mod traces;
 
-use common::{Count, cpu_time};
 use sluice_engine::PacketIn;
 use sluice_interpreter::Interpreter;
 use sluice_native::Native;
+
+use common::{Count, cpu_time};
 
 const PACKETS: usize = 100_000;
 const RUNS: usize = 11;

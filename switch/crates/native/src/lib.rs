@@ -19,8 +19,8 @@
 //! Lookups in tables that the control plane fills, hashes and rare operations are functions in [`runtime`] that the
 //! code calls.
 //!
-//! Promises: the engine treats a packet exactly as [`sluice_interpreter::Interpreter`] does, counters and random numbers included.
-//! Each access to the packet is preceded by the check that the interpreter makes. Nothing is left to the interpreter
+//! Promises: the engine treats a packet exactly as `sluice_interpreter::Interpreter` does, counters and random numbers included. Each
+//! access to the packet is preceded by the check that the interpreter makes. Nothing is left to the interpreter
 //! silently: see [`Report`]. The code lives as long as an engine that runs it. [`Lanes`] run several packets at a time.
 
 mod analysis;

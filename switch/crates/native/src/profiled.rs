@@ -3,16 +3,12 @@
 
 use std::sync::Arc;
 
+use sluice_engine::{
+    Config, Context, Counters, Engine, Packet, Parsed, Profile, Profiled, Sink, Step,
+};
 use sluice_program::{Program, Slot};
 
 use super::{Code, Native};
-use sluice_engine::Config;
-use sluice_engine::Context;
-use sluice_engine::Counters;
-use sluice_engine::Step;
-use sluice_engine::{Engine, Parsed};
-use sluice_engine::{Packet, Sink};
-use sluice_engine::{Profile, Profiled};
 
 /// See the module. [`Code::compile`] generates such code if [`Config::profile`] is set. The code does the same as
 /// without a profile, but tests every condition on the way, so that all are reported.

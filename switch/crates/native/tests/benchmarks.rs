@@ -4,12 +4,13 @@
 mod cases;
 mod traces;
 
-use cases::{Bench, Runs};
 use sluice_engine::{Config, PacketIn, Sink};
 use sluice_interpreter::Interpreter;
 use sluice_native::{Lanes, Native};
 use sluice_program::DigestId;
 use sluice_tables::Store;
+
+use cases::{Bench, Runs};
 
 /// Enough routes and flows for full tables to use all their lookup algorithms, and few enough for the interpreter.
 const ROUTES: usize = 20_000;

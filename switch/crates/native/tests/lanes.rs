@@ -7,10 +7,11 @@ mod traces;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cases::Bench;
 use sluice_engine::{Admission, Arrival, Config, PacketIn, Queued, Sink};
 use sluice_native::{Lanes, Native};
 use sluice_program::DigestId;
+
+use cases::Bench;
 
 /// More packets than the lanes can queue.
 const PACKETS: usize = 150;

@@ -4,12 +4,13 @@
 mod cases;
 mod traces;
 
-use cases::{Bench, Runs};
 use sluice_engine::{PacketIn, Sink};
 use sluice_interpreter::Interpreter;
 use sluice_native::Native;
 use sluice_program::DigestId;
 use sluice_tables::GroupMember;
+
+use cases::{Bench, Runs};
 
 const FLOWS: u32 = 20_000;
 

@@ -8,6 +8,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, TrapCode, Value};
 use cranelift_frontend::Variable;
+use sluice_engine::Counters;
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, ActionId, FieldListId, HeaderId, Op};
@@ -16,7 +17,6 @@ use crate::codegen::expr::{Params, Place};
 use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, signed_words};
 use crate::runtime::calls::{self, NONE};
-use sluice_engine::Counters;
 
 /// Headers of at most this size are copied and cleared by inline code instead of a runtime function.
 const INLINE_BYTES: u32 = 256;

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use sluice_engine::hash::{self, Folding, Remainder, RemainderOfBlock};
 use sluice_program::expr::Data;
 use sluice_program::{Calculation, CalculationId, Checksum, HashAlgorithm, HeaderId};
 
@@ -16,7 +17,6 @@ use crate::analysis::calculation_input::{Input, Piece, Run, pieces, runs};
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 use crate::runtime::calls;
-use sluice_engine::hash::{self, Folding, Remainder, RemainderOfBlock};
 
 impl Lower<'_> {
     /// Returns the value of a calculation.

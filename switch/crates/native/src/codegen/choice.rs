@@ -13,6 +13,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
+use sluice_engine::hash;
 use sluice_program::{HashAlgorithm, ProfileId, Table, TableId};
 use sluice_tables::{
     GroupHandle, KIND_ACTION, KIND_GROUP, KIND_MEMBER, ROW_KIND, RowShape, TableHandle,
@@ -21,7 +22,6 @@ use sluice_tables::{
 use crate::analysis::calculation_input::{Input, pieces};
 use crate::codegen::lower::Lower;
 use crate::runtime::lookups;
-use sluice_engine::hash;
 
 /// Result of a choice: an action and the address of its parameters.
 #[derive(Clone, Copy)]

@@ -11,6 +11,7 @@ use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFunc
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use sluice_engine::Config;
 use sluice_program::{Op, Program, Slot};
 
 use crate::analysis::field_usage::FieldUsage;
@@ -18,7 +19,6 @@ use crate::codegen::lower::{Lower, Statics};
 use crate::codegen::variants::Interest;
 use crate::runtime::frame::{Frame, MIDDLE};
 use crate::runtime::pages::Pages;
-use sluice_engine::Config;
 
 /// A part of the program that is compiled to one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

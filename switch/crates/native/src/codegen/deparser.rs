@@ -12,13 +12,13 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I64};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
+use sluice_engine::ProgramPoint;
 use sluice_program::{HeaderId, Program};
 
 use crate::codegen::expr::Params;
 use crate::codegen::lower::{Lower, ValidHeaders, chunks};
 use crate::runtime::calls;
 use crate::runtime::frame::Frame;
-use sluice_engine::ProgramPoint;
 
 /// End of the output so far: an address and a constant offset from it.
 type End = (Value, u32);

@@ -23,14 +23,13 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
+use sluice_engine::{InstanceType, Progress};
 use sluice_program::{Program, Slot};
 
 use crate::codegen::lower::Lower;
 use crate::codegen::pipeline::Graph;
 use crate::codegen::variants::Interest;
 use crate::runtime::frame::Frame;
-use sluice_engine::InstanceType;
-use sluice_engine::Progress;
 
 /// An egress of more steps than this is compiled only as a function of its own.
 const MOST_STEPS: usize = 128;

@@ -15,6 +15,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::FunctionBuilder;
+use sluice_engine::{Config, ProgramPoint};
 use sluice_program::layout::Slot;
 use sluice_program::{HeaderId, Program};
 
@@ -22,8 +23,6 @@ use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::{Flow, Known};
 use crate::runtime::calls;
 use crate::runtime::frame::{Frame, MIDDLE};
-use sluice_engine::Config;
-use sluice_engine::ProgramPoint;
 
 /// Words that code refers to by their address. They live as long as the code.
 #[derive(Debug, Default)]

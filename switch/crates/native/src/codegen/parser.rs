@@ -10,6 +10,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use cranelift_frontend::Variable;
+use sluice_engine::{Counters, ProgramPoint};
 use sluice_program::expr::Arith;
 use sluice_program::parser::{ExtractTo, ParserOp, Target};
 use sluice_program::{HeaderId, Slot, StateId};
@@ -21,8 +22,6 @@ use crate::codegen::number::Words;
 use crate::codegen::variants::{About, Interest, Variants};
 use crate::runtime::calls;
 use crate::runtime::frame::Frame;
-use sluice_engine::Counters;
-use sluice_engine::ProgramPoint;
 
 /// The parser under construction.
 pub(crate) struct Parsing {

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_codegen::ir::Block;
+use sluice_engine::ProgramPoint;
 use sluice_program::{Next, Node, Pipeline, Program};
 
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 use crate::codegen::variants::{About, Interest, Variants};
-use sluice_engine::ProgramPoint;
 
 /// A pipeline under construction, with the blocks at which each step begins.
 pub(crate) struct Graph {

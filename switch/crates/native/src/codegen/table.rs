@@ -7,6 +7,7 @@ use std::rc::Rc;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value};
+use sluice_engine::Counters;
 use sluice_program::control::KeySource;
 use sluice_program::{ActionId, Key, MatchKind, Next, Table, TableId};
 use sluice_tables::{Access, NO_ACTION, ROW_HIT, ROW_HOLDER, RowShape, TableHandle};
@@ -20,7 +21,6 @@ use crate::codegen::number::Words;
 use crate::codegen::pipeline::Graph;
 use crate::runtime::frame::Frame;
 use crate::runtime::lookups::{self, HIT, LookUp};
-use sluice_engine::Counters;
 
 impl Lower<'_> {
     /// Compiles a table, from the lookup to the next step. Ends the block.

@@ -31,6 +31,7 @@ use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use sluice_engine::{Config, Counters, PacketIn, Sink};
 use sluice_program::{HashAlgorithm, Op, Program};
 use sluice_tables::{Externs, Side};
 
@@ -38,9 +39,6 @@ use crate::codegen::compile::Code;
 use crate::engine::Native;
 use crate::lanes::lane::Lane;
 use crate::lanes::scheduler::{BatchContext, LANES, Scheduler};
-use sluice_engine::Config;
-use sluice_engine::Counters;
-use sluice_engine::{PacketIn, Sink};
 
 /// Engines that process batches of packets; see the module.
 pub struct Lanes {

@@ -4,8 +4,9 @@
 
 use std::cell::Cell;
 
-use crate::lanes::prefetches;
 use sluice_engine::PacketIn;
+
+use crate::lanes::prefetches;
 
 /// Most packets that are not done at a time: one for each bit of a word.
 pub(crate) const CAPACITY: usize = 64;

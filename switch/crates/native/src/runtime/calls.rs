@@ -7,6 +7,8 @@
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::Zero;
+use sluice_engine::random::Random;
+use sluice_engine::{CloneRequest, calculation};
 use sluice_program::action::LogPart;
 use sluice_program::{
     ActionId, CalculationId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId, MeterUnit,
@@ -14,8 +16,6 @@ use sluice_program::{
 };
 
 use crate::runtime::frame::Frame;
-use sluice_engine::random::Random;
-use sluice_engine::{CloneRequest, calculation};
 
 /// No header, union or action.
 pub(crate) const NONE: u64 = u32::MAX as u64;

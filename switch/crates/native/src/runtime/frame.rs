@@ -2,16 +2,12 @@
 //! Frame: the argument of each call of machine code. It holds the addresses of the packet's parts, and the state that
 //! runtime functions need.
 
+use sluice_engine::random::Random;
+use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;
 use sluice_tables::{CounterCell, Externs, Side, TableHandles};
 
 use crate::lanes::scheduler::Yielder;
-use sluice_engine::Config;
-use sluice_engine::Context;
-use sluice_engine::Counters;
-use sluice_engine::Profile;
-use sluice_engine::random::Random;
-use sluice_engine::{Packet, Sink};
 
 /// Buffers and state of a worker that are kept between packets, to avoid allocation per packet.
 #[derive(Debug, Default)]

@@ -4,13 +4,13 @@
 //!
 //! As in [`runtime`](crate::runtime::calls), arguments and results are 64 bits wide.
 
+use sluice_engine::calculation::select;
+use sluice_engine::hit;
 use sluice_program::{ProfileId, TableId};
 use sluice_tables::{Lookup, Row};
 
 use crate::runtime::calls::NONE;
 use crate::runtime::frame::Frame;
-use sluice_engine::calculation::select;
-use sluice_engine::hit;
 
 /// Flag in [`Found`]'s action: an entry was hit.
 pub(crate) const HIT: u64 = 1 << 32;

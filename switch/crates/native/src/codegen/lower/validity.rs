@@ -5,11 +5,11 @@ use std::mem::offset_of;
 
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
+use sluice_engine::Counters;
 use sluice_program::HeaderId;
 
 use super::Lower;
 use crate::runtime::frame::Frame;
-use sluice_engine::Counters;
 
 impl Lower<'_> {
     /// Returns the offset in the header vector of the byte that is 1 if a header is valid.
