@@ -96,28 +96,24 @@ pub fn mask(length: u32) -> u32 {
     u32::MAX.checked_shl(32 - length).unwrap_or(0)
 }
 
-/// Pseudo-random number generator: splitmix64.
+/// Random choices for samples.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(sluice_random::Random);
 
 impl Random {
     /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(sluice_random::Random::new(seed))
     }
 
     /// Returns the next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.number()) * n as u128) >> 64) as usize
+        self.0.below(n as u64) as usize
     }
 
     fn between(&mut self, low: u16, high: u16) -> u16 {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts packets that belong to neither a port nor the program.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters of engines, by name.
+pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queues commands to a worker. The worker executes them between two batches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,12 +13,10 @@ use sluice_native::Code;
 use sluice_ports::poller::Waker;
 use sluice_ports::{PortId, Receiver, Transmitter};
 
+use crate::counters::EngineCounters;
 use crate::levels::PortLevels;
 use crate::rehearsal::Rehearsal;
 use crate::running::Running;
-
-/// Counters of engines, by name.
-pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
 /// A command that a worker executes between two batches.
 pub(crate) enum Command {

@@ -15,7 +15,7 @@ use sluice_ports::{Deliver, Frame, PortId, Receiver};
 use sluice_program::Program;
 use sluice_tables::{Externs, Reader, Side, Store};
 
-use crate::mailbox::EngineCounters;
+use crate::counters::EngineCounters;
 use crate::outputs::{NoMorePorts, Outputs};
 use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};

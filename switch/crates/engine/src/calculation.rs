@@ -3,12 +3,12 @@
 
 use sluice_program::control::Selector;
 use sluice_program::{Calculation, CalculationInput, HashAlgorithm, Program};
+use sluice_random::Random;
 
 use crate::bits;
 use crate::hash;
 use crate::packet::Packet;
 use crate::phv::varbit_slot;
-use crate::random::Random;
 
 /// A bit string to append to; the last byte is zero-padded.
 struct BitString<'a> {

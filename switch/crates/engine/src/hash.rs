@@ -4,10 +4,10 @@
 mod crc;
 
 use sluice_program::HashAlgorithm;
+use sluice_random::Random;
 use xxhash_rust::xxh64::xxh64;
 
 pub use self::crc::{Folding, Remainder, RemainderOfBlock};
-use crate::random::Random;
 
 /// Computes the hash of `data`. Only the algorithm "random" uses `random`.
 pub fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
@@ -18,7 +18,7 @@ pub fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
         HashAlgorithm::CrcCcitt => crc::CRC16_CCITT.compute(data),
         HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => crc::CRC32.compute(data),
         HashAlgorithm::Crc64Custom => crc::CRC64.compute(data),
-        HashAlgorithm::Csum16 => u64::from(internet_checksum(data)),
+        HashAlgorithm::Csum16 => u64::from(sluice_checksum::checksum(data)),
         HashAlgorithm::Xor16 => xor_words::<2>(data),
         HashAlgorithm::Xor32 => xor_words::<4>(data),
         HashAlgorithm::Identity => data
@@ -93,24 +93,6 @@ pub fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u
     } else {
         hash(algorithm, data, random)
     }
-}
-
-/// Computes the Internet checksum (RFC 1071): the complement of the one's complement sum of 16-bit words, zero-padded
-/// at the end.
-pub fn internet_checksum(data: &[u8]) -> u16 {
-    // The one's complement sum does not depend on the word size, so sum 32 bits at a time.
-    let mut chunks = data.chunks_exact(4);
-    let mut sum: u64 = chunks
-        .by_ref()
-        .map(|chunk| u64::from(u32::from_be_bytes([chunk[0], chunk[1], chunk[2], chunk[3]])))
-        .sum();
-    let mut tail = [0; 4];
-    tail[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    sum += u64::from(u32::from_be_bytes(tail));
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    !(sum as u16)
 }
 
 /// Computes the exclusive or of big-endian words of `N` bytes, zero-padded at the end.
@@ -318,17 +300,6 @@ mod tests {
                 both_ways.map(|input| selector(algorithm, &input, &mut Random::new(1)));
             assert_eq!(there, back, "{algorithm:?}");
         }
-    }
-
-    #[test]
-    fn the_internet_checksum_of_an_ipv4_header() {
-        let header = [
-            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8,
-            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
-        ];
-        assert_eq!(internet_checksum(&header), 0xb861);
-        assert_eq!(internet_checksum(&[]), 0xffff);
-        assert_eq!(internet_checksum(&[0x12]), !0x1200);
     }
 
     #[test]

@@ -29,7 +29,6 @@ pub mod phv;
 mod profile;
 mod program_point;
 mod queue;
-pub mod random;
 mod sink;
 mod standard;
 mod trace;

@@ -269,7 +269,7 @@ pub fn set_traffic_class(packet: &mut [u8], class: u8) {
         let checksum = u16::from_be_bytes([packet[10], packet[11]]);
         // Updates the checksum incrementally (RFC 1624), so a wrong checksum stays wrong.
         let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
-        packet[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
+        packet[10..12].copy_from_slice(&sluice_checksum::finish(sum.into()).to_be_bytes());
     } else {
         packet[0] = packet[0] & 0xf0 | class >> 4;
         packet[1] = packet[1] & 0x0f | class << 4;
@@ -279,7 +279,7 @@ pub fn set_traffic_class(packet: &mut [u8], class: u8) {
 /// Computes and writes an IPv4 header's checksum.
 pub fn write_ipv4_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
-    let checksum = !fold(sum(0, header));
+    let checksum = sluice_checksum::checksum(header);
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
@@ -290,25 +290,6 @@ pub fn upper_checksum(packet: &[u8], upper: usize, length: usize, protocol: u8) 
     } else {
         &packet[8..40]
     };
-    let pseudo = sum(u32::from(protocol) + length as u32, addresses);
-    !fold(sum(pseudo, &packet[upper..upper + length]))
-}
-
-/// Adds 16-bit words to a ones' complement sum.
-pub(crate) fn sum(start: u32, bytes: &[u8]) -> u32 {
-    let pairs = bytes.chunks_exact(2);
-    let odd = pairs
-        .remainder()
-        .first()
-        .map_or(0, |last| u32::from(*last) << 8);
-    // The sum cannot overflow: 64 KiB are 2^15 words below 2^16.
-    pairs.fold(start + odd, |sum, pair| {
-        sum + u32::from(u16::from_be_bytes([pair[0], pair[1]]))
-    })
-}
-
-/// Folds a sum into 16 bits.
-pub(crate) fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    let pseudo = sluice_checksum::sum(u64::from(protocol) + length as u64, addresses);
+    sluice_checksum::finish(sluice_checksum::sum(pseudo, &packet[upper..upper + length]))
 }

@@ -43,7 +43,7 @@ struct OuterHeader {
     /// are still to be written.
     template: [u8; TEMPLATE],
     /// Ones' complement sum of the template's IP header, not folded.
-    sum: u32,
+    sum: u64,
     spi: u32,
     vrf: u16,
     bundle: u16,
@@ -103,7 +103,7 @@ impl OuterHeader {
             }
         };
         Self {
-            sum: ip::sum(0, &template[TEMPLATE - udp - ip..TEMPLATE - udp]),
+            sum: sluice_checksum::sum(0, &template[TEMPLATE - udp - ip..TEMPLATE - udp]),
             template,
             spi: spec.spi,
             vrf: spec.vrf,
@@ -151,8 +151,8 @@ impl OuterHeader {
             let more = [u16::from(class), length, identification, fragment];
             let sum = more
                 .into_iter()
-                .fold(self.sum, |sum, one| sum + u32::from(one));
-            header[10..12].copy_from_slice(&(!ip::fold(sum)).to_be_bytes());
+                .fold(self.sum, |sum, one| sum + u64::from(one));
+            header[10..12].copy_from_slice(&sluice_checksum::finish(sum).to_be_bytes());
         } else {
             let header = &mut slot[start..start + IPV6_HEADER];
             header[0] = 0x60 | class >> 4;

@@ -4,6 +4,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use sluice_random::Random;
+
 use crate::algorithm::{Algorithm, BuildError};
 use crate::named_algorithm::{Family, NamedAlgorithm};
 use crate::{Address, Prefix, Rib};
@@ -72,11 +74,11 @@ impl<A: Family> Rib<A> {
         if prefixes.is_empty() {
             prefixes.push(Prefix::new(A::default(), 0));
         }
-        let mut state = 1;
+        let mut random = Random::new(1);
         let mut address = || {
-            let prefix = prefixes[random(&mut state) as usize % prefixes.len()];
+            let prefix = prefixes[(random.next_u64() >> 32) as usize % prefixes.len()];
             let bits = (0..A::BITS).step_by(32).fold(A::default(), |bits, start| {
-                bits.union(A::of_bits(random(&mut state), start, 32))
+                bits.union(A::of_bits((random.next_u64() >> 32) as u32, start, 32))
             });
             prefix.host(bits)
         };
@@ -102,11 +104,4 @@ fn typical<A>(addresses: &[A], mut look_up: impl FnMut(&[A]) -> u32) -> f64 {
     let mut times: Vec<_> = timed.collect();
     times.sort_unstable();
     SLICE as f64 / times[times.len() / 2].as_secs_f64()
-}
-
-/// Returns a pseudo-random number (splitmix64).
-fn random(state: &mut u64) -> u32 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
 }

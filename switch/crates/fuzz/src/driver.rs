@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
-use crate::random::{Random, scramble};
+use crate::random::Random;
 use crate::target::{Tally, Target};
+use sluice_random::mix;
 
 /// Time limit of an input. An input that takes longer would hang the switch.
 const TOO_LONG: Duration = Duration::from_secs(20);
@@ -167,7 +168,7 @@ pub fn replay(target: &mut dyn Target, input: &[u8]) -> Tally {
 fn save(folder: &Path, name: &str, input: &[u8]) -> Result<PathBuf> {
     let digest = input
         .iter()
-        .fold(0, |state, byte| scramble(state ^ u64::from(*byte)));
+        .fold(0, |state, byte| mix(state ^ u64::from(*byte)));
     let path = folder.join(format!("{name}-{digest:016x}"));
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&path, input))

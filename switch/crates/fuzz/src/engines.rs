@@ -24,10 +24,11 @@ use sluice_tables::Store;
 use crate::choices::Choices;
 use crate::frames;
 use crate::programs;
-use crate::random::{Random, scramble};
+use crate::random::Random;
 use crate::residue;
 use crate::state;
 use crate::target::{Tally, Target};
+use sluice_random::mix;
 
 /// Name of the target.
 pub const NAME: &str = "engines";
@@ -214,7 +215,7 @@ pub fn compare<A: Engine, B: Engine>(
     let (mut left, mut right) = (oracle.store.reader(), rival.store.reader());
     let (left, right) = (left.pin(), right.pin());
     while sent.packets < MAX_FRAMES && !choices.is_empty() {
-        let frame = frames::frame(choices, scramble(sent.packets));
+        let frame = frames::frame(choices, mix(sent.packets));
         let input = PacketIn {
             data: &frame.bytes,
             port: frame.port,
@@ -273,7 +274,7 @@ pub fn compare_batches<E: Engine>(
         while batch.len() < most && !choices.is_empty() {
             batch.push(frames::frame(
                 choices,
-                scramble(sent.packets + batch.len() as u64),
+                mix(sent.packets + batch.len() as u64),
             ));
         }
         let now_us = sent.packets * 100;

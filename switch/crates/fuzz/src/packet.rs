@@ -17,9 +17,10 @@ use sluice_tables::Store;
 use crate::choices::Choices;
 use crate::frames::{self, Frame};
 use crate::programs;
-use crate::random::{Random, scramble};
+use crate::random::Random;
 use crate::state;
 use crate::target::{Tally, Target};
+use sluice_random::mix;
 
 /// Name of the target.
 pub const NAME: &str = "packet";
@@ -165,7 +166,7 @@ fn check_balance(counters: &sluice_engine::Counters) {
 
 /// Returns the pattern of a frame's payload.
 fn tag(number: u64) -> u64 {
-    scramble(number + 0x5109_ce00)
+    mix(number + 0x5109_ce00)
 }
 
 /// A sink that receives the outputs, and checks that they belong to the packet that was sent.

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates seeded random numbers with the same sequence on every machine (SplitMix64). Not for secrets.
+//! Random choices for fuzzing.
 
 /// A sequence of numbers that is determined by its seed.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(sluice_random::Random);
 
 impl Random {
     /// Starts the sequence that belongs to a seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(sluice_random::Random::new(seed))
     }
 
     /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        scramble(self.0)
+        self.0.next_u64()
     }
 
     /// Returns a number below `limit`. Returns 0 if `limit` is 0.
@@ -44,12 +43,4 @@ impl Random {
         bytes.truncate(count);
         bytes
     }
-}
-
-/// Mixes the bits of a number. Different numbers have different results.
-pub fn scramble(number: u64) -> u64 {
-    let mut z = number;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use sluice_engine::random::Random;
 use sluice_engine::{
     Config, Context, Counters, Engine, NoTrace, Packet, Parsed, ProgramPoint, Sink, Step, Trace,
 };
 use sluice_program::Program;
+use sluice_random::Random;
 
 use crate::machine::{Machine, Work};
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The interpreter's state while it processes one packet.
 
-use sluice_engine::random::Random;
 use sluice_engine::{Config, Context, Counters, Packet, Sink, Step, Trace};
 use sluice_program::Program;
+use sluice_random::Random;
 
 /// Buffers and state that are kept between packets, to avoid allocation per packet.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use sluice_engine::random::Random;
 use sluice_engine::{Config, Context, Counters, Engine, Packet, Parsed, Progress, Sink};
 use sluice_program::{Program, Slot};
+use sluice_random::Random;
 
 use crate::codegen::compile::{Code, Part};
 use crate::codegen::forward;

@@ -26,7 +26,6 @@
 //! * No frame that arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
-pub mod checksum;
 pub mod counters;
 pub mod files;
 pub mod host_filter;

@@ -7,7 +7,7 @@
 //! the checksum and cuts large messages into segments. Other large messages (tunnels) are passed on whole; the
 //! pipeline's MTU check handles them.
 
-use crate::checksum;
+use sluice_checksum as checksum;
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
@@ -139,7 +139,7 @@ fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> bool {
     if start >= frame.len() || field + 2 > frame.len() {
         return false;
     }
-    let value = checksum::finish(checksum::sum(&frame[start..], 0));
+    let value = checksum::finish(checksum::sum(0, &frame[start..]));
     // In UDP, zero means "no checksum". 0xffff is the same number in one's complement.
     let value = if value == 0 { 0xffff } else { value };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
@@ -194,7 +194,7 @@ impl Layout {
             &segment[self.network + 12..self.network + 20]
         };
         let length = (segment.len() - self.transport) as u64;
-        checksum::sum(addresses, length + u64::from(self.protocol))
+        checksum::sum(length + u64::from(self.protocol), addresses)
     }
 
     /// Writes the lengths, the identification and the header checksum of segment number `index`.
@@ -211,7 +211,7 @@ impl Layout {
         header[4..6].copy_from_slice(&id.to_be_bytes());
         header[10..12].fill(0);
         let words = (usize::from(header[0] & 0xf) * 4).clamp(20, self.transport - self.network);
-        let value = checksum::finish(checksum::sum(&header[..words], 0));
+        let value = checksum::finish(checksum::sum(0, &header[..words]));
         header[10..12].copy_from_slice(&value.to_be_bytes());
     }
 }
@@ -299,8 +299,8 @@ mod tests {
     /// Returns whether the checksum is right: a correct TCP segment and its pseudo-header sum to all ones.
     fn transport_checksum_is_right(frame: &[u8]) -> bool {
         let transport = &frame[34..];
-        let pseudo = checksum::sum(&frame[26..34], transport.len() as u64 + 6);
-        checksum::finish(checksum::sum(transport, pseudo)) == 0
+        let pseudo = checksum::sum(transport.len() as u64 + 6, &frame[26..34]);
+        checksum::finish(checksum::sum(pseudo, transport)) == 0
     }
 
     const PARTIAL: Option<PartialChecksum> = Some(PartialChecksum {
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_partial_checksum_is_completed() {
         let mut frame = tcp(5);
-        let pseudo = !checksum::finish(checksum::sum(&frame[26..34], 25 + 6));
+        let pseudo = !checksum::finish(checksum::sum(25 + 6, &frame[26..34]));
         frame[50..52].copy_from_slice(&pseudo.to_be_bytes());
         let out = restore(
             &frame,
@@ -354,7 +354,7 @@ mod tests {
         assert!(out.iter().all(|frame| transport_checksum_is_right(frame)));
         assert!(
             out.iter()
-                .all(|frame| checksum::finish(checksum::sum(&frame[14..34], 0)) == 0)
+                .all(|frame| checksum::finish(checksum::sum(0, &frame[14..34])) == 0)
         );
         assert_eq!(out[2][38..42], 3000u32.to_be_bytes());
         assert_eq!(out[2][18..20], 9u16.to_be_bytes());

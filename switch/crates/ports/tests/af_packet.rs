@@ -94,9 +94,9 @@ fn what_the_kernel_left_to_hardware_is_completed() {
         let is_udp = |frame: &[u8]| frame[12..14] == [0x08, 0x00] && frame[23] == 17;
         let frame = switch.receive(1, is_udp).remove(0);
         let length = u16::from_be_bytes([frame[38], frame[39]]);
-        let sum = sluice_ports::checksum::sum(&frame[26..34], u64::from(length) + 17);
-        let sum = sluice_ports::checksum::sum(&frame[34..34 + usize::from(length)], sum);
-        assert_eq!(sluice_ports::checksum::finish(sum), 0);
+        let sum = sluice_checksum::sum(u64::from(length) + 17, &frame[26..34]);
+        let sum = sluice_checksum::sum(sum, &frame[34..34 + usize::from(length)]);
+        assert_eq!(sluice_checksum::finish(sum), 0);
     });
 }
 

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use sluice_checksum as checksum;
 use sluice_ports::Receiver;
-use sluice_ports::checksum;
 use sluice_ports::host_filter::{Checked, HostFilter};
 use sluice_ports::interface::SilentInterface;
 use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
@@ -41,8 +41,8 @@ fn udp(port: u16, payload: &[u8], pseudo: &[u8]) -> Vec<u8> {
     let length = 8 + payload.len();
     let mut udp = [9, port, length as u16, 0].map(u16::to_be_bytes).concat();
     udp.extend_from_slice(payload);
-    let sum = checksum::sum(pseudo, 17 + length as u64);
-    let sum = checksum::finish(checksum::sum(&udp, sum));
+    let sum = checksum::sum(17 + length as u64, pseudo);
+    let sum = checksum::finish(checksum::sum(sum, &udp));
     udp[6..8].copy_from_slice(&sum.to_be_bytes());
     udp
 }
@@ -56,7 +56,7 @@ fn ipv4(mac: [u8; 6], to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     header.extend_from_slice(&length.to_be_bytes());
     header.extend_from_slice(&[0, 1, 0, 0, 1, 17, 0, 0]);
     header.extend_from_slice(&addresses);
-    let sum = checksum::finish(checksum::sum(&header, 0));
+    let sum = checksum::finish(checksum::sum(0, &header));
     header[10..12].copy_from_slice(&sum.to_be_bytes());
     [&mac[..], &[2, 0, 0, 0, 0, 9, 8, 0], &header, &udp].concat()
 }

@@ -9,8 +9,9 @@ mod succession;
 use std::sync::Arc;
 
 use sluice_program::Program;
+use sluice_random::mix;
 
-use self::bids::{Bidder, mix};
+use self::bids::Bidder;
 pub(crate) use self::buckets::SPREAD;
 use self::succession::Assignment;
 use crate::by_id::SMALL;

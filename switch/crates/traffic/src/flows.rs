@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::probe::MAX_FLOWS;
-use crate::random::Random;
+use sluice_random::Random;
 
 /// A number (`base`), or `count` consecutive numbers from `base` on (`base+count`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Picker {
                 self.next = if flow + 1 == self.flows { 0 } else { flow + 1 };
                 flow
             }
-            Some(weights) if weights.is_empty() => self.random.below(self.flows),
+            Some(weights) if weights.is_empty() => self.random.below(self.flows.into()) as u32,
             Some(weights) => {
                 let point = self.random.unit();
                 let index = weights.partition_point(|weight| *weight <= point);

@@ -5,7 +5,6 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::checksum::Sum;
 use crate::flows::Flow;
 use crate::probe::{PROBE, Probe};
 
@@ -235,7 +234,7 @@ fn write_ipv4<'p>(
     header[10..12].fill(0);
     header[12..16].copy_from_slice(&source);
     header[16..20].copy_from_slice(&destination);
-    let checksum = Sum::default().add(header).finish();
+    let checksum = sluice_checksum::checksum(header);
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
     rest
 }
@@ -291,10 +290,10 @@ fn write_transport(segment: &mut [u8], protocol: u8, flow: &Flow, probe: &Probe)
         _ => return,
     };
     let sum = match protocol {
-        ICMP => Sum::default(),
-        _ => Sum::pseudo_header(flow.source, flow.destination, protocol, length),
+        ICMP => 0,
+        _ => sluice_checksum::pseudo_header(flow.source, flow.destination, protocol, length),
     };
-    let checksum = sum.add(segment).finish();
+    let checksum = sluice_checksum::finish(sluice_checksum::sum(sum, segment));
     // A UDP checksum of 0 would mean "no checksum" (RFC 768).
     let checksum = if protocol == UDP && checksum == 0 {
         0xffff

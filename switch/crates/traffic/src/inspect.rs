@@ -4,7 +4,6 @@
 
 use std::net::IpAddr;
 
-use crate::checksum::Sum;
 use crate::frame::{ICMP, ICMPV6, TCP, UDP, transport_header};
 use crate::probe::Probe;
 
@@ -105,7 +104,7 @@ fn ipv4(bytes: &[u8]) -> Option<Packet<'_>> {
         destination,
         hop_limit: header[8],
         protocol: header[9],
-        header_is_sound: Sum::default().add(whole_header).finish() == 0,
+        header_is_sound: sluice_checksum::checksum(whole_header) == 0,
         segment: bytes.get(header_length..total)?,
     })
 }
@@ -132,14 +131,19 @@ fn ipv6(bytes: &[u8]) -> Option<Packet<'_>> {
 
 fn transport_is_sound(packet: &Packet<'_>) -> bool {
     let sum = match packet.protocol {
-        ICMP => Sum::default(),
+        ICMP => 0,
         UDP | TCP | ICMPV6 => {
             let length = packet.segment.len();
-            Sum::pseudo_header(packet.source, packet.destination, packet.protocol, length)
+            sluice_checksum::pseudo_header(
+                packet.source,
+                packet.destination,
+                packet.protocol,
+                length,
+            )
         }
         _ => return true,
     };
-    sum.add(packet.segment).finish() == 0
+    sluice_checksum::finish(sluice_checksum::sum(sum, packet.segment)) == 0
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //! [`inspect`] checks each frame, [`tally`] counts, and [`histogram`] collects the latencies. [`report`] formats the
 //! result. Interfaces are accessed by `sluice-ports` (AF_PACKET); no other crate of the switch is used.
 
-mod checksum;
 mod cli;
 mod clock;
 mod flows;
@@ -15,7 +14,6 @@ mod generator;
 mod histogram;
 mod inspect;
 mod probe;
-mod random;
 mod report;
 mod schedule;
 mod sink;
@@ -127,7 +125,7 @@ fn receive(arguments: &SinkArgs, stop: &AtomicBool) -> anyhow::Result<ReceivedRe
 
 fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, ReceivedReport)> {
     // A random number, so that packets of an earlier run that are still in queues are not counted.
-    let run = random::mix(clock::now() ^ u64::from(std::process::id())) as u32;
+    let run = sluice_random::mix(clock::now() ^ u64::from(std::process::id())) as u32;
     let (mut plan, mut sequences) = plan(&arguments.traffic, run);
     let mut sink = Sink::open(&arguments.input.rx, arguments.input.ring as usize)?;
     let (mut port, counters) = open(&arguments.traffic.tx)?;

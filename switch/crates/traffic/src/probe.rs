@@ -12,7 +12,7 @@
 //! All fields are big-endian. The 18 bytes fit into the smallest Ethernet frame with IPv4 and UDP. Sender and receiver
 //! run on one machine, so they can use the same clock.
 
-use crate::random::mix;
+use sluice_random::mix;
 
 /// Number of bytes in front of the filler.
 pub(crate) const PROBE: usize = 18;

@@ -2,7 +2,7 @@
 //! Plans departure times in an open loop, independently of the network. A generator that falls behind catches up, and
 //! latencies are measured from the planned time. So a slow device cannot hide its delay by slowing down the load.
 
-use crate::random::Random;
+use sluice_random::Random;
 
 /// How the time between two departures is distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates pseudo-random numbers: SplitMix64 (Steele, Lea, Flood 2014), and a Zipf distribution over ranks.
+//! Random choices for benchmark inputs, and a Zipf distribution over ranks.
 
 /// A stream of pseudo-random numbers.
-pub(crate) struct Random(u64);
-
-/// Mixes the bits of a number with SplitMix64's finalizer.
-pub(crate) fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
+pub(crate) struct Random(sluice_random::Random);
 
 impl Random {
     /// Starts the stream that belongs to a seed.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(sluice_random::Random::new(seed))
     }
 
     /// Returns 64 random bits.
     pub(crate) fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// Returns a number below `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.word()) * u128::from(limit)) >> 64) as u64
+        self.0.below(limit)
     }
 
     /// Returns 128 random bits.
@@ -35,7 +27,7 @@ impl Random {
 
     /// Returns a number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.word() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Returns true with the given probability.

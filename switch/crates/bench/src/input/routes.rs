@@ -13,8 +13,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use sluice_fib::Prefix;
+use sluice_random::mix;
 
-use super::random::{Random, mix};
+use super::random::Random;
 
 /// Number of distinct next hops.
 pub(crate) const NEXT_HOPS: u64 = 256;

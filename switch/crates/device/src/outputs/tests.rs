@@ -9,8 +9,8 @@ use sluice_program::{Program, TableId};
 use sluice_tables::{Entry, Store};
 
 use super::*;
+use crate::counters::EngineCounters;
 use crate::levels::QueueSetting;
-use crate::mailbox::EngineCounters;
 use crate::running::{Engines, Running};
 
 /// Program that forwards to port 1. The first byte of a frame is its priority. Behind this byte the program writes

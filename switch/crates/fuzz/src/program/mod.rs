@@ -13,9 +13,10 @@ use sluice_tables::Store;
 use std::sync::Arc;
 
 use crate::choices::Choices;
-use crate::random::{Random, scramble};
+use crate::random::Random;
 use crate::target::{Tally, Target};
 use crate::{engines, mutate, packet, programs, state};
+use sluice_random::mix;
 
 /// Name of the target.
 pub const NAME: &str = "program";
@@ -105,5 +106,5 @@ fn digest(input: &[u8]) -> u64 {
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
     });
-    words.fold(0, |state, word| scramble(state ^ word))
+    words.fold(0, |state, word| mix(state ^ word))
 }

@@ -7,13 +7,13 @@
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::Zero;
-use sluice_engine::random::Random;
 use sluice_engine::{CloneRequest, calculation};
 use sluice_program::action::LogPart;
 use sluice_program::{
     ActionId, CalculationId, DigestId, FieldListId, HashAlgorithm, HeaderId, MeterId, MeterUnit,
     RegisterId, StackId, UnionId, UnionStackId, ValueSetId,
 };
+use sluice_random::Random;
 
 use crate::runtime::frame::Frame;
 

@@ -2,9 +2,9 @@
 //! Frame: the argument of each call of machine code. It holds the addresses of the packet's parts, and the state that
 //! runtime functions need.
 
-use sluice_engine::random::Random;
 use sluice_engine::{Config, Context, Counters, Packet, Profile, Sink};
 use sluice_program::Program;
+use sluice_random::Random;
 use sluice_tables::{CounterCell, Externs, Side, TableHandles};
 
 use crate::lanes::scheduler::Yielder;

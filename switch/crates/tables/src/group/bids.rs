@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Members bid for buckets; the highest bidder with room gets each bucket.
 
+use sluice_random::mix;
+
 use std::cmp::Ordering;
 
 use super::buckets::Piece;
@@ -15,13 +17,6 @@ pub(super) struct Bidder {
     pub(super) key: u64,
     /// Not 0.
     pub(super) weight: u32,
-}
-
-/// Spreads all bits of a number over all bits (the finalizer of splitmix64).
-pub(super) fn mix(number: u64) -> u64 {
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
 }
 
 /// Returns a member's pseudo-random draw for a bucket, uniform over all 64-bit numbers.

@@ -54,12 +54,11 @@ fn moved_besides(before: &[Option<u32>], after: &[Option<u32>], changed: u32) ->
 }
 
 /// Pseudo-random numbers, the same in each run.
-struct Random(u64);
+struct Random(sluice_random::Random);
 
 impl Random {
     fn below(&mut self, end: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mix(self.0) % u64::from(end)) as u32
+        (self.0.next_u64() % u64::from(end)) as u32
     }
 
     /// Returns members of these weights, with ids of any size.
@@ -83,7 +82,7 @@ fn written(before: &Group, members: Vec<GroupMember>) -> Group {
 #[test]
 fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
     let ports = PortStatus::default();
-    let mut random = Random(1);
+    let mut random = Random(sluice_random::Random::new(1));
     for count in [2, 3, 4, 8, 16, 33, 64] {
         for round in 0..8 {
             let mut members = random.members(count, |random| match round % 2 {
@@ -119,7 +118,8 @@ fn a_member_that_leaves_moves_its_own_flows_and_gets_them_back() {
 #[test]
 fn a_port_that_goes_down_while_a_member_is_absent_moves_its_own_flows() {
     let ports = PortStatus::default();
-    let mut members = Random(4).members(9, |random| 1 + random.below(9));
+    let mut members =
+        Random(sluice_random::Random::new(4)).members(9, |random| 1 + random.below(9));
     for (port, member) in (1..).zip(&mut members) {
         member.watch_port = Some(port);
     }
@@ -197,7 +197,7 @@ fn random_flows_come_as_the_weights_say() {
             .zip(weights)
             .map(|(id, weight)| member(id, *weight, None));
         let group = group(members.collect());
-        let mut random = Random(2);
+        let mut random = Random(sluice_random::Random::new(2));
         let mut hits = vec![0.0; weights.len()];
         for _ in 0..20_000 {
             let hash = u64::from(random.below(u32::MAX));
@@ -218,7 +218,7 @@ fn random_flows_come_as_the_weights_say() {
 
 #[test]
 fn a_port_that_goes_down_moves_the_flows_of_its_members_until_it_is_up() {
-    let mut random = Random(3);
+    let mut random = Random(sluice_random::Random::new(3));
     for count in [2, 3, 4, 8, 33, 64] {
         let ports = PortStatus::default();
         let mut members = random.members(count, |random| 1 + random.below(255));

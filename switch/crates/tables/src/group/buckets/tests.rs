@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 
-use super::super::bids::{mix, winner};
+use super::super::bids::winner;
 use super::*;
+use sluice_random::mix;
 
 fn bidders(weights: &[u32]) -> Vec<Bidder> {
     let bidder = |(index, weight): (usize, &u32)| Bidder {

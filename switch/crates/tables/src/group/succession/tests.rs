@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 
-use super::super::bids::mix;
 use super::super::buckets::positions;
 use super::*;
+use sluice_random::mix;
 
 const COUNT: usize = 1 << 12;
 
