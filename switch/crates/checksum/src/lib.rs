@@ -19,8 +19,8 @@ pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_be_bytes(last))
 }
 
-/// Returns the sum of the pseudo header for an upper-layer protocol and `length` bytes. If only one address is IPv4, its
-/// IPv4-mapped IPv6 address counts.
+/// Returns the sum of the pseudo header for an upper-layer protocol and `length` bytes. If only one address is IPv4,
+/// its IPv4-mapped IPv6 address counts.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u64 {
     let start = u64::from(protocol) + length as u64;
     match (source, destination) {

@@ -7,9 +7,9 @@
 //!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
 //! ```
 //!
-//! Workers are threads. Each owns the halves of its ports and a [`sluice_engine::TrafficManager`]; idle workers wait in epoll.
-//! Between two batches, programs are swapped, and ports are added and removed. The caller waits until all workers have
-//! done so. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
+//! Workers are threads. Each owns the halves of its ports and a [`sluice_engine::TrafficManager`]; idle workers wait in
+//! epoll. Between two batches, programs are swapped, and ports are added and removed. The caller waits until all
+//! workers have done so. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
 //!
 //! While a port accepts no more frames, packets wait between ingress and egress in queues like BMv2's (`port_queues`,
 //! `levels`). If no port is congested, a worker does not check the queues.

@@ -87,6 +87,7 @@ pub fn hash_inputs(
 }
 
 /// Computes the hash by which a selector chooses a member; see [`hash_inputs`].
+#[inline]
 pub fn select(
     program: &Program,
     (packet, came_in): (&Packet, &[u8]),

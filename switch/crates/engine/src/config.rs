@@ -47,7 +47,7 @@ pub struct Config {
     pub max_parser_steps: u32,
     /// Maximum number of operations in one run of an action.
     pub max_action_steps: u32,
-    /// Compiles native code for profiling: see [`crate::native::NativeProfiled`].
+    /// Compiles native code for profiling: see `sluice_native::NativeProfiled`.
     pub profile: bool,
     /// Packets change no state: counters do not count, meters are not charged and return green, registers are not
     /// written. Only the interpreter implements this.

@@ -51,8 +51,8 @@ pub enum Progress {
     Deparsed(u32),
 }
 
-/// Runs the parts of a v1model program on single packets. The traffic manager ([`crate::Switch`]) decides which part
-/// runs next.
+/// Runs the parts of a v1model program on single packets. The traffic manager ([`crate::TrafficManager`]) decides which
+/// part runs next.
 pub trait Engine: Send {
     /// Returns the program.
     fn program(&self) -> &Arc<Program>;

@@ -9,7 +9,7 @@
 //!
 //! The public modules are for engines: the packet header vector, and what P4 does to headers, hashes and entries.
 //!
-//! Depends on `program` and `tables`. Promises:
+//! Depends on `program`, `tables`, `checksum` and `random`. Promises:
 //!
 //! * No packet can make it panic or loop forever, and no packet's content leaks into another.
 //! * After the first packets it does not allocate, except for logging, for values wider than 255 bits, and for new

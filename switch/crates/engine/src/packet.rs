@@ -96,6 +96,7 @@ impl Packet {
     }
 
     /// Returns the requests for modification, and marks them as present.
+    #[inline]
     pub fn request(&mut self) -> &mut Requests {
         self.requested = true;
         &mut self.requests

@@ -133,6 +133,7 @@ impl Phv {
     }
 
     /// Must be called before writes that may change a header with a `varbit` field or a stack's fill level.
+    #[inline]
     pub fn touch(&mut self) {
         self.touched = true;
     }
@@ -162,8 +163,8 @@ impl Phv {
         self.filled.copy_from_slice(&other.filled);
     }
 
-    #[inline]
     /// Whether a header is valid.
+    #[inline]
     pub fn is_valid(&self, header: HeaderId) -> bool {
         self.bytes[self.validity + header.index()] != 0
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures where a packet's time goes, by parser state, table and condition.
 //!
-//! Whenever a packet reaches another [`ProgramPoint`], the [`Profile`] adds the time since the last change to the place that
-//! the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one place.
-//! Reading the clock takes time too: this is measured beforehand, and [`Profile::rows`] subtracts it.
+//! Whenever a packet reaches another [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the time since the
+//! last change to the place that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`]
+//! belongs to exactly one place. Reading the clock takes time too: this is measured beforehand, and [`Profile::rows`]
+//! subtracts it.
 //!
-//! The interpreter reports places through [`Trace`](crate::Trace); native code reports them if it was compiled for profiling.
-//! Engines that are not profiled pay nothing.
+//! The interpreter reports places through [`Trace`](crate::Trace); native code reports them if it was compiled for
+//! profiling. Engines that are not profiled pay nothing.
 
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,7 @@ impl Profile {
         self.tallies[self.at].time += self.since.elapsed();
     }
 
-    /// Records that the packet, or a copy of it, reaches the place with this [`ProgramPoint::index`].
+    /// Records that the packet, or a copy of it, reaches the place with this [`index`](crate::ProgramPoint::index).
     #[inline]
     pub fn enter(&mut self, place: usize) {
         let now = Instant::now();

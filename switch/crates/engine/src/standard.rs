@@ -8,13 +8,13 @@ use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
 use crate::queue::Stamps;
 
-/// The place of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]); unused bits
-/// come first.
+/// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]); unused
+/// bits come first.
 ///
 /// Loads and stores have the same sizes as those of native code. Otherwise store-to-load forwarding fails, and the
 /// load stalls.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum FieldLocation {
     /// A field of one byte: its offset, and the mask of its bits. Likewise for two and four bytes.
     One(usize, u64),
     Two(usize, u64),
@@ -45,7 +45,7 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-impl Place {
+impl FieldLocation {
     fn new(slot: Slot) -> Self {
         let (lead, width) = (usize::from(slot.lead), usize::from(slot.width));
         let byte = slot.byte as usize;
@@ -89,7 +89,7 @@ impl Place {
 }
 
 /// A field that is written only if it may be read ([`crate::Engine::looks_at`]).
-type Seen = Option<Place>;
+type Seen = Option<FieldLocation>;
 
 /// The places of a program's standard metadata fields.
 #[derive(Clone, Debug)]
@@ -100,11 +100,11 @@ pub(crate) struct Standard {
     instance_type: Seen,
     egress_port: Seen,
     egress_rid: Seen,
-    egress_spec: Place,
-    mcast_grp: Option<Place>,
+    egress_spec: FieldLocation,
+    mcast_grp: Option<FieldLocation>,
     egress_time: Seen,
     /// `None` also if the program never writes the field.
-    priority: Option<Place>,
+    priority: Option<FieldLocation>,
     enqueue_time: Seen,
     enqueue_depth: Seen,
     dequeue_delay: Seen,
@@ -116,7 +116,7 @@ impl Standard {
     /// Finds the fields of a program; `seen` returns whether a field may be read.
     pub(crate) fn new(program: &Program, seen: impl Fn(Slot) -> bool) -> Self {
         let all = &program.standard_metadata;
-        let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(Place::new);
+        let place = |slot: Option<Slot>| slot.filter(|slot| seen(*slot)).map(FieldLocation::new);
         Self {
             ingress_port: place(Some(all.ingress_port)),
             packet_length: place(Some(all.packet_length)),
@@ -124,10 +124,10 @@ impl Standard {
             instance_type: place(Some(all.instance_type)),
             egress_port: place(Some(all.egress_port)),
             egress_rid: place(all.egress_rid),
-            egress_spec: Place::new(all.egress_spec),
-            mcast_grp: all.mcast_grp.map(Place::new),
+            egress_spec: FieldLocation::new(all.egress_spec),
+            mcast_grp: all.mcast_grp.map(FieldLocation::new),
             egress_time: place(all.egress_global_timestamp),
-            priority: all.priority.map(Place::new),
+            priority: all.priority.map(FieldLocation::new),
             enqueue_time: place(all.enq_timestamp),
             enqueue_depth: place(all.enq_qdepth),
             dequeue_delay: place(all.deq_timedelta),

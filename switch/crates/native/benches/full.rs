@@ -4,7 +4,7 @@
 //! There are a million routes and a million flows of an outbound list, and each packet belongs to another flow: memory
 //! latency dominates the lookups. Measures packets one after the other and packets in lanes, in turn.
 //!
-//! `cargo bench -p sluice-engine --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
+//! `cargo bench -p sluice-native --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
 //! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. Few
 //! entries and an even smaller `FAR` show the cost of yielding by itself.
 

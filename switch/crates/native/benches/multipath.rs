@@ -8,7 +8,7 @@
 //! Each round creates new switches and keeps the old ones. The addresses of code and data change the result by some
 //! nanoseconds, as much as a group does; a switch kept for all rounds would have the same bias in all of them.
 //!
-//! `cargo bench -p sluice-engine --bench multipath -- [--rounds N] [--quick] [--only CASE]`. A single case (0 is
+//! `cargo bench -p sluice-native --bench multipath -- [--rounds N] [--quick] [--only CASE]`. A single case (0 is
 //! *single-path*) serves to count instructions: take the difference between two numbers of rounds.
 
 #[path = "../tests/cases/mod.rs"]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CPU time per packet of the router program, with packets in memory: `cargo bench -p sluice-engine`.
+//! CPU time per packet of the router program, with packets in memory: `cargo bench -p sluice-native`.
 //!
 //! Forwards to 4,096 destinations over 4,096 /24 (IPv4) or /48 (IPv6) routes and 16 next hops, and through a group of
 //! 8. Prints the median, minimum and maximum of eleven runs.
 //!
-//! `cargo bench -p sluice-engine -- PACKETS RUNS` sets the numbers of packets and runs. To count instructions with
+//! `cargo bench -p sluice-native -- PACKETS RUNS` sets the numbers of packets and runs. To count instructions with
 //! callgrind, use one run, and take the difference between two numbers of packets.
 
 #[path = "../tests/cases/mod.rs"]

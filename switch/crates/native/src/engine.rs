@@ -56,13 +56,13 @@ impl Native {
         let program = self.code.program();
         let mut frame = Frame::new(program, &self.config, &mut self.work, context, packet, sink);
         if part == Part::Forward {
-            frame.asked = &STOP;
+            frame.requested = &STOP;
         }
         self.code.run(part, &mut frame)
     }
 }
 
-/// Value for [`Frame::asked`] that makes the code stop after ingress.
+/// Value for [`Frame::requested`] that makes the code stop after ingress.
 static STOP: u8 = 1;
 
 /// Converts the result of the parser's machine code.

@@ -10,18 +10,19 @@
 //! The code is specialised to the program:
 //!
 //! - A field is loaded and shifted at a fixed offset of the packet header vector.
-//! - Metadata is kept in registers where possible, or eliminated ([`analysis`]).
+//! - Metadata is kept in registers where possible, or eliminated (`analysis`).
 //! - A step is compiled once for each likely set of facts (`codegen::variants`).
 //! - An action is inlined where its table is applied.
 //! - A table with constant entries is a decision in code, without a lookup.
 //! - Arithmetic is done in as many words as can matter.
 //!
-//! Lookups in tables that the control plane fills, hashes and rare operations are functions in [`runtime`] that the
+//! Lookups in tables that the control plane fills, hashes and rare operations are functions in `runtime` that the
 //! code calls.
 //!
-//! Promises: the engine treats a packet exactly as `sluice_interpreter::Interpreter` does, counters and random numbers included. Each
-//! access to the packet is preceded by the check that the interpreter makes. Nothing is left to the interpreter
-//! silently: see [`Report`]. The code lives as long as an engine that runs it. [`Lanes`] run several packets at a time.
+//! Promises: the engine treats a packet exactly as `sluice_interpreter::Interpreter` does, counters and random numbers
+//! included. Each access to the packet is preceded by the check that the interpreter makes. Nothing is left to the
+//! interpreter silently: see [`Report`]. The code lives as long as an engine that runs it. [`Lanes`] run several
+//! packets at a time.
 
 mod analysis;
 mod codegen;

@@ -13,7 +13,7 @@ use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, ActionId, FieldListId, HeaderId, Op};
 
-use crate::codegen::expr::{Params, Place};
+use crate::codegen::expr::{IdSource, Params};
 use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, signed_words};
 use crate::runtime::calls::{self, NONE};
@@ -160,7 +160,7 @@ impl Lower<'_> {
         self.call(calls::release_registers as *const (), &[id], 0);
     }
 
-    /// Declares a counter of operations; `None` if they cannot exceed [`crate::Config::max_action_steps`].
+    /// Declares a counter of operations; `None` if they cannot exceed [`sluice_engine::Config::max_action_steps`].
     fn steps(&mut self, ops: &[Op]) -> Option<Steps> {
         if !has_loop(ops) && ops.len() <= self.config.max_action_steps as usize {
             return None;
@@ -252,11 +252,11 @@ impl Lower<'_> {
             LValue::HeaderField(header, slot) => {
                 let value = self.resize(value, usize::from(slot.width).div_ceil(64));
                 match self.header(header, params) {
-                    Place::Fixed(id) => {
+                    IdSource::Fixed(id) => {
                         let slot = slot.moved(self.program.header(id).offset);
                         self.store_slot(self.phv, slot, &value);
                     }
-                    Place::Found(id) => {
+                    IdSource::Found(id) => {
                         let (exists, base) = self.header_base(id);
                         self.either(
                             exists,
@@ -295,7 +295,7 @@ impl Lower<'_> {
 
     fn assign_header(&mut self, to: &HeaderRef, from: &HeaderRef, params: &Params) {
         let places = (self.header(to, params), self.header(from, params));
-        if let (Place::Fixed(to), Place::Fixed(from)) = places
+        if let (IdSource::Fixed(to), IdSource::Fixed(from)) = places
             && self.is_small(to)
         {
             self.as_header(to);
@@ -352,7 +352,7 @@ impl Lower<'_> {
 
     fn add_header(&mut self, header: &HeaderRef, params: &Params) {
         match self.header(header, params) {
-            Place::Fixed(id) if self.is_small(id) => {
+            IdSource::Fixed(id) if self.is_small(id) => {
                 self.as_header(id);
                 let valid = self.is_valid(id);
                 let absent = self.not(valid);
@@ -363,27 +363,27 @@ impl Lower<'_> {
                     lower.change_length(id, true);
                 });
             }
-            Place::Fixed(id) => {
+            IdSource::Fixed(id) => {
                 self.as_header(id);
                 let number = self.int(id.0.into());
                 self.call(calls::add_header as *const (), &[number], 0);
                 self.known.forget_validity();
                 self.known.set_valid(id, true);
             }
-            Place::Found(id) => self.on_found(id, calls::add_header as *const ()),
+            IdSource::Found(id) => self.on_found(id, calls::add_header as *const ()),
         }
     }
 
     fn remove_header(&mut self, header: &HeaderRef, params: &Params) {
         match self.header(header, params) {
-            Place::Fixed(id) => {
+            IdSource::Fixed(id) => {
                 let valid = self.is_valid(id);
                 self.when(valid, |lower| {
                     lower.set_invalid(id);
                     lower.change_length(id, false);
                 });
             }
-            Place::Found(id) => self.on_found(id, calls::remove_header as *const ()),
+            IdSource::Found(id) => self.on_found(id, calls::remove_header as *const ()),
         }
     }
 

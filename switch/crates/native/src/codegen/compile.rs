@@ -16,7 +16,7 @@ use sluice_program::{Op, Program, Slot};
 
 use crate::analysis::field_usage::FieldUsage;
 use crate::codegen::lower::{Lower, Statics};
-use crate::codegen::variants::Interest;
+use crate::codegen::variants::FactUses;
 use crate::runtime::frame::{Frame, MIDDLE};
 use crate::runtime::pages::Pages;
 
@@ -263,10 +263,10 @@ fn build(
             lower.forward();
         }
         Part::Parser => {
-            lower.parser(&Interest::default(), &mut |lower| lower.finish(0));
+            lower.parser(&FactUses::default(), &mut |lower| lower.finish(0));
         }
         Part::Egress => {
-            let mut egress = lower.graph(&program.egress, Interest::default());
+            let mut egress = lower.graph(&program.egress, FactUses::default());
             lower.enter_pipeline(&mut egress);
             for end in lower.pipeline(egress) {
                 lower.enter(end);

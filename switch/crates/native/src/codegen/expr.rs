@@ -32,7 +32,7 @@ pub(crate) enum Params {
 
 /// Target of a reference to a header or union.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<T> {
+pub(crate) enum IdSource<T> {
     /// Known at compile time.
     Fixed(T),
     /// Found at run time: its id, or [`NONE`].
@@ -139,13 +139,13 @@ impl Lower<'_> {
     }
 
     /// Loads a field of a header. The value is 0 if the reference leads to no header.
-    fn load_in_header(&mut self, place: Place<HeaderId>, slot: sluice_program::Slot) -> Words {
+    fn load_in_header(&mut self, place: IdSource<HeaderId>, slot: sluice_program::Slot) -> Words {
         match place {
-            Place::Fixed(id) => {
+            IdSource::Fixed(id) => {
                 let slot = slot.moved(self.program.header(id).offset);
                 self.load_slot(self.phv, slot)
             }
-            Place::Found(id) => {
+            IdSource::Found(id) => {
                 let (exists, base) = self.header_base(id);
                 let value = self.load_slot(base, slot);
                 let zero = self.int(0);
@@ -388,8 +388,8 @@ impl Lower<'_> {
         match condition {
             Bool::Const(value) => self.byte(*value),
             Bool::Valid(header) => match self.header(header, params) {
-                Place::Fixed(id) => self.is_valid(id),
-                Place::Found(id) => {
+                IdSource::Fixed(id) => self.is_valid(id),
+                IdSource::Found(id) => {
                     let (exists, id) = self.existing(id);
                     let valid = self.is_valid_at(id);
                     self.b.ins().band(exists, valid)
@@ -539,57 +539,57 @@ impl Lower<'_> {
     }
 
     /// Resolves a reference to a header.
-    pub(crate) fn header(&mut self, header: &HeaderRef, params: &Params) -> Place<HeaderId> {
+    pub(crate) fn header(&mut self, header: &HeaderRef, params: &Params) -> IdSource<HeaderId> {
         let program = self.program;
         let ids = |stack: &sluice_program::StackId| {
             let headers = program.stack(*stack).headers.iter();
             headers.map(|id| u64::from(id.0)).collect()
         };
         match header {
-            HeaderRef::Fixed(id) => Place::Fixed(*id),
+            HeaderRef::Fixed(id) => IdSource::Fixed(*id),
             HeaderRef::Element(stack, index) => {
                 let index = self.index(index, params);
-                Place::Found(self.select_id(ids(stack), index))
+                IdSource::Found(self.select_id(ids(stack), index))
             }
             HeaderRef::Last(stack) => {
                 let filled = self.filled(stack.index());
                 let last = self.b.ins().iadd_imm_s(filled, -1);
-                Place::Found(self.select_id(ids(stack), last))
+                IdSource::Found(self.select_id(ids(stack), last))
             }
             HeaderRef::Member(union, member) => match self.union(union, params) {
-                Place::Fixed(id) => match program.union(id).headers.get(*member) {
-                    Some(id) => Place::Fixed(*id),
-                    None => Place::Found(self.int(NONE)),
+                IdSource::Fixed(id) => match program.union(id).headers.get(*member) {
+                    Some(id) => IdSource::Fixed(*id),
+                    None => IdSource::Found(self.int(NONE)),
                 },
-                Place::Found(id) => {
+                IdSource::Found(id) => {
                     let unions = program.unions.iter();
                     let member = |union: &sluice_program::Union| {
                         let header = union.headers.get(*member);
                         header.map_or(NONE, |id| u64::from(id.0))
                     };
-                    Place::Found(self.select_id(unions.map(member).collect(), id))
+                    IdSource::Found(self.select_id(unions.map(member).collect(), id))
                 }
             },
         }
     }
 
     /// Resolves a reference to a union.
-    fn union(&mut self, union: &UnionRef, params: &Params) -> Place<UnionId> {
+    fn union(&mut self, union: &UnionRef, params: &Params) -> IdSource<UnionId> {
         let program = self.program;
         let ids = |stack: &sluice_program::UnionStackId| {
             let unions = program.union_stack(*stack).unions.iter();
             unions.map(|id| u64::from(id.0)).collect()
         };
         match union {
-            UnionRef::Fixed(id) => Place::Fixed(*id),
+            UnionRef::Fixed(id) => IdSource::Fixed(*id),
             UnionRef::Element(stack, index) => {
                 let index = self.index(index, params);
-                Place::Found(self.select_id(ids(stack), index))
+                IdSource::Found(self.select_id(ids(stack), index))
             }
             UnionRef::Last(stack) => {
                 let filled = self.filled(program.stacks.len() + stack.index());
                 let last = self.b.ins().iadd_imm_s(filled, -1);
-                Place::Found(self.select_id(ids(stack), last))
+                IdSource::Found(self.select_id(ids(stack), last))
             }
         }
     }
@@ -604,19 +604,19 @@ impl Lower<'_> {
     /// Resolves a reference to a header; returns its id, or `NONE`.
     pub(crate) fn header_id(&mut self, header: &HeaderRef, params: &Params) -> Value {
         match self.header(header, params) {
-            Place::Fixed(id) => {
+            IdSource::Fixed(id) => {
                 self.as_header(id);
                 self.int(id.0.into())
             }
-            Place::Found(id) => id,
+            IdSource::Found(id) => id,
         }
     }
 
     /// Resolves a reference to a union; returns its id, or `NONE`.
     pub(crate) fn union_id(&mut self, union: &UnionRef, params: &Params) -> Value {
         match self.union(union, params) {
-            Place::Fixed(id) => self.int(id.0.into()),
-            Place::Found(id) => id,
+            IdSource::Fixed(id) => self.int(id.0.into()),
+            IdSource::Found(id) => id,
         }
     }
 }

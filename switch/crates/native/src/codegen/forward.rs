@@ -13,9 +13,10 @@
 //!
 //! - the program requested something: a clone, a digest, another pass, a multicast group;
 //! - no queue has the packet's priority;
-//! - packets may have to wait for egress ([`crate::Congestion`]).
+//! - packets may have to wait for egress ([`sluice_engine::Congestion`]).
 //!
-//! The packet is then in the state that the traffic manager ([`crate::Switch`]) expects between two parts.
+//! The packet is then in the state that the traffic manager ([`sluice_engine::TrafficManager`]) expects between two
+//! parts.
 
 use std::mem::offset_of;
 
@@ -28,7 +29,7 @@ use sluice_program::{Program, Slot};
 
 use crate::codegen::lower::Lower;
 use crate::codegen::pipeline::Graph;
-use crate::codegen::variants::Interest;
+use crate::codegen::variants::FactUses;
 use crate::runtime::frame::Frame;
 
 /// An egress of more steps than this is compiled only as a function of its own.
@@ -86,18 +87,18 @@ impl Lower<'_> {
         let program = self.program;
         // With a profile, the function ends after ingress: the caller reports each part to the profile.
         let whole = is_whole(program) && !self.config.profile;
-        let (mut behind_egress, mut behind_ingress) = (Interest::default(), Interest::default());
+        let (mut behind_egress, mut behind_ingress) = (FactUses::default(), FactUses::default());
         if whole {
             behind_egress.end_of_egress(program);
         }
         let mut egress = self.graph(&program.egress, behind_egress);
         if whole {
             behind_ingress.end_of_ingress(program, self.facts);
-            behind_ingress.extend(&egress.interest());
+            behind_ingress.extend(&egress.uses());
         }
         let mut ingress = self.graph(&program.ingress, behind_ingress);
-        let interest = ingress.interest();
-        self.parser(&interest, &mut |lower| lower.enter_pipeline(&mut ingress));
+        let uses = ingress.uses();
+        self.parser(&uses, &mut |lower| lower.enter_pipeline(&mut ingress));
         let ends = Ends {
             manager: self.b.create_block(),
             dropped: self.b.create_block(),
@@ -124,8 +125,8 @@ impl Lower<'_> {
     }
 
     /// Returns whether the program requested something from the traffic manager.
-    fn asked(&mut self) -> Value {
-        let place = self.frame_field(offset_of!(Frame<'static>, asked));
+    fn requested(&mut self) -> Value {
+        let place = self.frame_field(offset_of!(Frame<'static>, requested));
         self.load(I8, place, 0)
     }
 
@@ -145,8 +146,8 @@ impl Lower<'_> {
     fn after_ingress(&mut self, ends: &Ends, egress: &mut Graph) {
         let standard = &self.program.standard_metadata;
         self.b.set_cold_block(ends.manager);
-        let asked = self.asked();
-        self.unless(asked, ends.manager);
+        let requested = self.requested();
+        self.unless(requested, ends.manager);
         if let Some(slot) = standard.mcast_grp {
             let group = self.standard(slot);
             let none = self.int(0);
@@ -195,7 +196,7 @@ impl Lower<'_> {
         self.enter(on);
     }
 
-    /// Sets the standard metadata with which a packet enters egress, as [`crate::standard::Standard`] does.
+    /// Sets the standard metadata with which a packet enters egress, as `Standard` of the traffic manager does.
     fn enter_egress(&mut self, port: Value, priority: Value) {
         let standard = &self.program.standard_metadata;
         self.set_observed(Some(standard.instance_type), |lower| {
@@ -243,16 +244,16 @@ impl Lower<'_> {
     fn after_egress(&mut self, ends: &Ends) {
         let program = self.program;
         if program.egress.first.is_some() {
-            let [asked, dropped] = [(); 2].map(|()| self.b.create_block());
-            self.b.set_cold_block(asked);
-            let condition = self.asked();
-            self.unless(condition, asked);
+            let [requested, dropped] = [(); 2].map(|()| self.b.create_block());
+            self.b.set_cold_block(requested);
+            let condition = self.requested();
+            self.unless(condition, requested);
             let port = self.standard(program.standard_metadata.egress_spec);
             let condition = self.is_dropped(port);
             self.unless(condition, dropped);
             self.send(ends);
-            if self.is_reached(asked) {
-                self.enter(asked);
+            if self.is_reached(requested) {
+                self.enter(requested);
                 let port = self.b.use_var(ends.port);
                 let none = self.int(0);
                 self.leave(EGRESS, none, port);

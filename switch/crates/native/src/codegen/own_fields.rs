@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata fields that only one function reads and writes ([`crate::analysis::facts`]). They are little-endian in their bytes of
-//! the header vector.
+//! Metadata fields that only one function reads and writes ([`crate::analysis::field_usage`]). They are little-endian
+//! in their bytes of the header vector.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};

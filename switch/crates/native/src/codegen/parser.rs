@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parser: a state is compiled once for each likely set of facts ([`crate::codegen::variants`]). The number of bytes
-//! consumed is kept in a register, and written to the packet when the parser ends.
+//! The parser: a state is compiled once for each likely set of facts ([`crate::codegen::variants`]). The number of
+//! bytes consumed is kept in a register, and written to the packet when the parser ends.
 
 mod select;
 
@@ -19,7 +19,7 @@ use crate::analysis::parser_states::{Likelihood, bounds, groups};
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 use crate::codegen::number::Words;
-use crate::codegen::variants::{About, Interest, Variants};
+use crate::codegen::variants::{About, FactUses, Variants};
 use crate::runtime::calls;
 use crate::runtime::frame::Frame;
 
@@ -46,7 +46,7 @@ pub(crate) struct Parsing {
     bounded: Vec<bool>,
     likelihood: Likelihood,
     /// Facts that the code after the parser uses.
-    interest: Interest,
+    uses: FactUses,
 }
 
 impl Parsing {
@@ -62,7 +62,7 @@ impl Parsing {
 
     /// Returns the block that a transition leads to.
     fn target(&mut self, lower: &mut Lower<'_>, target: Target) -> Block {
-        let mut about = lower.known.about(&self.interest);
+        let mut about = lower.known.about(&self.uses);
         match target {
             Target::Accept => self.accepted.block(&mut lower.b, about),
             Target::State(id) if self.cyclic[id.index()] => {
@@ -96,7 +96,7 @@ impl Destination {
 impl Lower<'_> {
     /// Compiles the parser and the verification of checksums. `after` compiles what follows, once for each set of
     /// facts, and ends the block. The function returns 1 if the packet enters too many states.
-    pub(crate) fn parser(&mut self, interest: &Interest, after: &mut dyn FnMut(&mut Self)) {
+    pub(crate) fn parser(&mut self, uses: &FactUses, after: &mut dyn FnMut(&mut Self)) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
         let data = self.frame_field(offset_of!(Frame<'static>, data));
@@ -112,8 +112,8 @@ impl Lower<'_> {
         };
         let parsed = variable();
         let steps = bounded.contains(&true).then(&mut variable);
-        let mut interest = interest.clone();
-        interest.checksums(program, self.facts);
+        let mut uses = uses.clone();
+        uses.checksums(program, self.facts);
         let mut parsing = Parsing {
             data,
             length,
@@ -127,7 +127,7 @@ impl Lower<'_> {
             cyclic,
             bounded,
             likelihood: Likelihood::new(program, &groups),
-            interest,
+            uses,
         };
         (self.known.parsed, self.known.entered) = (Some(0), Some(0));
         self.b.set_cold_block(parsing.limit);

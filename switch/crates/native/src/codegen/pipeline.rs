@@ -9,27 +9,27 @@ use sluice_program::{Next, Node, Pipeline, Program};
 
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
-use crate::codegen::variants::{About, Interest, Variants};
+use crate::codegen::variants::{About, FactUses, Variants};
 
 /// A pipeline under construction, with the blocks at which each step begins.
 pub(crate) struct Graph {
     first: Next,
     /// Facts that the code after the pipeline uses.
-    beyond: Interest,
+    beyond: FactUses,
     exit: Variants,
     /// The steps in reverse postorder: each one follows all that may lead to it.
     order: Vec<Node>,
     /// Facts that each step, or code reachable from it, uses.
-    interests: BTreeMap<(bool, u32), Interest>,
+    interests: BTreeMap<(bool, u32), FactUses>,
     variants: BTreeMap<(bool, u32), Variants>,
 }
 
 impl Graph {
     /// Returns the facts that the pipeline and the code after it use; none for a pipeline without steps.
-    pub(crate) fn interest(&self) -> Interest {
+    pub(crate) fn uses(&self) -> FactUses {
         let first = self.first.map(key);
-        let interest = first.and_then(|first| self.interests.get(&first));
-        interest.cloned().unwrap_or_default()
+        let uses = first.and_then(|first| self.interests.get(&first));
+        uses.cloned().unwrap_or_default()
     }
 }
 
@@ -98,7 +98,7 @@ impl Lower<'_> {
             return self.end_of(graph);
         };
         let about = match graph.interests.get(&key(node)) {
-            Some(interest) => self.known.about(interest),
+            Some(uses) => self.known.about(uses),
             None => About::default(),
         };
         let variants = graph.variants.entry(key(node)).or_default();
@@ -121,18 +121,18 @@ impl Lower<'_> {
     }
 
     /// Begins a pipeline, still without blocks. `beyond` holds the facts that the code after it uses.
-    pub(crate) fn graph(&self, pipeline: &Pipeline, beyond: Interest) -> Graph {
+    pub(crate) fn graph(&self, pipeline: &Pipeline, beyond: FactUses) -> Graph {
         let order = order(self.program, pipeline);
-        let mut interests: BTreeMap<(bool, u32), Interest> = BTreeMap::new();
+        let mut interests: BTreeMap<(bool, u32), FactUses> = BTreeMap::new();
         for node in order.iter().rev() {
-            let mut interest = beyond.clone();
-            interest.step(self.program, self.facts, *node);
+            let mut uses = beyond.clone();
+            uses.step(self.program, self.facts, *node);
             for next in followers(self.program, *node) {
                 if let Some(after) = interests.get(&key(next)) {
-                    interest.extend(after);
+                    uses.extend(after);
                 }
             }
-            interests.insert(key(*node), interest);
+            interests.insert(key(*node), uses);
         }
         Graph {
             first: pipeline.first,

@@ -67,7 +67,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Writes standard metadata as [`crate::standard::Standard`] does.
+    /// Writes standard metadata as `Standard` of the traffic manager does.
     fn enter_ingress(&mut self) {
         let standard = &self.program.standard_metadata;
         let field = |offset| move |lower: &mut Self| -> Value { lower.frame_field(offset) };

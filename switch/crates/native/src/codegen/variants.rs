@@ -40,22 +40,22 @@ enum Fact {
 }
 
 /// A user of facts, by its kind and number: a step, a checksum, or the code after a pipeline.
-type Asker = (u8, u32);
+type FactUser = (u8, u32);
 
 /// Facts that some steps use, each with the steps that use it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interest(BTreeMap<Fact, BTreeSet<Asker>>);
+pub(crate) struct FactUses(BTreeMap<Fact, BTreeSet<FactUser>>);
 
-impl Interest {
-    /// Adds the facts of another interest.
+impl FactUses {
+    /// Adds the facts of another uses.
     pub(crate) fn extend(&mut self, other: &Self) {
-        for (fact, askers) in &other.0 {
-            self.0.entry(*fact).or_default().extend(askers);
+        for (fact, users) in &other.0 {
+            self.0.entry(*fact).or_default().extend(users);
         }
     }
 
-    fn add(&mut self, fact: Fact, asker: Asker) {
-        self.0.entry(fact).or_default().insert(asker);
+    fn add(&mut self, fact: Fact, user: FactUser) {
+        self.0.entry(fact).or_default().insert(user);
     }
 
     /// Adds the facts that a step itself uses.
@@ -72,11 +72,11 @@ impl Interest {
     /// Adds the facts used between the parser and the first step.
     pub(crate) fn checksums(&mut self, program: &Program, facts: &FieldUsage) {
         for (index, checksum) in program.checksums.iter().enumerate() {
-            let asker = (2, index as u32);
+            let user = (2, index as u32);
             if checksum.verify {
-                self.add(Fact::Valid(checksum.header), asker);
+                self.add(Fact::Valid(checksum.header), user);
                 if let Some(condition) = &checksum.condition {
-                    self.condition(facts, condition, asker);
+                    self.condition(facts, condition, user);
                 }
             }
         }
@@ -113,67 +113,67 @@ impl Interest {
         }
     }
 
-    fn table(&mut self, program: &Program, facts: &FieldUsage, table: &Table, asker: Asker) {
+    fn table(&mut self, program: &Program, facts: &FieldUsage, table: &Table, user: FactUser) {
         for key in &table.key {
             match key.source {
                 KeySource::Field(header, _) | KeySource::Valid(header) => {
-                    self.add(Fact::Valid(header), asker);
+                    self.add(Fact::Valid(header), user);
                 }
                 KeySource::Metadata(slot) if table.const_entries => {
-                    self.field(facts, slot, asker);
+                    self.field(facts, slot, user);
                 }
                 KeySource::Metadata(_) => {}
             }
         }
         let default = table.default.as_ref().map(|default| default.action);
         for id in table.actions.iter().copied().chain(default) {
-            self.action(program, facts, id, asker);
+            self.action(program, facts, id, user);
         }
     }
 
-    fn action(&mut self, program: &Program, facts: &FieldUsage, id: ActionId, asker: Asker) {
+    fn action(&mut self, program: &Program, facts: &FieldUsage, id: ActionId, user: FactUser) {
         for op in &program.action(id).ops {
             match op {
-                Op::JumpUnless(condition, _) => self.condition(facts, condition, asker),
+                Op::JumpUnless(condition, _) => self.condition(facts, condition, user),
                 Op::AddHeader(HeaderRef::Fixed(id))
                 | Op::RemoveHeader(HeaderRef::Fixed(id))
-                | Op::AssignHeader(_, HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+                | Op::AssignHeader(_, HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), user),
                 _ => {}
             }
         }
     }
 
-    fn condition(&mut self, facts: &FieldUsage, condition: &Bool, asker: Asker) {
+    fn condition(&mut self, facts: &FieldUsage, condition: &Bool, user: FactUser) {
         match condition {
-            Bool::Valid(HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), asker),
+            Bool::Valid(HeaderRef::Fixed(id)) => self.add(Fact::Valid(*id), user),
             Bool::Cmp(_, _, operands) => {
-                self.data(facts, &operands.0, asker);
-                self.data(facts, &operands.1, asker);
+                self.data(facts, &operands.0, user);
+                self.data(facts, &operands.1, user);
             }
-            Bool::NonZero(arith) => self.data(facts, &arith.data, asker),
+            Bool::NonZero(arith) => self.data(facts, &arith.data, user),
             Bool::And(operands) | Bool::Or(operands) | Bool::BoolEq(operands) => {
-                self.condition(facts, &operands.0, asker);
-                self.condition(facts, &operands.1, asker);
+                self.condition(facts, &operands.0, user);
+                self.condition(facts, &operands.1, user);
             }
-            Bool::Not(inner) => self.condition(facts, inner, asker),
+            Bool::Not(inner) => self.condition(facts, inner, user),
             _ => {}
         }
     }
 
-    fn data(&mut self, facts: &FieldUsage, data: &Data, asker: Asker) {
+    fn data(&mut self, facts: &FieldUsage, data: &Data, user: FactUser) {
         if let Data::Field(slot) = data {
-            self.field(facts, *slot, asker);
+            self.field(facts, *slot, user);
         }
     }
 
-    fn field(&mut self, facts: &FieldUsage, slot: Slot, asker: Asker) {
+    fn field(&mut self, facts: &FieldUsage, slot: Slot, user: FactUser) {
         if let Some(index) = facts.index(slot) {
-            self.add(Fact::Field(index), asker);
+            self.add(Fact::Field(index), user);
         }
     }
 }
 
-/// The facts of an interest that are certain at one place of the code.
+/// The facts of an uses that are certain at one place of the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     /// Each fact with the number of steps that use it, and its value.
@@ -190,16 +190,16 @@ impl About {
 }
 
 impl Known {
-    /// Returns the facts of an interest that are certain here.
-    pub(crate) fn about(&self, interest: &Interest) -> About {
+    /// Returns the facts of an uses that are certain here.
+    pub(crate) fn about(&self, uses: &FactUses) -> About {
         let mut about = About::default();
-        for (fact, askers) in &interest.0 {
+        for (fact, users) in &uses.0 {
             let certain = match fact {
                 Fact::Field(index) => self.field(*index),
                 Fact::Valid(id) => self.valid(*id).map(u64::from),
             };
             if let Some(value) = certain {
-                about.certain.push((askers.len(), *fact, value));
+                about.certain.push((users.len(), *fact, value));
             }
         }
         about
@@ -270,8 +270,8 @@ impl Lower<'_> {
             .collect();
         let certain = ways.iter().flat_map(|way| &way.about.certain);
         let questions: BTreeSet<(usize, Fact)> = certain
-            .filter(|(askers, ..)| *askers >= MANY)
-            .map(|(askers, fact, _)| (*askers, *fact))
+            .filter(|(users, ..)| *users >= MANY)
+            .map(|(users, fact, _)| (*users, *fact))
             .collect();
         let total = weight(&ways);
         let least = total * LEAST_SHARE;

@@ -6,8 +6,8 @@
 //! the CPU would predict the return from the latest calls, and these were made on another stack.
 //!
 //! A switch saves the callee-saved registers on the stack that it leaves. Functions that [`leaving!`] defines call a
-//! function that decides which stack to resume: it takes the saved stack pointer of the stack that is left, and returns that of
-//! the stack to resume.
+//! function that decides which stack to resume: it takes the saved stack pointer of the stack that is left, and returns
+//! that of the stack to resume.
 
 use std::io;
 

@@ -2,13 +2,12 @@
 //! Runs several packets at a time: while one waits for memory, another proceeds.
 //!
 //! A lookup among millions of entries misses the caches two or three times, which takes longer than the rest of the
-//! packet. So packets of a batch are queued ([`packets`](crate::lanes::packet_queue)) and run in *lanes* ([`lane`](crate::lanes::lane)). A lane
-//! is a coroutine with its own engine and stack; it takes one packet after the other.
+//! packet. So packets of a batch are queued ([`packet_queue`]) and run in *lanes* ([`lane`]). A lane is a coroutine with
+//! its own engine and stack; it takes one packet after the other. The [`scheduler`] decides which lane runs next.
 //!
 //! A lookup in a table that is larger than the caches notes the cache lines that it will read, and yields to the lane
-//! that has waited longest. The lines that several lanes noted are prefetched together ([`prefetches`](crate::lanes::prefetches)). The
-//! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
-//! leaves.
+//! that has waited longest. The lines that several lanes noted are prefetched together ([`prefetches`]). The first bytes
+//! of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet leaves.
 //!
 //! The results are those of processing the packets one after the other. All packets of a batch see the same tables.
 //! Their effects on each other are ordered: a packet that is about to send, or to use a register or a meter, waits

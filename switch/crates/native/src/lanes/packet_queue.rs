@@ -90,8 +90,8 @@ impl PacketQueue {
         self.count.get() - self.next.get()
     }
 
-    /// Returns the slot of the next packet to be queued, below [`CAPACITY`]. The packet has the slot to itself until it is
-    /// done.
+    /// Returns the slot of the next packet to be queued, below [`CAPACITY`]. The packet has the slot to itself until it
+    /// is done.
     #[inline]
     pub(crate) fn saved(&self) -> usize {
         self.count.get() % CAPACITY

@@ -182,8 +182,8 @@ extern "C" fn next(yield_point: *const YieldPoint, saved: SavedStack) -> SavedSt
     scheduler.next_lane(yield_point.index)
 }
 
-/// Saves the stack pointer of the caller of [`Scheduler::run`], and returns the stack of the first active lane. At least
-/// one lane must be active.
+/// Saves the stack pointer of the caller of [`Scheduler::run`], and returns the stack of the first active lane. At
+/// least one lane must be active.
 extern "C" fn first(scheduler: *const Scheduler, saved: SavedStack) -> SavedStack {
     // SAFETY: `Scheduler::run` passes itself.
     let scheduler = unsafe { &*scheduler };

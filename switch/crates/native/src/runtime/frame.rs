@@ -40,7 +40,7 @@ pub(crate) struct Frame<'a> {
     /// Number of bytes of `data` that the parser has consumed.
     pub(crate) parsed: *mut usize,
     /// Nonzero if the traffic manager must continue after the current pipeline.
-    pub(crate) asked: *const u8,
+    pub(crate) requested: *const u8,
     /// Packet length in bytes for `packet_length`.
     pub(crate) length: *mut u64,
     /// Output of the deparser. Has room for all headers at once.
@@ -102,7 +102,7 @@ impl<'a> Frame<'a> {
                 data: data.cast(),
                 data_len: data.len(),
                 parsed: &raw mut (*packet).parsed,
-                asked: (&raw const (*packet).requested).cast(),
+                requested: (&raw const (*packet).requested).cast(),
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
                 counters: &raw mut (*work).counters,
