@@ -16,12 +16,12 @@ use anyhow::{Result, bail};
 use sluice_exact::Exact;
 
 use crate::input::random::Random;
+use crate::lookup_tables::{ExactTable, Keys, choose};
 use crate::measure::{Contender, interleave};
 use crate::peers::dpdk_hash::{self, DpdkHash};
 use crate::peers::hashbrown;
 use crate::report::{Case, Memory, OURS, Report};
 use crate::setting::Setting;
-use crate::system::opaque;
 
 const BURST: usize = 256;
 const SEED: u64 = 0x6578;
@@ -30,40 +30,6 @@ const HEAP_BYTES: usize = 5 << 28;
 /// Bytes of a 5-tuple: two addresses, two ports, and the protocol.
 const IPV4_BYTES: usize = 13;
 const IPV6_BYTES: usize = 37;
-
-/// A trace of keys, all of which are in the table.
-pub(crate) struct Keys {
-    /// Bytes of each key.
-    pub(crate) width: usize,
-    /// The keys, concatenated.
-    pub(crate) bytes: Vec<u8>,
-    /// Entry number of each key. In our table and in hashbrown, this is the value of the key.
-    pub(crate) entries: Vec<u32>,
-}
-
-/// A table to be measured.
-pub(crate) trait Table {
-    /// Returns the table's name in the results.
-    fn name(&self) -> &str;
-
-    /// Returns the entries of the first `count` keys, with `None` for missing keys.
-    fn entries(&self, keys: &Keys, count: usize) -> Vec<Option<u32>>;
-
-    /// Looks up all keys as fast as possible. Returns a digest of the values.
-    fn lookup(&self, keys: &Keys) -> u64;
-
-    /// Looks up half of the keys one at a time. Each value selects the next key. Returns a digest of the values.
-    fn chain(&self, keys: &Keys) -> u64;
-
-    /// Returns the size of the table's memory in bytes, if the table reports it.
-    fn memory_bytes(&self) -> Option<usize>;
-}
-
-/// Returns the index of the key for a step of the chain. The lowest bit of the previous value selects one of two keys.
-#[inline(always)]
-pub(crate) fn choose(step: usize, value: u32) -> usize {
-    2 * step + opaque(value & 1) as usize
-}
 
 struct Own(Exact);
 
@@ -77,7 +43,7 @@ impl Own {
     }
 }
 
-impl Table for Own {
+impl ExactTable for Own {
     fn name(&self) -> &str {
         OURS
     }
@@ -210,7 +176,7 @@ fn one_size(
     );
     let own = Own::new(width, &table);
     let reads = Reads::new(own.0.memory_bytes(), random);
-    let mut tables: Vec<Box<dyn Table>> = vec![Box::new(own)];
+    let mut tables: Vec<Box<dyn ExactTable>> = vec![Box::new(own)];
     let (map, hash) = hashbrown::fastest(&table, &keys);
     tables.push(map);
     if let Some(dpdk) = setting.dpdk(&[dpdk_hash::NAME], HEAP_BYTES, report) {
@@ -241,7 +207,7 @@ fn one_size(
     Ok(())
 }
 
-fn contender<'a>(table: &'a dyn Table, kind: &str, keys: &'a Keys) -> Contender<'a> {
+fn contender<'a>(table: &'a dyn ExactTable, kind: &str, keys: &'a Keys) -> Contender<'a> {
     let all = keys.entries.len();
     match kind {
         "batch" => Contender::new(table.name(), all, || table.lookup(keys)),
@@ -249,7 +215,7 @@ fn contender<'a>(table: &'a dyn Table, kind: &str, keys: &'a Keys) -> Contender<
     }
 }
 
-fn memory(name: &str, tables: &[Box<dyn Table>]) -> Memory {
+fn memory(name: &str, tables: &[Box<dyn ExactTable>]) -> Memory {
     let mut peers = BTreeMap::new();
     let mut ours = 0;
     for table in tables {
@@ -272,7 +238,7 @@ fn memory(name: &str, tables: &[Box<dyn Table>]) -> Memory {
 ///
 /// # Errors
 /// A table misses a key, which makes the measurement meaningless.
-fn agree(tables: &[Box<dyn Table>], keys: &Keys) -> Result<()> {
+fn agree(tables: &[Box<dyn ExactTable>], keys: &Keys) -> Result<()> {
     let sample = keys.entries.len().min(1 << 16);
     for table in tables {
         let found = table.entries(keys, sample);

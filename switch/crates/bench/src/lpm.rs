@@ -10,7 +10,6 @@
 //!   ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use anyhow::{Result, bail};
 use sluice_fib::{Prefix, Status};
@@ -18,6 +17,7 @@ use sluice_fib::{Prefix, Status};
 use crate::input::generate::{self, Space};
 use crate::input::routes::{self, Family, Route};
 use crate::input::trace::{self, Trace};
+use crate::lookup_tables::LpmTable;
 use crate::measure::{Contender, interleave};
 use crate::own_lpm::Own;
 use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
@@ -25,28 +25,11 @@ use crate::peers::prefix_trie::{Net, Trie};
 use crate::report::{Case, Memory, Report};
 use crate::setting::Setting;
 
-/// Number of keys in a batch.
-pub(crate) const BURST: usize = 256;
 /// Number of keys on which all contenders must agree before they are measured.
 const SAMPLE: usize = 1 << 16;
 const SEED: u64 = 0x51;
 /// Heap for DPDK's structures, in bytes.
 pub(crate) const HEAP_BYTES: usize = 3 << 29;
-
-/// A lookup structure with its routes.
-pub(crate) trait Table<A> {
-    /// Returns the structure's name in the results.
-    fn name(&self) -> &str;
-
-    /// Returns the values of a trace's first `count` keys; 0 means no route.
-    fn values(&self, trace: &Trace<A>, count: usize) -> Vec<u32>;
-
-    /// Looks up some of the keys, [`BURST`] at a time. Returns a digest of the values.
-    fn lookup(&self, trace: &Trace<A>, keys: Range<usize>) -> u64;
-
-    /// Looks up all keys one at a time; each depends on the previous value. Returns a digest of the values.
-    fn chain(&self, trace: &Trace<A>) -> u64;
-}
 
 /// Sizes of the tables and traces of a run.
 pub(crate) struct Sizes {
@@ -135,7 +118,7 @@ fn one_table<A: Net>(
     let own = Own::automatic(routes);
     let status = own.status();
     report.memory.push(memory(name, &status, routes));
-    let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
+    let mut tables: Vec<Box<dyn LpmTable<A>>> = vec![Box::new(own)];
     tables.extend(dpdk_tables(setting, routes, &traces[0], report));
     tables.push(Box::new(Trie::new(routes)));
     for trace in &traces {
@@ -159,7 +142,7 @@ fn one_table<A: Net>(
 
 /// Creates a contender from each table and one trace, for dependent lookups or for batches.
 pub(crate) fn contenders<'a, A: Family>(
-    tables: &'a [Box<dyn Table<A>>],
+    tables: &'a [Box<dyn LpmTable<A>>],
     trace: &'a Trace<A>,
     kind: &'static str,
 ) -> Vec<Contender<'a>> {
@@ -181,8 +164,8 @@ fn dpdk_tables<A: Family>(
     routes: &[Route<A>],
     sample: &Trace<A>,
     report: &mut Report,
-) -> Vec<Box<dyn Table<A>>> {
-    let mut tables: Vec<Box<dyn Table<A>>> = Vec::new();
+) -> Vec<Box<dyn LpmTable<A>>> {
+    let mut tables: Vec<Box<dyn LpmTable<A>>> = Vec::new();
     let Some(dpdk) = setting.dpdk(&dpdk_names::<A>(), HEAP_BYTES, report) else {
         return tables;
     };
@@ -226,7 +209,7 @@ fn memory<A: Family>(workload: &str, own: &Status, routes: &[Route<A>]) -> Memor
 ///
 /// # Errors
 /// The tables differ, which makes the measurement meaningless.
-pub(crate) fn agree<A: Family>(tables: &[Box<dyn Table<A>>], trace: &Trace<A>) -> Result<()> {
+pub(crate) fn agree<A: Family>(tables: &[Box<dyn LpmTable<A>>], trace: &Trace<A>) -> Result<()> {
     let expected = tables[0].values(trace, SAMPLE);
     for table in &tables[1..] {
         let values = table.values(trace, SAMPLE);

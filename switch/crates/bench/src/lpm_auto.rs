@@ -17,7 +17,8 @@ use crate::input::generate::{self, Space};
 use crate::input::random::Random;
 use crate::input::routes::{self, Family, Route, next_hop};
 use crate::input::trace::{self, Trace};
-use crate::lpm::{self, BURST, Sizes, Table};
+use crate::lookup_tables::{BURST, LpmTable};
+use crate::lpm::{self, Sizes};
 use crate::measure::{Contender, Rates, interleave};
 use crate::own_lpm::{Followed, Own};
 use crate::peers::dpdk_lpm::{DpdkLpm, Kind};
@@ -59,7 +60,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
         }
         let own = Own::automatic(&routes);
         let chosen = own.status().algorithm;
-        let mut tables: Vec<Box<dyn Table<A>>> = vec![Box::new(own)];
+        let mut tables: Vec<Box<dyn LpmTable<A>>> = vec![Box::new(own)];
         for kind in A::ALGORITHMS {
             if let Some(table) = Own::algorithm(kind, &rib) {
                 tables.push(Box::new(table));
@@ -135,7 +136,7 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let peer = peer(setting, &routes, &trace, report);
     let refused = Cell::new(0usize);
 
-    let mut updated: Vec<(&dyn Table<A>, Apply<'_, A>)> =
+    let mut updated: Vec<(&dyn LpmTable<A>, Apply<'_, A>)> =
         vec![(&own, Box::new(|(prefix, hop)| own.update(*prefix, *hop)))];
     if let Some((table, updater)) = &peer {
         let refused = &refused;
@@ -223,7 +224,7 @@ fn peer<A: Family>(
 
 /// Creates a contender that looks up the whole trace, with updates between the lookups.
 fn churning<'a, A: Family>(
-    table: &'a dyn Table<A>,
+    table: &'a dyn LpmTable<A>,
     apply: &'a Apply<'a, A>,
     updates: &'a [Update<A>],
     trace: &'a Trace<A>,

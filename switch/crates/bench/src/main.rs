@@ -14,6 +14,7 @@
 mod esp;
 mod exact;
 mod input;
+mod lookup_tables;
 mod lpm;
 mod lpm_auto;
 mod measure;

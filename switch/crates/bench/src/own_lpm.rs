@@ -11,7 +11,7 @@ use sluice_fib::{Algorithm, Follower, NONE, NamedAlgorithm, Prefix, Rib, Status,
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
-use crate::lpm::{BURST, Table};
+use crate::lookup_tables::{BURST, LpmTable};
 use crate::report::OURS;
 use crate::system::opaque;
 
@@ -140,7 +140,7 @@ fn hop(value: u32) -> u32 {
     if value == NONE { 0 } else { value }
 }
 
-impl<A: Family, S: Structure<A>> Table<A> for Own<S> {
+impl<A: Family, S: Structure<A>> LpmTable<A> for Own<S> {
     fn name(&self) -> &str {
         &self.name
     }

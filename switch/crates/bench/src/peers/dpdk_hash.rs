@@ -8,7 +8,7 @@ use std::slice::ChunksExact;
 use anyhow::{Result, bail};
 
 use super::dpdk::{Dpdk, Handle};
-use crate::exact::{Keys, Table};
+use crate::lookup_tables::{ExactTable, Keys};
 
 /// Name of the peer in the results.
 pub(crate) const NAME: &str = "rte_hash";
@@ -92,7 +92,7 @@ impl DpdkHash {
     }
 }
 
-impl Table for DpdkHash {
+impl ExactTable for DpdkHash {
     fn name(&self) -> &str {
         NAME
     }

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::dpdk::{Dpdk, Handle};
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
-use crate::lpm::Table;
+use crate::lookup_tables::LpmTable;
 
 type New = unsafe extern "C" fn(*const c_void, *const u8, *const u32, usize, usize) -> Handle;
 type Run = unsafe extern "C" fn(Handle, *const c_void, usize) -> u64;
@@ -143,7 +143,7 @@ impl<A: Family> DpdkLpm<A> {
     }
 }
 
-impl<A: Family> Table<A> for DpdkLpm<A> {
+impl<A: Family> LpmTable<A> for DpdkLpm<A> {
     fn name(&self) -> &str {
         self.name
     }

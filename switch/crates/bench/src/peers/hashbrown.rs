@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use ::hashbrown::HashMap;
 
-use crate::exact::{Keys, Table, choose};
+use crate::lookup_tables::{ExactTable, Keys, choose};
 use crate::system::thread_time;
 
 /// Number of entries in the trial that selects the faster hash.
@@ -47,7 +47,7 @@ impl<const N: usize, S: BuildHasher + Default> Map<N, S> {
     }
 }
 
-impl<const N: usize, S: BuildHasher + Default> Table for Map<N, S> {
+impl<const N: usize, S: BuildHasher + Default> ExactTable for Map<N, S> {
     fn name(&self) -> &str {
         "hashbrown"
     }
@@ -77,7 +77,7 @@ impl<const N: usize, S: BuildHasher + Default> Table for Map<N, S> {
 }
 
 /// Returns the map with the faster hash, and the name of this hash.
-pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'static str) {
+pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn ExactTable>, &'static str) {
     match keys.width {
         13 => of_width::<13>(table, keys),
         37 => of_width::<37>(table, keys),
@@ -85,7 +85,7 @@ pub(crate) fn fastest(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'static st
     }
 }
 
-fn of_width<const N: usize>(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'static str) {
+fn of_width<const N: usize>(table: &[u8], keys: &Keys) -> (Box<dyn ExactTable>, &'static str) {
     let some = &table[..table.len().min(TRIAL * N)];
     let fold = Map::<N, foldhash::fast::RandomState>::new(some);
     let aes = Map::<N, ahash::RandomState>::new(some);
@@ -97,7 +97,7 @@ fn of_width<const N: usize>(table: &[u8], keys: &Keys) -> (Box<dyn Table>, &'sta
     }
 }
 
-fn best_time(table: &dyn Table, keys: &Keys) -> Option<std::time::Duration> {
+fn best_time(table: &dyn ExactTable, keys: &Keys) -> Option<std::time::Duration> {
     let passes = (0..3).map(|_| {
         let start = thread_time();
         std::hint::black_box(table.lookup(keys));

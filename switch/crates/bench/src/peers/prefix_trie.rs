@@ -10,7 +10,7 @@ use sluice_fib::Prefix;
 
 use crate::input::routes::{Family, Route};
 use crate::input::trace::Trace;
-use crate::lpm::Table;
+use crate::lookup_tables::LpmTable;
 use crate::system::opaque;
 
 /// The crate's prefix type for an address family.
@@ -65,7 +65,7 @@ impl<A: Net> Trie<A> {
     }
 }
 
-impl<A: Net> Table<A> for Trie<A> {
+impl<A: Net> LpmTable<A> for Trie<A> {
     fn name(&self) -> &str {
         "prefix-trie"
     }
