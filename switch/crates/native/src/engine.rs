@@ -9,8 +9,8 @@ use sluice_random::Random;
 
 use crate::codegen::compile::{Code, Part};
 use crate::codegen::forward;
-use crate::lanes::scheduler::Yielder;
 use crate::runtime::frame::{Frame, Work};
+use crate::scheduling::scheduler::Yielder;
 
 /// Engine that runs a compiled program; one for each worker.
 pub struct Native {

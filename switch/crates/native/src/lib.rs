@@ -30,6 +30,7 @@ mod engine;
 mod lanes;
 mod profiled;
 mod runtime;
+mod scheduling;
 
 pub use codegen::compile::{Code, NativeError, Report};
 pub use engine::Native;

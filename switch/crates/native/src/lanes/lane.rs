@@ -14,8 +14,8 @@ use std::ptr::NonNull;
 use sluice_engine::{Counters, TrafficManager};
 
 use crate::engine::Native;
-use crate::lanes::fiber::Fiber;
-use crate::lanes::scheduler::{OrderedSink, Scheduler, YieldPoint, Yielder, leave};
+use crate::scheduling::fiber::Fiber;
+use crate::scheduling::scheduler::{OrderedSink, Scheduler, YieldPoint, Yielder, leave};
 
 /// Size of a lane's stack, in bytes. A guard page lies below it.
 const STACK: usize = 256 << 10;

@@ -2,11 +2,11 @@
 //! Runs several packets at a time: while one waits for memory, another proceeds.
 //!
 //! A lookup among millions of entries misses the caches two or three times, which takes longer than the rest of the
-//! packet. So packets of a batch are queued ([`packet_queue`]) and run in *lanes* ([`lane`]). A lane is a coroutine with
-//! its own engine and stack; it takes one packet after the other. The [`scheduler`] decides which lane runs next.
+//! packet. So packets of a batch are queued (`packet_queue`) and run in *lanes* ([`lane`]). A lane is a coroutine with
+//! its own engine and stack; it takes one packet after the other. The scheduler decides which lane runs next.
 //!
 //! A lookup in a table that is larger than the caches notes the cache lines that it will read, and yields to the lane
-//! that has waited longest. The lines that several lanes noted are prefetched together ([`prefetches`]). The first bytes
+//! that has waited longest. The lines that several lanes noted are prefetched together (`prefetches`). The first bytes
 //! of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet leaves.
 //!
 //! The results are those of processing the packets one after the other. All packets of a batch see the same tables.
@@ -18,11 +18,7 @@
 //! more. No further packets are taken, and the panic resumes in the caller that runs the batch. The same holds if that
 //! caller panics. The next batch is not affected.
 
-mod fiber;
 mod lane;
-mod packet_queue;
-mod prefetches;
-pub(crate) mod scheduler;
 
 use std::io;
 use std::marker::PhantomData;
@@ -37,7 +33,8 @@ use sluice_tables::{Externs, Side};
 use crate::codegen::compile::Code;
 use crate::engine::Native;
 use crate::lanes::lane::Lane;
-use crate::lanes::scheduler::{BatchContext, LANES, Scheduler};
+use crate::scheduling::packet_queue;
+use crate::scheduling::scheduler::{BatchContext, LANES, Scheduler};
 
 /// Engines that process batches of packets; see the module.
 pub struct Lanes {

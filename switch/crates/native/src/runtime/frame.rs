@@ -7,7 +7,7 @@ use sluice_program::Program;
 use sluice_random::Random;
 use sluice_tables::{CounterCell, Externs, Side, TableHandles};
 
-use crate::lanes::scheduler::Yielder;
+use crate::scheduling::scheduler::Yielder;
 
 /// Buffers and state of a worker that are kept between packets, to avoid allocation per packet.
 #[derive(Debug, Default)]

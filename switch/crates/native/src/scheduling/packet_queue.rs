@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use sluice_engine::PacketIn;
 
-use crate::lanes::prefetches;
+use crate::scheduling::prefetches;
 
 /// Most packets that are not done at a time: one for each bit of a word.
 pub(crate) const CAPACITY: usize = 64;

@@ -9,9 +9,9 @@ use sluice_engine::{Admission, Arrival, Sink};
 use sluice_program::DigestId;
 use sluice_tables::{Externs, Side, Wait};
 
-use crate::lanes::fiber::{SavedStack, leaving};
-use crate::lanes::packet_queue::PacketQueue;
-use crate::lanes::prefetches::Prefetches;
+use crate::scheduling::fiber::{SavedStack, leaving};
+use crate::scheduling::packet_queue::PacketQueue;
+use crate::scheduling::prefetches::Prefetches;
 
 /// Number of lanes. Enough that prefetched lines have arrived when a lane's turn comes round; each lane also takes some
 /// of the first-level cache.
