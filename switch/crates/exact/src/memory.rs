@@ -56,14 +56,13 @@ impl SegmentMemory {
             return None;
         }
         if self.reserved.is_none() {
-            self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES);
+            self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES).ok();
         }
-        let reserved = self.reserved.as_mut()?;
+        let reserved = self.reserved.as_ref()?;
         // Positions are requested in any order, up to the next power of two.
         let segments = (position + 1).next_power_of_two();
-        if !reserved.grow(segments * SEGMENT_BYTES) {
-            return None;
-        }
+        let bytes = (segments * SEGMENT_BYTES).next_multiple_of(HUGE);
+        reserved.grow(bytes, true).ok()?;
         let page = position / TOGETHER;
         self.touched.resize(self.touched.len().max(page + 1), false);
         self.touched[page] = true;

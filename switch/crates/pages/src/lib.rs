@@ -18,4 +18,4 @@ mod reserved;
 
 pub use block::{Block, HUGE};
 pub use items::Items;
-pub use reserved::Reserved;
+pub use reserved::{Reserved, STEP};

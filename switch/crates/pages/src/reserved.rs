@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Address space that is reserved at once and made usable as it is needed.
 
+use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[cfg(all(target_os = "linux", not(miri)))]
 use crate::block::HUGE;
 
-/// Address space aligned to a huge page. Its contents never move. Dropping this unmaps it.
+/// Granularity in bytes by which memory is made usable.
+pub const STEP: usize = 64 << 10;
+
+/// Address space aligned to a huge page. Its contents never move. Memory is zeroed, and is not allocated before it is
+/// touched. Dropping this unmaps it.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<u8>,
     bytes: usize,
     /// Number of usable bytes.
-    usable: usize,
+    usable: AtomicUsize,
     /// Start of the mapping, which is a huge page longer than `bytes` so that `start` can be aligned.
-    #[cfg_attr(any(not(target_os = "linux"), miri), expect(dead_code))]
     mapping: NonNull<u8>,
 }
 
@@ -24,108 +28,160 @@ unsafe impl Send for Reserved {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Reserved {}
 
-#[cfg(all(target_os = "linux", not(miri)))]
 impl Reserved {
-    /// Reserves address space for `bytes` bytes, rounded up to whole huge pages, none usable yet. Returns `None` if
-    /// the system refuses.
-    pub fn new(bytes: usize) -> Option<Self> {
-        let bytes = bytes.next_multiple_of(HUGE);
-        // SAFETY: this creates a new private mapping, to which no other reference exists.
-        let mapping = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes + HUGE,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if mapping == libc::MAP_FAILED {
-            return None;
-        }
-        let mapping = NonNull::new(mapping.cast::<u8>())?;
+    /// Reserves address space for `bytes` bytes, rounded up to whole steps, none usable yet.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.next_multiple_of(STEP);
+        let mapping = map(bytes + HUGE)?;
         let before = mapping.as_ptr().align_offset(HUGE);
-        Some(Self {
+        Ok(Self {
             // SAFETY: the mapping is a huge page longer than `bytes`.
             start: unsafe { mapping.add(before) },
             bytes,
-            usable: 0,
+            usable: AtomicUsize::new(0),
             mapping,
         })
     }
 
-    /// Makes at least the first `bytes` usable: zeroed, in huge pages if available, and not allocated before they are
-    /// touched. Returns whether this succeeded.
-    pub fn grow(&mut self, bytes: usize) -> bool {
-        let bytes = bytes.next_multiple_of(HUGE);
+    /// Makes at least the first `bytes` usable, in huge pages if `huge` is set and the system has them.
+    ///
+    /// # Errors
+    /// `bytes` exceeds the reservation, or the system refuses.
+    pub fn grow(&self, bytes: usize, huge: bool) -> io::Result<()> {
+        let bytes = bytes.next_multiple_of(STEP);
         if bytes > self.bytes {
-            return false;
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let more = bytes.saturating_sub(self.usable);
-        if more == 0 {
-            return true;
+        if bytes > self.usable() {
+            // SAFETY: these bytes are whole pages of the mapping.
+            unsafe { allow_access(self.start, bytes, huge)? };
+            self.usable.fetch_max(bytes, Ordering::Relaxed);
         }
-        // SAFETY: these bytes are whole pages within the mapping, and no code uses them yet.
-        unsafe {
-            let from = self.start.add(self.usable).as_ptr().cast();
-            if libc::mprotect(from, more, libc::PROT_READ | libc::PROT_WRITE) != 0 {
-                return false;
-            }
-            // Only advice: if it fails, the memory is still usable, with more TLB misses.
-            libc::madvise(from, more, libc::MADV_HUGEPAGE);
-        }
-        self.usable = bytes;
-        true
-    }
-}
-
-#[cfg(any(not(target_os = "linux"), miri))]
-impl Reserved {
-    /// Returns `None`: address space is reserved on Linux only, and not under Miri, which has no `mprotect`.
-    pub fn new(_: usize) -> Option<Self> {
-        None
+        Ok(())
     }
 
-    /// Never called: `new` returns no value on this system.
-    pub fn grow(&mut self, bytes: usize) -> bool {
-        bytes <= self.usable && bytes <= self.bytes
-    }
-}
-
-impl Reserved {
     /// Returns the address of the first byte.
+    #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Returns the number of usable bytes, counted from the start.
+    #[inline]
     pub fn usable(&self) -> usize {
-        self.usable
+        self.usable.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: `new` made this mapping, and no code uses the mapping any more.
-        unsafe {
-            libc::munmap(self.mapping.as_ptr().cast(), self.bytes + HUGE);
-        }
+        unsafe { unmap(self.mapping, self.bytes + HUGE) };
     }
 }
 
-#[cfg(all(test, target_os = "linux", not(miri)))]
+/// Maps `bytes` bytes of address space, which are not accessible yet.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map(bytes: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: this creates a new private mapping, to which no other reference exists.
+    let mapping = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if mapping == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(mapping.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Makes pages readable and writable.
+///
+/// # Safety
+/// The bytes must be whole pages of a mapping of [`map`].
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Result<()> {
+    let start = start.as_ptr().cast();
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if huge {
+            // Only advice: if it fails, the memory is still usable, with more TLB misses.
+            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        }
+    }
+    Ok(())
+}
+
+/// Unmaps a mapping.
+///
+/// # Safety
+/// [`map`] must have returned `start` for so many bytes, and no code may use them any more.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+}
+
+/// Most bytes that are allocated where memory cannot be made usable bit by bit.
+#[cfg(any(not(target_os = "linux"), miri))]
+const MOST: usize = 256 << 20;
+
+/// Allocates zeroed memory: Miri has no `mprotect`, and address space is reserved on Linux only.
+#[cfg(any(not(target_os = "linux"), miri))]
+fn map(bytes: usize) -> io::Result<NonNull<u8>> {
+    let refused = || io::Error::from(io::ErrorKind::OutOfMemory);
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).map_err(|_| refused())?;
+    if bytes > MOST {
+        return Err(refused());
+    }
+    // SAFETY: the size is not 0.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(refused)
+}
+
+/// Does nothing: allocated memory is accessible.
+#[cfg(any(not(target_os = "linux"), miri))]
+unsafe fn allow_access(_: NonNull<u8>, _: usize, _: bool) -> io::Result<()> {
+    Ok(())
+}
+
+/// Frees memory of [`map`].
+///
+/// # Safety
+/// As on Linux.
+#[cfg(any(not(target_os = "linux"), miri))]
+unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, HUGE).expect("it was allocated");
+    // SAFETY: guaranteed by the caller.
+    unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn memory_comes_zeroed_and_stays_where_it_is() {
-        let mut reserved = Reserved::new(64 << 20).expect("addresses");
+        let reserved = Reserved::new(64 << 20).expect("addresses");
         let start = reserved.start();
         assert_eq!((start.align_offset(HUGE), reserved.usable()), (0, 0));
-        for bytes in [1, HUGE, HUGE + 1, 5 << 20, 64 << 20] {
-            assert!(reserved.grow(bytes));
+        for (bytes, huge) in [
+            (1, false),
+            (STEP + 1, false),
+            (HUGE, true),
+            (64 << 20, true),
+        ] {
+            reserved.grow(bytes, huge).expect("memory");
             assert!(reserved.usable() >= bytes && reserved.start() == start);
             // SAFETY: `bytes` bytes are usable, and no other reference to them exists.
             unsafe {
@@ -134,8 +190,13 @@ mod tests {
                 last.write(1);
             }
         }
-        let usable = reserved.usable();
-        assert!(!reserved.grow((64 << 20) + 1), "more than was reserved");
-        assert_eq!(reserved.usable(), usable);
+    }
+
+    #[test]
+    fn no_more_than_was_reserved() {
+        let reserved = Reserved::new(STEP).expect("addresses");
+        assert!(reserved.grow(STEP + 1, false).is_err());
+        assert_eq!(reserved.usable(), 0);
+        assert!(reserved.grow(STEP, false).is_ok());
     }
 }

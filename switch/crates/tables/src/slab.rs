@@ -34,7 +34,7 @@ use crate::handle::{
 };
 use crate::key::KeyRef;
 use crate::meter::Meter;
-use crate::reserved::Reserved;
+use crate::staggered::StaggeredArray;
 
 pub(crate) use layout::Layout;
 pub(crate) use record::{Record, Target, class_target, default_row};
@@ -73,9 +73,9 @@ pub(crate) struct NewRecord<'a> {
 pub(crate) struct Slab {
     layout: Layout,
     slots: u32,
-    records: Reserved,
+    records: StaggeredArray,
     /// One for each record of a table with a direct meter.
-    meters: Option<Reserved>,
+    meters: Option<StaggeredArray>,
     /// Optional fields by slot; packets need none of them.
     extras: Mutex<HashMap<u32, Arc<Extras>>>,
 }
@@ -92,7 +92,7 @@ impl Slab {
     pub(crate) fn new(layout: Layout, entries: usize) -> Self {
         let slots = entries.saturating_mul(VERSIONS).saturating_add(SPARE);
         let slots = slots.min(MOST);
-        let room = |bytes: usize| Reserved::new(slots * bytes);
+        let room = |bytes: usize| StaggeredArray::new(slots * bytes);
         Self {
             layout,
             slots: slots as u32,

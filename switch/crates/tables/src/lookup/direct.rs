@@ -5,8 +5,8 @@
 use sluice_program::Table;
 
 use crate::packing::Packing;
-use crate::reserved::Reserved;
 use crate::slab::Record;
+use crate::staggered::StaggeredArray;
 
 /// Most bits of a key.
 pub(crate) const MOST_BITS: u32 = 22;
@@ -15,9 +15,9 @@ pub(crate) const MOST_BITS: u32 = 22;
 pub(crate) struct Direct {
     packing: Packing,
     /// For each key, as a number: the slot of its entry plus 1, or 0 for no entry.
-    places: Reserved,
+    places: StaggeredArray,
     /// In a table with a profile: for each key, the head of its entry's row, or 0 for no entry.
-    heads: Option<Reserved>,
+    heads: Option<StaggeredArray>,
     keys: usize,
 }
 
@@ -32,10 +32,10 @@ impl Direct {
         let keys = 1 << bits;
         Self {
             packing: Packing::new(table.key.iter()),
-            places: Reserved::sparse(keys * size_of::<u32>()),
+            places: StaggeredArray::sparse(keys * size_of::<u32>()),
             heads: table
                 .profile
-                .map(|_| Reserved::sparse(keys * size_of::<u64>())),
+                .map(|_| StaggeredArray::sparse(keys * size_of::<u64>())),
             keys,
         }
     }
