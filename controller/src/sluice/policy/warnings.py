@@ -55,7 +55,7 @@ class GuardedInterface(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """Inputs other than the rules.
+    """Holds the inputs of the warnings other than the rules.
 
     - `own`: this router's addresses in the guarded VRFs.
     - `routing`: None if FRR's configuration is unknown.

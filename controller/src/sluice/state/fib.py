@@ -154,7 +154,7 @@ class Fib:
             NeighborChanged: self._neighbor_changed,
         }
 
-    # -- the way in
+    # -- events
 
     def start(self) -> EntityChanges:
         """Returns the entities that follow from the configuration alone."""
@@ -355,7 +355,7 @@ class Fib:
         return self._namespaces.get(table, OWN_NAMESPACE)
 
     def has_no_path(self, vrf: int, prefix: Prefix) -> bool:
-        """Returns whether the routing daemon's route for a prefix has no way left."""
+        """Returns whether the routing daemon's route for a prefix has no next hop in the switch."""
         paths = self.usable.paths_of(RouteSlot(vrf, prefix))
         return paths is not None and not paths.members
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Path MTUs: the longest ESP packet for the path to each peer (RFC 4301, section 8.2).
 
-It is the smallest of three:
+A path MTU is the smallest of:
 
 - the configured path MTU of the bundle;
 - the MTUs of the interfaces by which the routes lead to the peer;
