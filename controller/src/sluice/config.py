@@ -262,7 +262,7 @@ def load_config(path: str | Path) -> Config:
     reader = YamlReader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
-    if config is None:  # unreachable: each None has a recorded problem, so finish() raised
+    if config is None:  # unreachable: each None has a recorded problem, so finish() raises
         raise ConfigError([f"{path}: empty configuration"])
     return config
 

@@ -131,7 +131,7 @@ class FlowCodec:
         try:
             kind = Verdict(verdict)
         except ValueError:
-            kind = Verdict.DISCARD  # any verdict will do: epoch 0 makes the flow stale
+            kind = Verdict.DISCARD  # arbitrary verdict: epoch 0 makes the flow stale
             epoch = 0
         return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
 

@@ -48,11 +48,11 @@ class Endpoint(NamedTuple):
 
 
 class UnknownOwner(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """The owner of a socket cannot be determined."""
+    """Tells that the owner of a socket cannot be determined."""
 
 
 class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
-    """A connection that may not stay."""
+    """Tells that a connection must be closed, and why."""
 
 
 class AllowedUsers:

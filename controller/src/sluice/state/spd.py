@@ -12,9 +12,9 @@ A commit has three steps, because its effect must be on disk before the switch r
 2. The caller writes `record_with` to disk, then writes the switch.
 3. `apply` puts the plan in force.
 
-A failed plan is forgotten. Its numbers are never reused, so it does not matter how far it got.
-The record on disk is also in force after a restart: the rules of the last commit, and the flow
-caches that an operator has turned off.
+A failed plan is dropped. Its numbers are never reused, even if the switch has received a part of
+it. A restart loads the record on disk: the rules of the last commit, and the flow caches that an
+operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
 per list. The ordered search is the specification (`rule_search`); an index that agrees with it
@@ -255,7 +255,7 @@ class SpdTable:
                 )
         return self.plan_commit(wanted)
 
-    # -- what is
+    # -- lists in force
 
     def list_of(self, spd: str, direction: Direction) -> PolicyList | None:
         """Returns one of an SPD's two lists, or None."""
