@@ -123,7 +123,7 @@ class KernelMirror:
         for problem in (*self.rules.problems, *self._states.problems):
             yield f"SPD {self.spd}: {problem}"
 
-    # -- what the kernel says
+    # -- the kernel's notifications
 
     def drain(self) -> bool:
         """Reads the kernel's notifications; one slice of an inlet."""

@@ -90,7 +90,7 @@ UNDER_ROUTES = frozenset(
         EntityKind.ROUTE,
     }
 )
-"""Kind.ROUTE, and the kinds that routes refer to."""
+"""`EntityKind.ROUTE`, and the kinds that routes refer to."""
 
 
 async def _nothing() -> None:
@@ -413,7 +413,7 @@ class Reconciler:
             while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._apply_all_deferred()  # some are left if the session has ended
+            self._apply_all_deferred()  # slices are left if the session has ended
 
     def _apply_all_deferred(self) -> None:
         while self._apply_deferred():

@@ -7,8 +7,8 @@
 - `StaleSweep` finds stale routes of earlier sessions that the kernel no longer holds.
 - `UnreplayedRoutes` deletes left-over routes of the switch that the kernel does not hold.
 
-A dump is obsolete if a session with the daemon or the switch opened or ended after the dump's
-start. An obsolete dump is discarded, and the gate schedules another one. A dump of a million routes
+A dump is obsolete if a session with the daemon or the switch opened or ended after the comparison
+began. An obsolete dump is discarded, and the gate schedules another one. A dump of a million routes
 takes seconds. So the kernel is not read if no route is stale, left over in the switch or possibly
 omitted by the replay. Depends on inputs, unreplayed_routes and state.
 """

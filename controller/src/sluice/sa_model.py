@@ -5,7 +5,7 @@ An SA has one direction and belongs to a bundle, which rules name. An SA has the
 rules that name its bundle. For each packet of the SA, the first matching rule must be one of these
 rules (RFC 4301, 5.2 step 4). The pipeline checks this. A fingerprint identifies the keys. A
 `KeySource` reads the keys only while an engine receives them. All types except key material are
-immutable. Depends on model and policy_model.
+immutable. Depends on model and policy.model.
 """
 
 from __future__ import annotations

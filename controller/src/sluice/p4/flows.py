@@ -3,7 +3,7 @@
 
 Flows are not part of the desired state. `state.flow_cache` requests their writes, the start of a
 session reads them back, and their counters show which flows are idle. Depends on entries, schema,
-policy_model and state.flow_cache.
+policy.model and state.flow_cache.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ and is given their results.
 A flow carries the epoch in which it was installed. A commit with a new epoch makes every flow
 stale at once, without a write. A stale flow is modified in place when its next packet is looked up,
 and is evicted first. A commit that changes the verdict of few flows keeps the epoch and deletes
-those flows (`state.invalidation`). Depends on policy_model only.
+those flows (`state.invalidation`). Depends on policy.model only.
 """
 
 from __future__ import annotations

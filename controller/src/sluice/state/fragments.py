@@ -11,7 +11,7 @@ A datagram is refused from the first fragment on that contradicts another one: t
 A whole datagram is forgotten. Everything is bounded: datagrams, fragments of each, fragments that
 wait, and the time from the first fragment seen to the last.
 
-Pure; depends on model and policy_model.
+Pure; depends on model and policy.model.
 """
 
 from __future__ import annotations

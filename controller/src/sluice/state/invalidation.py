@@ -7,7 +7,7 @@ same order. Only the flows that such a rule could match are searched again.
 
 `changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
 searches one of them. `wrapped_lists` tells the lists whose epoch has wrapped. Pure; depends on
-policy_model, flow_cache and spd.
+policy.model, flow_cache and spd.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ and reqid; policies with the same template share it. An outbound template may na
 (strongSwan's do): then that SA serves the bundle (`kernel_sas`), and no policy of the bundle may
 name another SPI. An outbound transport template without addresses, for more than one host, is a
 trap (Libreswan's `auto=ondemand`): its bundle never has an SA, so its packets drop and cause
-acquires until the daemon replaces the policy. Pure; depends on policy_model and xfrm_model.
+acquires until the daemon replaces the policy. Pure; depends on policy.model and xfrm_model.
 """
 
 from __future__ import annotations

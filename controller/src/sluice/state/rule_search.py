@@ -7,7 +7,7 @@ and, in IPv6, no protocol. The rule of the datagram also decides on its later fr
 
 `RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
 bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
-is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy_model only.
+is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy.model only.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
 per list. The ordered search is the specification (`rule_search`); an index that agrees with it
-does the lookups. Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
+does the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ WireError here: inconsistent headers, source routes, routing headers with segmen
 fragments too short for their ports.
 
 `quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
-policy_model and packet.
+policy.model and packet.
 """
 
 from __future__ import annotations
