@@ -8,7 +8,7 @@ Order. A cycle installs and modifies kind by kind in ascending `EntityKind` (nex
 group, route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes
 in descending order. An entity whose references are not installed waits. An entity that is still
 referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
-reference, whatever fails.
+reference, even if updates fail.
 
 Links, addresses and neighbours concern smaller kinds than routes, so a long series of routes is
 interrupted for them after the current batch. An empty switch gets the `near` routes before an

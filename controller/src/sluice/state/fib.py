@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The desired forwarding state: turns routes, connected prefixes and neighbours into entities.
+"""Turns routes, connected prefixes and neighbours into the entities of the desired state.
 
 `Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
 entities. Every event passes these stages in one direction; none calls back into an earlier one:

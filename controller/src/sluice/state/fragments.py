@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stateful fragment checking (RFC 4301, section 7) of datagrams under way.
+"""Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
 
 Later fragments show no ports. If the rules that a later fragment could match disagree, the fragment
 waits for the first fragment of its datagram. Then the rule of that datagram decides. The table

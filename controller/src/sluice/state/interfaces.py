@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router's layer-3 interfaces: their configuration, with the kernel's links and addresses.
+"""Tracks the router's layer-3 interfaces: their configuration, and the kernel's links and
+addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
 Provides the local prefixes: the router's own addresses and those that every router receives. Maps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes and next-hop objects, and the path sets that they resolve to.
+"""Holds the routing daemon's routes and next-hop objects, and resolves them to path sets.
 
 An object may arrive after the routes or groups that name it (zebra sends groups in hash order).
 Such a route waits, unpublished, until its object is complete. A new session starts without

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Security policy databases: named pairs of ordered lists, and the commits that change them.
+"""Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
 An SPD's inbound and outbound list have an id, an **epoch** (a new one retires cached flows) and a
 **generation** (a new one retires answers that are still in flight). A commit advances both for
@@ -45,7 +45,7 @@ FINAL_DISCARD = "(final)"
 
 
 class TooManyListsError(Exception):
-    """The pipeline has no room for so many lists; nothing is changed."""
+    """Reports that there are more lists than list ids; no list has changed."""
 
 
 class ListVersion(NamedTuple):

@@ -2,5 +2,5 @@
 """Decodes bytes to the model and encodes the model: netlink, FPM and packets. Pure: no I/O, no
 clock.
 
-Invariant: a decoder raises `WireError` and no other exception, whatever the bytes are.
+Invariant: for any input, a decoder raises `WireError` and no other exception.
 """
