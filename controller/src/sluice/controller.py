@@ -639,8 +639,8 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Releases left-over routes for deletion: once the daemons have replayed all routes, and
-        the kernel holds none of the others in the switch."""
+        """Releases left-over routes for deletion. Waits until the daemons have replayed all routes,
+        and the kernel holds no left-over route."""
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
             self._released_routes = True

@@ -98,7 +98,7 @@ class HostErrors:
         """Returns the carrier by which a frame of the host must leave; None: it must not leave.
 
         The carrier is IN_CLEAR for all frames but errors about packets that a bundle carried. The
-        interface chosen by the host does not matter: its routes know nothing of VRFs.
+        interface chosen by the host does not matter, since its route may be of another VRF.
         """
         is_forgetful = self._clock() < self._forgetful_until
         if not (self._spds or is_forgetful) or not _may_be_icmp(frame):
