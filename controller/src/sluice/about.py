@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Version information: version, commit, and the pipeline for switches.
+"""Returns version information: version, commit, and the pipeline for switches.
 
 A wheel has its commit in `BUILT_FROM`; a checkout runs git. Depends on nothing else of Sluice, and
 starts fast: `sluice --version` needs neither protobuf nor finsy.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's process: configuration, privileges, signals and API. `service` runs the router.
+"""Runs the daemon's process: configuration, privileges, signals and API. `service` runs the router.
 
 `run(config_path)` returns an exit code, and prints an error at start as one sentence on standard
 error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and goes on forwarding. On
@@ -37,7 +37,7 @@ def run(config_path: Path, *, configured_policy: bool = False) -> int:
     With `configured_policy`, SPDs start from the configuration, not from the last commit.
     """
     journal.start()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: nothing to reload yet
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # too early: no configuration is loaded yet
     try:
         privileges.forbid_core()
         read = load_config(config_path)

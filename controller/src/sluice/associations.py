@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The security associations of a running router: installed in engines, then in the switch.
+"""Installs the security associations (SAs) of a running router in engines, then in the switch.
 
 Desired SAs come from the configuration, from commands (`sa_store`) and from the kernel.
 `state.sa_table` makes the plan; this module carries it out. A task for each engine reads the
@@ -82,7 +82,7 @@ SHOWN = 3
 
 
 class AssociationError(Exception):
-    """Why a command about SAs cannot be carried out; nothing has changed."""
+    """Reports why a command about SAs failed. No SA has changed."""
 
 
 class Associations:
@@ -147,7 +147,7 @@ class Associations:
         self.on_engine: Callable[[int, bool], None] = lambda engine, answers: None
         self.table.set_wanted(self._wanted())
 
-    # -- life
+    # -- tasks
 
     async def wait_for_engines(self) -> None:
         """Waits until each engine reports its SAs or fails to answer; at most `ENGINES_TIMEOUT`."""
@@ -184,7 +184,7 @@ class Associations:
                 retired = [
                     one
                     for one in self.table.retired(self._clock())
-                    if one.origin is not Origin.KERNEL  # the kernel deletes its own
+                    if one.origin is not Origin.KERNEL  # the kernel deletes retired SAs of its own
                 ]
                 if retired:
                     async with self._lock:
@@ -237,7 +237,7 @@ class Associations:
                 await self._follow_engine(number, engine)
             except EngineUnreachableError as error:
                 lost = number not in self.unreachable
-                try:  # the connection may be all that was lost
+                try:  # perhaps only the connection was lost
                     await self._read_status(number, engine)
                 except EngineUnreachableError as again:
                     self.unreachable[number] = str(again)
@@ -311,7 +311,7 @@ class Associations:
     async def _record_added(
         self, number: int, taken: Sequence[tuple[SecurityAssociation, int]]
     ) -> None:
-        """Takes in SAs that an engine has accepted: first on record, then in the plan."""
+        """Records SAs that an engine has accepted: first on disk, then in the plan."""
         try:
             await self._record(number, [(one.settings, sa) for one, sa in taken])
             for one, sa in taken:
@@ -434,7 +434,7 @@ class Associations:
             self._changed()
         return counts
 
-    # -- what is wanted
+    # -- wanted SAs
 
     def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
         """Takes the SAs of a reloaded configuration. An SA whose SPI and key have changed is a
@@ -599,7 +599,7 @@ class Associations:
         return found[0]
 
     def _no_such_sa(self, name: str, spi: int | None = None) -> str:
-        """Returns the text of an error about an unknown SA, with those that exist."""
+        """Returns the text of an error about an unknown SA, with the names of existing SAs."""
         wanted = self._wanted()
         spis = [f"{one.settings.spi:#x}" for one in wanted if one.name == name]
         if spis and spi is not None:
@@ -699,7 +699,7 @@ class Associations:
             or getattr(key, "spi", None) == report.sa.settings.spi
         )
 
-    # -- what is told
+    # -- reports
 
     def answering_engines(self) -> dict[int, bool]:
         """Whether each engine answers, by its number."""

@@ -71,6 +71,6 @@ class AuditFile:
     @staticmethod
     def _write(descriptor: int, line: bytes) -> None:
         written = os.write(descriptor, line)
-        if written < len(line):  # no room for the rest
+        if written < len(line):  # the disk has no room for the rest of the line
             os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

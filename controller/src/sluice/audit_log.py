@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
+"""Writes the audit log: events that RFC 4301 requires to be auditable, one JSON object a line.
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`), and each change of policy with its requester. Each kind of

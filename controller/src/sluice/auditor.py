@@ -11,8 +11,8 @@ repaired, counted and logged. Flows found at the start of a session are evaluate
 rules, since no record says who wrote them. Packets may pass between a foreign write and its repair;
 the report's `seconds` bound that time.
 
-The reconciler and the flow tables write the repairs. A list that was changed gets new numbers by a
-commit. A switch that was given another pipeline is taken over anew.
+The reconciler and the flow tables write the repairs. If another client changed a list, a commit
+gives the list new numbers. If another client replaced the pipeline, the session restarts.
 
 Depends on policy, reconciler, flow_tables and p4.
 """
@@ -166,7 +166,7 @@ class Auditor:
             await asyncio.sleep(max(0.0, began + self.interval * apart - self._clock()))
 
     async def _watch_pipeline(self, session: AuditedSwitch) -> None:
-        """Restarts the session when the pipeline was replaced: the new one has no entry of ours."""
+        """Ends the session when the pipeline was replaced: a new pipeline has no entry of ours."""
         try:
             ours = found = await session.pipeline_cookie()
             while found == ours:
@@ -233,7 +233,7 @@ class Auditor:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            for some in _slices(slots, SLICE):  # empty too: the caller yields after each
+            for some in _slices(slots, SLICE):  # empty slices too
                 yield [slot for slot in some if slot in held]
 
     async def _audit_flows(self, session: AuditedSwitch, audited: _Round) -> None:
@@ -264,7 +264,7 @@ class Auditor:
     async def _audit_settings(
         self, session: AuditedSwitch, request: p4r.Entity, audited: _Round
     ) -> None:
-        """Audits settings. Not every target supports reading all: an unreadable one is skipped."""
+        """Audits settings. Skips a setting that the target cannot read."""
         settings, reconciler = self._codecs.settings, self._reconciler
         before = {kind: dict(reconciler.installed.by_kind[kind]) for kind in MODIFY_ONLY}
         quiet = {

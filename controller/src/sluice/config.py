@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router's configuration: one YAML file, validated whole.
+"""Reads the router's configuration: one YAML file, validated as a whole.
 
 `load_config(path)` returns a `Config` or raises `ConfigError`. The error lists *every* problem:
 file, line, position in the document, the fault, and the remedy. Nothing is applied from a file with
 a problem. Depends on model, on the modules that read parts of the file (connection_config,
-vrf_config, limits_config, policy_config), and on `yamlreader`, which keeps line numbers.
+vrf_config, limits_config, policy.config), and on `yamlreader`, which keeps line numbers.
 
 The schema is `RouterKeys` and the sections below it. `config_reference` generates
 docs/reference/configuration.md from it; docs/how-to/configure.md shows a commented example.
@@ -262,7 +262,7 @@ def load_config(path: str | Path) -> Config:
     reader = YamlReader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
-    if config is None:  # unreachable: each None has a recorded problem, so finish() raised
+    if config is None:  # unreachable: each None has a recorded problem, so finish() raises
         raise ConfigError([f"{path}: empty configuration"])
     return config
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maintains the connection to the switch: one session after another, each resuming the last.
+"""Maintains the connection to the switch: one session after another.
 
-One session: become primary, install the pipeline if the switch runs another, read the entities
-back, close those whose meaning has changed, compare, then write until the session ends. The switch
-goes on forwarding throughout. Depends on p4runtime and reconciler.
+A session has these steps: become primary, install the pipeline if the switch runs another, read the
+entities back, close entities whose meaning has changed, compare, then write until the session ends.
+The switch goes on forwarding throughout. Depends on p4runtime and reconciler.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller: one event loop that connects sources, state, reconciler and packets.
+"""Runs the controller: one event loop that connects sources, state, reconciler and packets.
 
 Paths of events and packets (docs/ARCHITECTURE.md):
   a route       routes inlet -> Fib.apply -> Reconciler.submit -> Reconciler.run -> switch
@@ -374,7 +374,7 @@ class Controller:
         self.policy.set_configured(config)
         self.associations.set_configured(config.policy.security_associations)
 
-    # -- life
+    # -- tasks
 
     async def run(self) -> None:
         """Runs until cancelled; the switch keeps its entries and goes on forwarding. Raises
@@ -518,7 +518,7 @@ class Controller:
             self.ready = True
             self._on_ready()
 
-    # -- inlets: each does one slice and returns whether more may be there
+    # -- inlets: each does one slice and returns whether more work may remain
 
     def _drain_kernel(self) -> bool:
         events = self.sources.kernel.poll(KERNEL_SLICE)
@@ -584,7 +584,7 @@ class Controller:
             if carrier.bundle == IN_CLEAR:
                 vrf = self.fib.interfaces.vrf_of(l3_if)
                 metadata = self.packets.local_origin(l3_if, vrf)
-            else:  # routed: by the host's interface it would bypass the bundle
+            else:  # the pipeline routes it, so that it uses the bundle
                 metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
             if self.mirrors and is_ike(frame[ETHERNET_HEADER:]):
                 self.ike_order.submit(frame, metadata)
@@ -639,8 +639,8 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Releases left-over routes for deletion: once the daemons have replayed all routes, and
-        the kernel holds none of the others in the switch."""
+        """Releases left-over routes for deletion. Waits until the daemons have replayed all routes,
+        and the kernel holds no left-over route."""
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
             self._released_routes = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemons: one in namespace HOME, and one for each VRF with its own network namespace.
+"""Manages the routing daemons: one in the controller's namespace, one per VRF with a namespace.
 
 Each daemon has its own session, replay and comparison with its kernel's routes. Depends on inputs,
 unreplayed_routes, scheduler and route_comparison.

@@ -56,7 +56,7 @@ COMMITTED = frozenset({EntityKind.INBOUND_LIST, EntityKind.OUTBOUND_LIST})
 """Kinds written by policy commits (`Reconciler.commit`); the reconciler never corrects them on its
 own. Order: their state must be on disk before it is written to the switch."""
 OPENING = frozenset({EntityKind.EGRESS_INTERFACE, EntityKind.ROUTER_MAC, EntityKind.L3_INTERFACE})
-"""Kinds without which no packet enters or leaves, whatever the policy."""
+"""Kinds without which no packet enters or leaves, under any policy."""
 DROPS_WITHOUT = OPENING | {
     *(
         EntityKind.ENGINE,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failed updates: refused by the switch, or waiting for another entity; with their retries.
+"""Records failed updates, which the switch refused or which wait for another entity.
 
-Each is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds. When a
-failed update succeeds, waiting ones are retried at once. ALREADY_EXISTS and NOT_FOUND only show
-that the switch differs from the recorded state: their first retry is immediate. Pure but for the
-clock. Depends on entities.
+Each update is retried with a back-off of 0.1, 0.2, 0.4, ... 30 s and forgotten once it succeeds.
+When a failed update succeeds, waiting ones are retried at once. ALREADY_EXISTS and NOT_FOUND only
+show that the switch differs from the recorded state: their first retry is immediate. Pure except
+for the clock. Depends on entities.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the native fast path, which passes packets between host and switch without Python.
+"""Writes the tables of the native fast path, which passes packets between host and switch.
 
 BFD, BGP, ARP, ND, OSPF, IS-IS and pings of this router need no per-packet decision.
 `sluice._native.FastPath` passes them in its own threads by the tables written here; all other
@@ -165,7 +165,7 @@ class FastPath:
             return
         packets = self._packets
         taps, sources = self._interfaces
-        # The stand-in runs in namespace HOME. TAPs of other namespaces may have the same ifindex.
+        # The stand-in runs in OWN_NAMESPACE. TAPs of other namespaces may have the same ifindex.
         at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
         # A stand-in need not remember packets: it lets no ICMP error of the host leave.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IPv4 fragmentation by a router (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), and IPv6
-fragmentation by a source (RFC 8200 section 4.5).
+"""Fragments IPv4 packets as a router (RFC 791 section 3.2, RFC 1812 section 4.2.2.7).
+
+Fragments IPv6 packets as a source (RFC 8200 section 4.5).
 
 Pure; depends on wire.packet. The TTL is unchanged: the pipeline decrements it when the fragments
 are re-injected.

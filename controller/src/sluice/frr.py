@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses FRR's configuration for BGP and OSPF sessions that policy has to let through.
+"""Parses FRR's configuration for BGP and OSPF sessions that policy must allow.
 
 Reads the text of FRR's files or of `vtysh -c 'show running-config'`, only for the warnings of
 `sluice spd check`. Unknown lines are skipped: FRR itself validates them. Pure; depends on model.
@@ -92,7 +92,8 @@ def read_frr(text: str, name: str, routing: Routing) -> None:
 
 
 def _bgp(words: list[str], where: str, routing: Routing) -> None:
-    """`neighbor 10.0.0.1 remote-as ...` or `... peer-group NAME`; `neighbor eth1 interface ...`."""
+    """Reads `neighbor 10.0.0.1 remote-as ...`, `... peer-group NAME`, `neighbor eth1 interface
+    ...`."""
     if words[0] != "neighbor" or len(words) < 3:
         return
     name, what, more = words[1], words[2], words[3:]
@@ -111,7 +112,7 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
             routing.peers.append(BgpPeer(where, address, None))
     elif what == "update-source" and more:
         source = _address(more[0])
-        if source is not None:  # else an interface: its addresses are tried anyway
+        if source is not None:  # else an interface name; all own addresses are tried anyway
             routing.bgp_sources[address] = source
 
 
@@ -133,7 +134,7 @@ def _bgp_settings(name: str, words: list[str], routing: Routing) -> None:
 
 
 def _ospf(words: list[str], where: str, routing: Routing) -> None:
-    """`network 10.0.0.0/8 area 0`; `passive-interface eth1`, or `default`, or `no` before it."""
+    """Reads `network 10.0.0.0/8 area 0` and `[no] passive-interface eth1` (or `default`)."""
     if words[0] == "network" and len(words) >= 4:
         _network(words[1], where, routing)
         return
@@ -154,7 +155,7 @@ def _network(text: str, where: str, routing: Routing) -> None:
 
 
 def _interface(words: list[str], interface: str, where: str, routing: Routing) -> None:
-    """`ip ospf area 0` or `ip ospf 1 area 0`; `ipv6 ospf6 area 0`; `passive` for either."""
+    """Reads `ip ospf area 0`, `ip ospf 1 area 0`, `ipv6 ospf6 area 0`, and `passive` of both."""
     is_passive = words[0] != "no"
     words = words if is_passive else words[1:]
     if words[:3] == ["ip", "ospf", "passive"]:

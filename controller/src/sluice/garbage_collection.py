@@ -6,9 +6,9 @@ routes that takes more than a second. Routes are never cyclic garbage: reference
 So surviving objects are frozen (excluded from collection) before they become many. A frozen object
 that becomes part of a cycle later leaks: a few API connections during a table's arrival, no more.
 
-Order: `made` is needed in addition to the collector's thresholds. They count objects allocated
-minus objects freed, which stays near zero while routes are replaced, however many young objects
-exist.
+Order: `made` is needed in addition to the collector's thresholds. The thresholds count objects
+allocated minus objects freed. This difference stays near zero while routes are replaced, even if
+many young objects exist.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets held while their neighbour is resolved, bounded per neighbour and in total.
+"""Holds packets while their neighbour is resolved, bounded per neighbour and in total.
 
 Pure: the caller passes the time. A packet leaves by `release` (resolved), `fail` (the kernel gave
 up) or `expired` (no answer in time). `hold` returns False for a packet that finds no room, and
@@ -67,8 +67,8 @@ class HeldPackets:
         return packets
 
     def fail(self, path: Path) -> list[PuntedPacket]:
-        """Removes and returns the packets of an unreachable neighbour; their senders are owed an
-        ICMP error."""
+        """Removes and returns the packets of an unreachable neighbour; the caller
+        answers with ICMP errors."""
         packets = self._take(path)
         self.counters["failed"] += len(packets)
         return packets

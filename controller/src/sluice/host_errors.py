@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors that this router's host stack makes about packets that a bundle carried.
+"""Finds the bundle for ICMP errors of this router's host stack about packets of a bundle.
 
-They quote plaintext, so they leave by the bundle that carried the packet, or not at all (RFC 4301,
-section 6). The carrier of the quoted packet is determined in this order:
+These errors quote plaintext, so they leave by the bundle that carried the packet, or not at all
+(RFC 4301, section 6). The carrier of the quoted packet is determined in this order:
 
 1. from the packets last delivered to the host (`REMEMBERED`), recorded with their carriers;
 2. unknown, for `LATEST_ERROR` seconds after a start and after a record was evicted for lack of
@@ -12,7 +12,7 @@ section 6). The carrier of the quoted packet is determined in this order:
 An error is dropped if several carriers are possible, if the rules that a quoted fragment may match
 disagree, or if the quote cannot be parsed.
 
-Depends on config, model, policy_model, state.spd and wire.selectors.
+Depends on config, model, policy.model, state.spd and wire.selectors.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class HostErrors:
         """Returns the carrier by which a frame of the host must leave; None: it must not leave.
 
         The carrier is IN_CLEAR for all frames but errors about packets that a bundle carried. The
-        interface chosen by the host does not matter: its routes know nothing of VRFs.
+        interface chosen by the host does not matter, since its route may be of another VRF.
         """
         is_forgetful = self._clock() < self._forgetful_until
         if not (self._spds or is_forgetful) or not _may_be_icmp(frame):

@@ -86,7 +86,7 @@ def open_sources(
     """Opens all sources; `stack` closes them. Raises OSError with a complete sentence."""
     namespaces = start.vrf_namespaces.namespaces
     stacks = {OWN_NAMESPACE: _HostStack(config, lambda act: act(), stack)}
-    # Namespace HOME first: the threads of `native` start there.
+    # OWN_NAMESPACE first: the threads of `native` start there.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
     # Order: the keepers close after the TAP queues here, since `stack` unwinds in reverse.
@@ -220,7 +220,8 @@ class _HostStack:
 def _make_feed(
     config: Config, vrf: VrfConfig, host_stack: _HostStack, stack: contextlib.AsyncExitStack
 ) -> RouteFeed:
-    """Opens the route feed of the routing daemon in a VRF's network namespace, or in HOME."""
+    """Opens the route feed of the routing daemon in a VRF's network namespace, or in the own
+    one."""
     inside, listen, home = (
         host_stack.inside,
         str(config.fpm.listen),

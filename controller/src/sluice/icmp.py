@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors of a router (RFC 792, 1191, 1812; RFC 4443), and the cases in which none is sent.
+"""Builds ICMP errors of a router (RFC 792, 1191, 1812, 4443), or refuses to send one.
 
 `error_for` decides and builds; `RateLimiter` bounds the rate. Both are pure: the caller passes the
 packet, the time and the source address, sends the result, and counts the `IcmpErrorRefusal`s by

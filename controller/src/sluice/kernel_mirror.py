@@ -123,7 +123,7 @@ class KernelMirror:
         for problem in (*self.rules.problems, *self._states.problems):
             yield f"SPD {self.spd}: {problem}"
 
-    # -- what the kernel says
+    # -- the kernel's notifications
 
     def drain(self) -> bool:
         """Reads the kernel's notifications; one slice of an inlet."""
@@ -181,7 +181,8 @@ class KernelMirror:
         self._changed.set()
 
     async def _close(self, policy: Policy, why: str) -> None:
-        """Closes the SPD: the rules in force may be laxer than the kernel's current policies."""
+        """Closes the SPD, since the rules in force may allow more than the kernel's current
+        policies."""
         if self._failure is None:
             log.error("policy %s: the kernel's policies: %s", self.spd, why)
         self._failure = why
@@ -232,7 +233,7 @@ class KernelMirror:
         return {key: since for key, since in self._since.items() if now - since < TAKEOVER}
 
     def _schedule_takeovers(self) -> None:
-        """Schedules another look at the states when the oldest fresh one may take over."""
+        """Schedules a review of the states for the time when the oldest fresh one may take over."""
         fresh = self._fresh_states()
         if fresh:
             remaining = min(fresh.values()) + TAKEOVER - self._clock()

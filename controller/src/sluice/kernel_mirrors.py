@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All mirrored SPDs, each from the kernel of a network namespace.
+"""Manages all mirrored SPDs, each from the kernel of a network namespace.
 
 Depends on kernel_mirror, policy and associations.
 """

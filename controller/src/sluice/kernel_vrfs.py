@@ -3,7 +3,7 @@
 
 The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
 the VRF device that is its master, and to the default VRF without one. A VRF device is identified by
-its routing table, whatever its name. In a VRF's own network namespace all interfaces are in this
+its routing table, not by its name. In a VRF's own network namespace all interfaces are in this
 VRF, except those that belong to a VRF device there. Depends on model and namespaces.
 """
 

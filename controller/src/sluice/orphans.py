@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orphans: entities found in the switch that are not desired, so far.
+"""Holds orphans: entities found in the switch that are not desired so far.
 
-Kept in blocks: a dictionary of a million keys would stall the event loop each time it grows. A key
-that has become desired is no orphan any more; it is dropped when its block is visited. Depends on
-entities.
+The keys are in blocks: a dictionary of a million keys would stall the event loop each time it
+grows. A key that has become desired is no orphan any more; it is dropped when its block is visited.
+Depends on entities.
 """
 
 from __future__ import annotations

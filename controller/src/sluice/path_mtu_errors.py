@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors that tell the path MTU of what this router encrypts (RFC 4301, section 8.2.1).
+"""Applies path MTUs from ICMP errors about ESP that this router sent (RFC 4301, section 8.2.1).
 
-An error counts only if a bundle carried it and it is about that bundle's own ESP. Then an engine
-has checked its integrity, and the inbound list has found that the bundle may carry it. An error in
-clear is counted and changes nothing: anybody on the way could have made it.
+An error is applied only if a bundle carried the error, and the error quotes ESP of this bundle. In
+this case an engine has checked the error's integrity, and the inbound list allows the bundle to
+carry the error. An error in clear is only counted, since any host on the path could have forged it.
 
 Depends on associations and wire.selectors.
 """
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class PathMtuErrors:
-    """Inspects packets that this router's host stack is given."""
+    """Inspects packets that are delivered to this router's host stack."""
 
     def __init__(self, associations: Associations) -> None:
         self._associations = associations
@@ -36,13 +36,13 @@ class PathMtuErrors:
         try:
             error = too_big(packet.frame)
         except WireError:
-            return  # the host drops it, too
+            return  # the host drops this packet, too
         sa = None if error is None else self._sender_of(error, packet.vrf)
         if error is not None and sa is not None:
             self.counters[self._take(error, sa, packet)] += 1
 
     def _sender_of(self, error: TooBig, vrf: int) -> SecurityAssociation | None:
-        """The outbound SA that made the packet which an error quotes."""
+        """Returns the outbound SA of the ESP packet that an error quotes, or None."""
         quoted = error.quoted
         made = vrf, quoted.spi, quoted.selectors.destination, quoted.selectors.source
         for sa in self._associations.table.wanted:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps this controller primary: opens sessions in turn, and hands each out once it may write.
+"""Keeps this controller primary: opens one session after another, and returns each once it may
+write.
 
-Of several controllers one is primary, and the others stand by (`wait_for_primacy`): they wait for a
-turn that the switch tells them of, and displace nobody. A primary that lost its turn, and does not
-get it back within its patience, is displaced (`DisplacedError`): it must release the resources of a
-primary. Depends on p4runtime.
+One of several controllers is primary. The others are on standby (`wait_for_primacy`): they wait
+until the switch reports that there is no primary, and displace no primary. A primary that loses
+this role, and does not regain it within its patience, is displaced (`DisplacedError`). A displaced
+controller must release the resources of a primary. Depends on p4runtime.
 """
 
 from __future__ import annotations
@@ -27,41 +28,42 @@ log = logging.getLogger(__name__)
 
 FIRST_RECONNECT, LAST_RECONNECT = 0.05, 2.0
 EAGER_SECONDS = 5.0
-"""Time after a session during which reconnects use the first interval: a switch that restarts is
-back by then."""
+"""Seconds after a session during which reconnects use the first interval. A switch restarts within
+this time."""
 PATIENCE = 3.0
-"""Seconds that a primary which lost its session waits while another one has its turn: the switch
-may not have noticed yet that the session is over."""
+"""Seconds that a controller which lost its session waits while another session is primary. That may
+be its own old session, if the switch has not yet noticed its end."""
 
 
 class DisplacedError(P4RuntimeError):
-    """Another controller is primary, and stays it."""
+    """Reports that another controller is primary and remained primary for the whole patience."""
 
 
 class Backoff:
-    """Seconds between two attempts to reach the switch."""
+    """Computes the delay in seconds between two attempts to reach the switch."""
 
     def __init__(self) -> None:
         self._delay = FIRST_RECONNECT
         self._eager_until = float("-inf")
 
     def ended(self, now: float) -> float:
-        """How long to wait after a session."""
+        """Returns the delay after the end of a session."""
         self._delay, self._eager_until = FIRST_RECONNECT, now + EAGER_SECONDS
         return self._delay
 
     def failed(self, now: float) -> float:
-        """How long to wait after an attempt that came to no session."""
+        """Returns the delay after an attempt without a session."""
         if now >= self._eager_until:
             self._delay = min(LAST_RECONNECT, self._delay * 2)
         return self._delay
 
 
 class Primacy:
-    """The sessions of one controller. `connect` makes a client that asks with an election id.
+    """Opens the sessions of one controller.
 
-    `patience` is in seconds, None without end. `first_id` is what the first session asks with,
-    where this is to take the turn of the session that has a lower one.
+    `connect` creates a client that arbitrates with an election id. `patience` is in seconds; None:
+    no limit. `first_id`, if given, is the election id of the first session. It is set to displace
+    an earlier session with a lower id.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Primacy:
         self.session: Session | None = None
         self.last_error: str | None = None
         self.is_yielding = False
-        """Whether another session of this process is about to take the turn."""
+        """Whether another session of this process is about to become primary."""
 
     @property
     def is_standby(self) -> bool:
@@ -88,15 +90,15 @@ class Primacy:
     async def acquire(self, on_packets: PacketInHandler) -> Session:
         """Returns a session that may write, and whose packet-ins go to `on_packets`.
 
-        Raises P4RuntimeError where the session ended first, or where there was none; DisplacedError
-        where another controller stayed primary for longer than the patience.
+        Raises P4RuntimeError if the session fails or ends first. Raises DisplacedError if another
+        controller stays primary for longer than the patience.
         """
         session = await self._become_primary(self._patience)
         session.on_packets = on_packets
         return session
 
     async def wait_for_primacy(self) -> None:
-        """Returns when this controller is primary; the session is there for `acquire`."""
+        """Waits until this controller is primary. `acquire` then returns the session."""
         clock = asyncio.get_running_loop().time
         backoff = Backoff()
         while True:
@@ -106,18 +108,19 @@ class Primacy:
                 self.failed(error)
                 await asyncio.sleep(backoff.failed(clock()))
             else:
-                session.on_packets = lambda _: None  # they name what nobody has read yet
+                # Ignores packet-ins: the ids in them are unknown before the read-back.
+                session.on_packets = lambda _: None
                 return
 
     def failed(self, error: P4RuntimeError) -> None:
-        """Takes notice that there is no session, and says why, once."""
+        """Records why there is no session. Logs a reason only if it differs from the last one."""
         message = f"{self._config.address}: {error}"
         if message != self.last_error:
             log.warning("switch %s", message)
         self.last_error = message
 
     def recovered(self) -> None:
-        """Takes notice that a session is at work, and says so if the one before had failed."""
+        """Records that a session works. Logs this if the previous attempt had failed."""
         if self.last_error is not None:
             level = logging.DEBUG if self.is_yielding else logging.INFO
             log.log(level, "switch %s: connected again", self._config.address)

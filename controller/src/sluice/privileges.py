@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drops the capabilities that the controller does not need, all but CAP_NET_ADMIN, and forbids core
-files.
+"""Drops all capabilities except CAP_NET_ADMIN, and disables core files.
 
-That makes TAPs (also those of a restart), talks to the kernel about addresses, neighbours and
-routes, and lets the user write /proc/sys/net. Files are opened by the user's own permissions: root
-without CAP_DAC_OVERRIDE reads and writes what belongs to root. `no_new_privs` and the bounding set
-hold for every program that is started, such as the keeper of the TAPs.
+CAP_NET_ADMIN is needed to create TAPs, to change addresses, neighbours and routes in the kernel,
+and to write /proc/sys/net. Access to files depends on the user's own permissions: without
+CAP_DAC_OVERRIDE, root accesses files by their owner and mode like other users. `no_new_privs` and
+the bounding set also apply to child processes, such as the keeper of the TAPs.
 
-Capabilities are a thread's own: `drop` is for the time before there are threads but those that
-have given up theirs. CAP_SYS_ADMIN, by which network namespaces are entered, goes too. Linux only
-(capabilities(7)); calls the C library, since the standard library has none of this.
+Each thread has its own capabilities. When `drop` is called, all other threads must have called
+`give_up`. CAP_SYS_ADMIN, which is needed to enter network namespaces, is dropped too. Linux only
+(capabilities(7)). Calls the C library, since Python's standard library lacks these functions.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PrivilegeError(Exception):
-    """The process lacks a privilege, or cannot drop the rest; the message says what to do."""
+    """Reports that the process lacks a privilege, or cannot drop privileges."""
 
 
 def has(capability: int) -> bool:
@@ -46,9 +45,9 @@ def has(capability: int) -> bool:
 
 
 def drop(keep: frozenset[int] = KEPT) -> None:
-    """Keeps these capabilities and no others, for good. Raises PrivilegeError.
+    """Drops all other capabilities of the process permanently.
 
-    Raises it too while there is another thread that has more: capabilities are a thread's own.
+    Raises PrivilegeError, also if another thread has more capabilities or lacks `no_new_privs`.
     """
     for task in Path("/proc/self/task").iterdir():
         if int(task.name) == threading.get_native_id():
@@ -59,7 +58,7 @@ def drop(keep: frozenset[int] = KEPT) -> None:
 
 
 def give_up(keep: frozenset[int] = KEPT) -> None:
-    """As `drop`, for the calling thread alone."""
+    """Drops all other capabilities of the calling thread permanently. Raises PrivilegeError."""
     permitted = _permitted()
     wanted = _mask(keep)
     if wanted & ~permitted:
@@ -77,11 +76,13 @@ def give_up(keep: frozenset[int] = KEPT) -> None:
 
 
 def forbid_core() -> None:
-    """Keeps the keys in this process's memory private, for good: it writes no core file, and other
-    processes without privileges cannot trace it. Raises PrivilegeError."""
+    """Protects the keys in this process's memory permanently. Raises PrivilegeError.
+
+    The process writes no core file, and unprivileged processes cannot trace it.
+    """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # A core that is piped to a program ignores the limit.
+        # The limit does not apply to a core that the kernel pipes to a program.
         _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, ValueError) as error:
         raise PrivilegeError(f"core files cannot be switched off: {error}") from error
@@ -92,7 +93,7 @@ def _mask(capabilities: frozenset[int]) -> int:
 
 
 def _status(task: Path, field: str) -> str:
-    """A field of a thread's status."""
+    """Returns the first word of a field in a thread's status file."""
     lines = (task / "status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
 
@@ -100,13 +101,13 @@ def _status(task: Path, field: str) -> str:
 def _drop_bounding_set(keep: frozenset[int]) -> None:
     for capability in range(64):
         held = _libc.prctl(PR_CAPBSET_READ, capability, 0, 0, 0)
-        if held < 0:  # EINVAL: there are no more
+        if held < 0:  # EINVAL: no capability has this number
             return
         if held and capability not in keep:
             try:
                 _call("bounding set", "prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
             except PermissionError:
-                return  # a user without CAP_SETPCAP: no_new_privs already says the same
+                return  # without CAP_SETPCAP; no_new_privs has the same effect
 
 
 def _permitted() -> int:
@@ -118,7 +119,7 @@ def _permitted() -> int:
 
 def _set(capabilities: int) -> None:
     low, high = capabilities & 0xFFFFFFFF, capabilities >> 32
-    data = DATA.pack(low, low, 0, high, high, 0)  # effective, permitted; nothing inheritable
+    data = DATA.pack(low, low, 0, high, high, 0)  # effective, permitted, inheritable (none)
     _call("capabilities", "capset", HEADER.pack(VERSION_3, 0), data)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of a full table load: the current phase and the rate of incoming routes.
+"""Reports the progress of a full table load: the phase and the rate of incoming routes.
 
-The size of a table is not known in advance: zebra's replay has no end mark. Known are how many
-routes were named, how many of the switch's or of an earlier session's were not yet, and the rate of
-the last seconds. Pure: the caller brings the clock.
+The size of a table is not known in advance: zebra's replay has no end mark. So this module
+uses three numbers: the routes replayed, the older routes not yet replayed, and the rate of the last
+seconds. Pure: the caller passes the time.
 """
 
 from __future__ import annotations

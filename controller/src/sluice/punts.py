@@ -10,7 +10,7 @@ packet ends in exactly one of these ways or in a named counter.
   router sees the overhead of protection.
 - ESP of this router that is too big is fragmented, over IPv4 unless it has DF.
 
-Depends on state, held, icmp, fragment, wire.packet and the packet metadata of p4.
+Depends on state, held_packets, icmp, fragment, wire.packet and the packet metadata of p4.
 """
 
 from __future__ import annotations

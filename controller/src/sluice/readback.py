@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the switch's entities, and closes those that no longer mean the same.
+"""Reads the switch's entities, and closes entities whose meaning has changed.
 
 Depends on entities, inventory, p4 and p4runtime.
 """

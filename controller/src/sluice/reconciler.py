@@ -8,7 +8,7 @@ Order. A cycle installs and modifies kind by kind in ascending `EntityKind` (nex
 group, route, ...), and waits for the acknowledgement of one kind before the next. Then it deletes
 in descending order. An entity whose references are not installed waits. An entity that is still
 referred to is not deleted. A change is a MODIFY. Invariant: the switch never holds a dangling
-reference, whatever fails.
+reference, even if updates fail.
 
 Links, addresses and neighbours concern smaller kinds than routes, so a long series of routes is
 interrupted for them after the current batch. An empty switch gets the `near` routes before an
@@ -90,7 +90,7 @@ UNDER_ROUTES = frozenset(
         EntityKind.ROUTE,
     }
 )
-"""Kind.ROUTE, and the kinds that routes refer to."""
+"""`EntityKind.ROUTE`, and the kinds that routes refer to."""
 
 
 async def _nothing() -> None:
@@ -413,7 +413,7 @@ class Reconciler:
             while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._apply_all_deferred()  # some are left if the session has ended
+            self._apply_all_deferred()  # slices are left if the session has ended
 
     def _apply_all_deferred(self) -> None:
         while self._apply_deferred():

@@ -71,7 +71,7 @@ class Flow:
 
 
 class TracedPath(NamedTuple):
-    """The path of a packet through the switch. None: the packet did not get that far."""
+    """The path of a packet through the switch. `group` or `nexthop` is None if none was used."""
 
     matched: bool
     """Whether a route matched."""

@@ -6,7 +6,7 @@ Each key is of one of three classes:
 - fixed: keys that identify the process, its files or its switch, or need the privileges of a start
   (VRFs). A configuration that changes one is refused as a whole;
 - a setting: a number that is used from the next packet on, or an SA, which is added or removed
-  independently;
+  independently of other keys;
 - any other key: changing it takes the steps of a restart inside the process: close, change, open.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends

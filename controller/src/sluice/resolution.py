@@ -4,7 +4,7 @@
 Routes and packets need neighbours, `state.resolution_schedule` schedules the requests, and the
 kernel answers by a NeighborChanged. A request waits until the kernel's neighbour table was read for
 the first time, so that known neighbours are not requested, and until the neighbour's interface is
-known. Depends on state, held and the kernel's input.
+known. Depends on state, held_packets and the kernel's input.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes against the kernel's, once its replay is over, a slice at a time.
+"""Compares a routing daemon's routes with the kernel's after the replay, a slice at a time.
 
-The gate says when, and which of the kernel's routes stand for those that the replay left out; the
-dump brings the kernel's routes; `StaleSweep` compares, and `UnreplayedRoutes` what the switch was
-found to hold at the start. A session that opens or ends after the kernel was asked makes its answer
-too old: nothing follows from it then, and the gate says when to ask again. Where no route is stale,
-none is left unnamed in the switch and none can have been left out, as after most starts of the
-controller, the kernel is not asked: its million routes take seconds to read. Depends on inputs,
-unreplayed_routes and state.
+- `ReplayGate` decides when to compare, and which kernel routes replace routes that the replay
+  omitted.
+- `RouteDump` reads the kernel's routes.
+- `StaleSweep` finds stale routes of earlier sessions that the kernel no longer holds.
+- `UnreplayedRoutes` deletes left-over routes of the switch that the kernel does not hold.
+
+A dump is obsolete if a session with the daemon or the switch opened or ended after the comparison
+began. An obsolete dump is discarded, and the gate schedules another one. A dump of a million routes
+takes seconds. So the kernel is not read if no route is stale, left over in the switch or possibly
+omitted by the replay. Depends on inputs, unreplayed_routes and state.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from sluice.state.stale_sweep import StaleSweep
 from sluice.unreplayed_routes import UnreplayedRoutes
 
 DATAGRAMS = 4
-"""Of the kernel's dump, 32 KiB each, that are read in one go."""
+"""Datagrams of the kernel's dump, of 32 KiB each, that one slice reads."""
 _END = object()
 
 
@@ -40,7 +43,7 @@ class ComparisonStep(NamedTuple):
     """Result of one slice."""
 
     more: bool
-    """Whether there is more to do now; else the next datagram says so."""
+    """Whether another slice can run now. If not, the next datagram of a dump triggers a slice."""
     events: Sequence[RouteEvent] = ()
     """Events that follow from the slice, to be applied before the next slice."""
     routes: int = 0
@@ -50,7 +53,7 @@ class ComparisonStep(NamedTuple):
 
 
 class RouteComparison:
-    """One comparison after the other, of the routes of one network namespace's routing daemon."""
+    """Runs comparisons, one at a time, for the routing daemon of one network namespace."""
 
     def __init__(
         self,
@@ -72,22 +75,22 @@ class RouteComparison:
         self._version: int | None = None
         self._outdated = False
         self.kept = 0
-        """Routes of the switch's that nobody has named, and that the last comparison kept."""
-        # Routes that went since the kernel was asked, which its answer may still have.
+        """Number of left-over routes in the switch that the last comparison kept."""
+        # Routes deleted since the comparison began. The kernel's dump may still contain them.
         self._withdrawn: set[RouteKey] = set()
 
     @property
     def running(self) -> bool:
-        """Whether one is under way."""
+        """Whether a comparison is under way."""
         return self._dump.running or self._search is not None or self._sweep is not None
 
     @property
     def due(self) -> float | None:
-        """When the next one is to begin, unless one is under way."""
+        """Time of the next comparison. None if none is due or one is under way."""
         return None if self.running else self._gate.due
 
     def note(self, events: Sequence[RoutesEvent], now: float) -> None:
-        """Takes notice of events of the routing daemon; at least one."""
+        """Records events of the routing daemon. `events` must not be empty."""
         for event in events:
             if type(event) is RouteRun:
                 if self.running:
@@ -103,13 +106,15 @@ class RouteComparison:
         self._gate.note(events[-1], now)
 
     def _is_named(self, key: RouteKey) -> bool:
-        """Whether this session has named a route, or has withdrawn it."""
+        """Whether this session has announced or withdrawn a route."""
         return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float, *, unread: bool = False) -> bool:
-        """Begins a comparison if it is time; returns whether, since there is a slice to do then.
-        With `unread` events of the daemon wait to be read: it is not quiet then, and the comparison
-        is put off, as it is until what the switch holds is known."""
+        """Begins a comparison if one is due. Returns whether it began; `step` must then be called.
+
+        Postpones the comparison if the daemon has `unread` events, or if the switch's content is
+        not yet known.
+        """
         due = self.due
         if due is None or due > now:
             return False
@@ -123,8 +128,8 @@ class RouteComparison:
         return True
 
     def _ask_kernel(self) -> bool:
-        """Asks the kernel for its routes, unless nothing could follow from them; returns whether
-        there is a slice to do without them."""
+        """Starts a dump of the kernel's routes if the comparison needs them. Otherwise begins the
+        sweep without a dump, and returns True: another slice can run now."""
         if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
             self._dump.start(self._is_relevant)
             return False
@@ -132,7 +137,7 @@ class RouteComparison:
         return True
 
     def _is_relevant(self, key: RouteKey) -> bool:
-        """Whether it makes a difference that the kernel has this route."""
+        """Whether the comparison needs to know that the kernel has this route."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
         return named or self._unreplayed.is_unreplayed(key)
 
@@ -141,7 +146,7 @@ class RouteComparison:
         self._left_sweep = self._unreplayed.sweep(kernel)
 
     def step(self, now: float) -> ComparisonStep:
-        """Does the next slice."""
+        """Runs the next slice of the comparison."""
         if self._search is not None:
             if next(self._search, _END) is not _END:
                 return ComparisonStep(more=True)
@@ -174,6 +179,6 @@ class RouteComparison:
 
     @property
     def _is_obsolete(self) -> bool:
-        """Whether nothing follows from the kernel's answer: a session opened or ended since it was
-        asked, with the daemon or with the switch."""
+        """Whether the dump must be discarded: a session with the daemon or the switch opened or
+        ended since the comparison began."""
         return self._outdated or self._unreplayed.version != self._version

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary of security associations: algorithms, lifetimes, keys, SAs (RFC 4301, 4.4.2).
+"""Defines the types of security associations (SAs): algorithms, lifetimes, keys (RFC 4301, 4.4.2).
 
-An SA has one direction and belongs to a bundle, which rules name. Its selectors are those of the
-rules that name the bundle: its packets must match one of them first (RFC 4301, 5.2 step 4), and
-the pipeline checks that. Keys are known by a fingerprint; a `KeySource` gives them, for as long as
-an engine is being told. Depends on model and policy_model. Everything but key material is
-immutable.
+An SA has one direction and belongs to a bundle, which rules name. An SA has the selectors of the
+rules that name its bundle. For each packet of the SA, the first matching rule must be one of these
+rules (RFC 4301, 5.2 step 4). The pipeline checks this. A fingerprint identifies the keys. A
+`KeySource` reads the keys only while an engine receives them. All types except key material are
+immutable. Depends on model and policy.model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAT_TRAVERSAL = 4500
 MAX_REPLAY_WINDOW = 4096
 SPI_AND_SEQUENCE, TRAILER, UDP_HEADER = 8, 2, 8
 IP_HEADER = {4: 20, 16: 40}
-"""Bytes of the outer header, by those of its addresses."""
+"""Size of the outer IP header by the size of an address, in bytes."""
 FINGERPRINT_OF = b"sluice-esp sequence numbers 1"
 
 
@@ -36,7 +36,7 @@ class Mode(Enum):
 
 
 class DontFragment(Enum):
-    """DF of an outer IPv4 header; `COPY` as the packet inside has it, set for IPv6."""
+    """DF bit of an outer IPv4 header. `COPY`: the inner IPv4 header's bit; set for inner IPv6."""
 
     SET = "set"
     CLEAR = "clear"
@@ -44,14 +44,17 @@ class DontFragment(Enum):
 
 
 class Fragmentation(Enum):
-    """When a packet is fragmented that ESP makes too long (RFC 4301, sections 7 and 8)."""
+    """Order of fragmentation and encryption, if ESP makes a packet too long (RFC 4301, sections 7,
+    8).
+    """
 
     BEFORE = "before"
     AFTER = "after"
 
 
 class Algorithm(NamedTuple):
-    """Encryption with integrity; sizes in bytes. An AEAD's key ends with its salt (RFC 4106)."""
+    """An encryption algorithm with integrity protection; sizes in bytes. An AEAD's key ends with
+    its salt (RFC 4106)."""
 
     name: str
     key: int
@@ -61,7 +64,7 @@ class Algorithm(NamedTuple):
     icv: int = 16
 
     def overhead(self, mode: Mode, address: Address, *, in_udp: bool = False) -> int:
-        """Bytes that ESP adds to an IP packet, at most, between addresses of this family."""
+        """Returns the maximum bytes that ESP adds to an IP packet; `address` selects the family."""
         padding = self.block - 1
         added = SPI_AND_SEQUENCE + self.iv + padding + TRAILER + self.icv
         outer = IP_HEADER[len(address)] if mode is Mode.TUNNEL else 0
@@ -79,18 +82,19 @@ ALGORITHMS = {
         Algorithm("null-hmac-sha-256-128", 0, 32, 0, 4),
     )
 }
-"""Algorithms of the engine that protect (docs/esp.md)."""
+"""The engine's algorithms that protect packets, by name (docs/esp.md)."""
 
 
 class Lifetime(NamedTuple):
-    """Limits of an SA, None for none: bytes in clear, packets, seconds since it was given."""
+    """Limits of an SA: plaintext bytes, packets, and seconds since an engine got it. None: no
+    limit."""
 
     bytes: int | None = None
     packets: int | None = None
     seconds: int | None = None
 
     def is_reached(self, size: int, packets: int, seconds: float) -> bool:
-        """Whether one of the limits is."""
+        """Whether one of the limits is reached."""
         used = (self.bytes, size), (self.packets, packets), (self.seconds, seconds)
         return any(limit is not None and value >= limit for limit, value in used)
 
@@ -135,7 +139,7 @@ class SaSettings(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """Bytes that an outbound SA adds to an IP packet, at most; 0 for an inbound one."""
+        """Maximum bytes that an outbound SA adds to an IP packet; 0 for an inbound SA."""
         if self.local is None:
             return 0
         algorithm = ALGORITHMS[self.algorithm]
@@ -146,7 +150,7 @@ HeldKey: TypeAlias = tuple[Direction, int, int]
 
 
 class LifetimeState(Enum):
-    """Lifetime state of an SA: a soft limit asks for a rekey, a hard one has ended it."""
+    """Lifetime state of an SA. A reached soft limit requests a rekey; a hard limit ends the SA."""
 
     FRESH = "fresh"
     SOFT = "soft"
@@ -154,7 +158,7 @@ class LifetimeState(Enum):
 
 
 class HeldSa(NamedTuple):
-    """An SA that an engine holds, and what it tells of it."""
+    """An SA that an engine holds, with the state and counters that the engine reports."""
 
     settings: SaSettings
     number: int
@@ -166,7 +170,7 @@ class HeldSa(NamedTuple):
 
     @property
     def key(self) -> HeldKey:
-        """Returns its identity in an engine: numbers outbound, SPIs of a VRF inbound."""
+        """Identity of the SA in an engine: the number if outbound, VRF and SPI if inbound."""
         one = self.settings
         if one.direction is Direction.OUTBOUND:
             return one.direction, 0, self.number
@@ -186,12 +190,12 @@ class KeyMaterial:
         return f"KeyMaterial({len(self.key) // 2} and {len(self.integrity_key) // 2} bytes)"
 
     def erase(self) -> None:
-        """Overwrites both."""
+        """Overwrites both keys with zeros."""
         for buffer in (self.key, self.integrity_key):
             buffer[:] = bytes(len(buffer))
 
     def fingerprint(self) -> str:
-        """Returns a digest of the keys that does not reveal them, equal to the engine's."""
+        """Returns a digest that does not reveal the keys. The engine computes the same digest."""
         key, integrity_key = _octets(self.key), _octets(self.integrity_key)
         digest = hmac.new(FINGERPRINT_OF, bytes([len(key)]), "sha256")
         for octets in (key, integrity_key):
@@ -201,14 +205,14 @@ class KeyMaterial:
 
 
 class KeySource(Protocol):
-    """Gives an SA's keys when an engine is to be told."""
+    """Reads an SA's keys when an engine needs them."""
 
     def read(self) -> KeyMaterial:
         """Returns the keys, for the caller to erase. Raises KeyUnavailableError."""
 
 
 class KeyUnavailableError(Exception):
-    """Keys that cannot be had, and why."""
+    """Reports why keys cannot be read."""
 
 
 class EngineUnreachableError(Exception):
@@ -216,11 +220,11 @@ class EngineUnreachableError(Exception):
 
 
 class EngineRefusalError(Exception):
-    """The engine answers that it will not; says why."""
+    """Reports that the engine refused a request, with the engine's reason."""
 
 
 class Origin(Enum):
-    """Where an SA comes from."""
+    """Source of an SA."""
 
     CONFIGURATION = "configuration"
     COMMAND = "command"
@@ -229,12 +233,13 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
-    """An SA that is wanted. `engine`: the only engine that may serve it, None for its bundle's.
+    """A wanted SA.
 
-    `name` says what it is for, and its successor takes it over: with the SPI it identifies the SA.
-    `is_retiring`: its successor serves, and it stays for what is still under way. `is_coming`: its
-    peer may not have it yet, so that its predecessor serves while there is one. `fragmentation`
-    is the router's part of an outbound SA, of which its engine knows nothing.
+    - `engine`: the only engine that may serve the SA. None: any engine of its bundle.
+    - `name`: describes the SA. Its successor has the same name; name and SPI identify an SA.
+    - `is_retiring`: the successor serves. The SA stays for packets in flight.
+    - `is_coming`: the peer may not have the SA yet. Its predecessor serves if there is one.
+    - `fragmentation`: applies to an outbound SA. Only the router uses it, not the engine.
     """
 
     name: str
@@ -248,12 +253,12 @@ class SecurityAssociation:
 
     @property
     def is_outbound(self) -> bool:
-        """Whether it encrypts."""
+        """Whether the SA encrypts."""
         return self.settings.direction is Direction.OUTBOUND
 
 
 def _octets(digits: bytearray) -> bytearray:
-    """The octets of hexadecimal digits, without a copy that could not be erased."""
+    """Decodes hexadecimal digits. Makes no copy that could not be erased."""
     octets = bytearray(len(digits) // 2)
     for at in range(len(octets)):
         octets[at] = _nibble(digits[2 * at]) << 4 | _nibble(digits[2 * at + 1])

@@ -47,7 +47,7 @@ class SaStore:
     def load(self, told: Callable[[str], None]) -> list[StoredSa]:
         """Returns the last saved SAs, without those that are no longer valid.
 
-        Calls `told` with the name and reason of each of the latter. Raises SaStoreError.
+        Calls `told` with the name and reason of each invalid SA. Raises SaStoreError.
         """
         try:
             text = self.path.read_bytes()

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler: drains inlets in bounded slices, by priority, without starvation.
+"""Drains inlets in bounded slices, by priority, without starvation.
 
-An inlet is a place where work comes in: it is `ready` when its file descriptor is readable or when
-it is woken, and its `drain` does one slice of work and says whether more may be there. The ready
-inlet of the highest priority goes first, but one that was passed over `PATIENCE` times has its turn
-before it. Between slices the event loop runs. Work that the event loop itself brings while nothing
-else waits has its slice at once (`serve`): a task's turn would cost a lone packet more than its
-work. How long each slice took is told to `Stalls`. Depends on asyncio and stalls.
+An inlet is a source of work. It is `ready` when its file descriptor is readable, or after `wake`.
+Its `drain` does one slice of work and returns whether more work may remain. The ready inlet of the
+highest priority runs first, unless another ready inlet was passed over `PATIENCE` times. Between
+slices the event loop runs.
+
+`serve` runs a slice immediately from an event loop callback if no other work waits. Switching to
+the scheduler's task would take longer than the work for a single packet. `Stalls` records the
+duration of each slice. Depends on asyncio and stalls.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ PATIENCE = 8
 
 
 class Inlet:
-    """A place where work comes in; a smaller `priority` goes first."""
+    """A source of work. A smaller `priority` runs first."""
 
     def __init__(
         self, name: str, priority: int, drain: Callable[[], bool], fileno: int | None = None
@@ -36,7 +38,7 @@ class Inlet:
 
 
 class Scheduler:
-    """The inlets of one event loop."""
+    """Schedules the inlets of one event loop."""
 
     def __init__(self, stalls: Stalls | None = None) -> None:
         self.running = False
@@ -53,20 +55,20 @@ class Scheduler:
         return tuple(self._inlets)
 
     def add(self, inlet: Inlet) -> None:
-        """One more inlet, which is watched from now on."""
+        """Adds an inlet and watches its file descriptor from now on."""
         self._inlets.append(inlet)
         self._inlets.sort(key=lambda other: other.priority)
         self._watch(inlet)
 
     def wake(self, inlet: Inlet) -> None:
-        """There is work in this inlet."""
+        """Marks an inlet as ready."""
         inlet.ready = True
         self._wake.set()
 
     def serve(self, inlet: Inlet) -> None:
-        """There is work in this inlet: a slice of it at once, if nothing else waits.
+        """Runs a slice of an inlet immediately if no other work waits; else marks it as ready.
 
-        To be called by the event loop, not by a `drain`.
+        Call it from a callback of the event loop, not from a `drain`.
         """
         if not self._waits or self._wake.is_set() or not inlet.enabled:
             self.wake(inlet)
@@ -74,12 +76,13 @@ class Scheduler:
         try:
             self._take(inlet)
         except Exception as error:
-            self._failed = error  # `run` raises it, as it does its own
+            self._failed = error  # `run` raises this error
         if inlet.ready or self._failed is not None:
             self._wake.set()
 
     def enable(self, inlet: Inlet, enabled: bool) -> None:
-        """A disabled inlet keeps what it has until it is enabled."""
+        """Enables or disables an inlet. Work of a disabled inlet waits until it is enabled
+        again."""
         if inlet.enabled != enabled:
             inlet.enabled = enabled
             self._wake.set()
@@ -109,7 +112,7 @@ class Scheduler:
                     self._loop.remove_reader(inlet.fileno)
 
     def _take(self, inlet: Inlet) -> None:
-        """One slice."""
+        """Runs one slice of an inlet."""
         inlet.passed_over = 0
         inlet.slices += 1
         inlet.ready = False

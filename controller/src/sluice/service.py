@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemon: stands by, runs one configuration after the other, and serves the API.
 
-A `ControllerRun` is one configuration in force. It first waits to become the switch's primary;
-until then it changes nothing on this host. Then it opens the sources and runs a controller. It ends
-with the daemon, for a reload, or when another controller becomes primary (the next life stands by
-again).
+A `ControllerRun` is one life of the daemon: one configuration in force. A life first waits to
+become the switch's primary; until then it changes nothing on this host. Then it opens the sources
+and runs a controller. A life ends with the daemon, for a reload, or when another controller becomes
+primary (the next life stands by again).
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). Changes beyond simple
 settings take the steps of a restart: a new session becomes primary, the old controller ends, and

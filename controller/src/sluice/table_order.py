@@ -30,7 +30,7 @@ Entries: TypeAlias = list[tuple[EntityKey, EntityValue]]
 def unwritten(
     desired: Mapping[EntityKey, EntityValue], held: Mapping[EntityKey, EntityValue]
 ) -> Iterator[Entries]:
-    """Yields the entries of `desired` that `held` lacks or has otherwise, slice by slice.
+    """Yields the entries of `desired` that `held` lacks or has with another value, slice by slice.
 
     Both must stay unchanged meanwhile.
     """
@@ -52,7 +52,7 @@ def unwanted(
 
 
 def unwritten_routes(table: RouteTable) -> Iterator[Entries]:
-    """Yields the desired routes that the switch lacks or has otherwise."""
+    """Yields the desired routes that the switch lacks or has with another target."""
     return _stepwise(table.unwritten)
 
 

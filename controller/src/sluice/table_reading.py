@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the route table of a switch, concurrently with work that need not wait for it.
+"""Reads the route table of a switch, in the background if the table is large.
 
-A small table is waited for. A large table takes seconds to read: a task of its own reads it, while
-interfaces, neighbours and policy are corrected. Its routes keep forwarding meanwhile.
+The caller waits for a small table. A large table takes seconds to read, so a separate task reads it
+while interfaces, neighbours and policy are corrected. The routes keep forwarding meanwhile.
 Depends on asyncio.
 """
 
@@ -13,12 +13,16 @@ from collections.abc import Callable, Coroutine, Sized
 from typing import Any
 
 LARGE = 16_384
-"""Routes that are waited for; the rest of a larger table is not."""
+"""Number of routes from which a table is large. The caller does not wait for the remaining
+routes."""
 
 
 class TableReading:
-    """One reading, from its beginning. `found` grows with what is read, of which `progressed` is to
-    be told; `ended` is called when there is no more, or the session has failed."""
+    """Reads a route table once.
+
+    `found` grows with the routes read. Call `progressed` whenever it has grown. `ended` is called
+    when the reading is complete, cancelled or failed.
+    """
 
     def __init__(self, found: Sized, ended: Callable[[], None]) -> None:
         self._found = found
@@ -27,12 +31,12 @@ class TableReading:
         self._task: asyncio.Task[None] | None = None
 
     def progressed(self) -> None:
-        """Some more was found."""
+        """Records that more routes were read."""
         if len(self._found) > LARGE:
             self._enough.set()
 
     async def begin(self, reading: Coroutine[Any, Any, None]) -> None:
-        """Reads until all is read or the table proves large. Raises what `reading` raised."""
+        """Waits until the table is read, or proves to be large. Raises the errors of `reading`."""
         self._task = asyncio.create_task(reading)
         self._task.add_done_callback(self._done)
         try:
@@ -44,19 +48,19 @@ class TableReading:
             self._task.result()
 
     def complete(self) -> bool:
-        """Returns whether all is read. Raises what the reading raised."""
+        """Returns whether the table is read. Raises the errors of the reading."""
         if self._task is None or not self._task.done():
             return False
         self._task.result()
         return True
 
     def cancel(self) -> None:
-        """Ends it."""
+        """Cancels the reading."""
         if self._task is not None:
             self._task.cancel()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # counts as looked at: `complete` may never be asked again
+            task.exception()  # marks the exception as retrieved: `complete` may not be called again
         self._enough.set()
         self._ended()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that an earlier controller left in the switch, until a routing daemon replays them.
+"""Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
 At start the controller finds a routing table in the switch, and the daemon replays its routes. A
 route not yet replayed may be gone, or the daemon pauses: zebra's replay has no end mark. So routes

@@ -17,7 +17,8 @@ from sluice.p4runtime.messages import UpdateType
 
 
 class Codec:
-    """Encoder and decoder of one pipeline. Raises SchemaError if the pipeline is another one."""
+    """Encodes and decodes entities of one pipeline. Raises SchemaError if the pipeline is another
+    one."""
 
     def __init__(self, schema: Schema) -> None:
         tables = PipelineTables(schema)

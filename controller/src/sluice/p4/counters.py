@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for the pipeline's counters, and their values by name.
+"""Builds requests for the pipeline's counters, and returns counter values by name.
 
 A target that cannot read all counters at once (BMv2) needs one request for each, so every request
 here has a single index or entry.
@@ -40,7 +40,7 @@ class CounterSchema:
         schema.check()
 
     def reason_requests(self) -> list[Request]:
-        """Requests for all counters by punt and drop reason."""
+        """Returns requests for all counters by punt and drop reason."""
         return [
             _indexed(counter, index)
             for counter, members in self._indexed.values()

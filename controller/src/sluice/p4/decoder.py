@@ -64,7 +64,8 @@ class Decoder:
         }
 
     def read_requests(self) -> list[p4r.Entity]:
-        """Returns the entities to read to learn everything that is installed; `decode` knows all.
+        """Returns the entities to read to learn everything that is installed. `decode` decodes
+        them.
 
         Meters and the hash seed are not read, since they are written at every start, without side
         effects.

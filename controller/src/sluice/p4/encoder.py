@@ -75,8 +75,8 @@ class Encoder:
     def _route_update(
         self, operation: UpdateType, slot: RouteSlot, target: RouteTarget | None
     ) -> bytes:
-        """Encodes a route. Updates that differ in their prefix only differ in two places; the rest
-        is cached by the size of the prefix's value."""
+        """Encodes a route. Updates that differ only in their prefix differ at two positions. The
+        other bytes are cached by the size of the prefix's value."""
         vrf, (address, length) = slot
         if not 0 < length < 0x80:
             return update(operation, self._route(slot, target))
@@ -95,7 +95,7 @@ class Encoder:
         whole = update(operation, self._route(slot, target))
         middle = b"%b\x10%c" % (value, length)
         front = whole[: len(whole) - len(tail) - len(middle)]
-        if len(self._route_frames) > _CACHED_TARGETS:  # most are of unused targets
+        if len(self._route_frames) > _CACHED_TARGETS:  # most cached frames are of unused targets
             self._route_frames.clear()
         kept = self._route_frames[operation, vrf, target, len(address), len(value)] = (front, tail)
         return kept

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes a flow as a P4Runtime update by hand, since this is most of the cost of a new flow.
+"""Encodes a flow as a P4Runtime update without protobuf, since encoding dominates a new flow's
+cost.
 
 The parts that most flows of a list share, its number and its verdicts, are encoded once and cached.
 A protobuf message may have its fields in any order, so the parts are concatenated.

@@ -3,7 +3,7 @@
 
 Flows are not part of the desired state. `state.flow_cache` requests their writes, the start of a
 session reads them back, and their counters show which flows are idle. Depends on entries, schema,
-policy_model and state.flow_cache.
+policy.model and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class FlowCodec:
         try:
             kind = Verdict(verdict)
         except ValueError:
-            kind = Verdict.DISCARD  # any verdict will do: epoch 0 makes the flow stale
+            kind = Verdict.DISCARD  # arbitrary verdict: epoch 0 makes the flow stale
             epoch = 0
         return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
 

@@ -142,8 +142,8 @@ class PacketSchema:
         """Returns metadata of a re-injection, which repeats the punt's metadata with its verdict.
 
         The pipeline looks up the route again where needed. An egress interface without a next hop
-        was chosen by this router's host, and stays. The tuple is built in the order of PACKET_OUT:
-        by name it would take as long as the policy lookup of a first packet.
+        was chosen by this router's host, and stays. The tuple is built in the order of PACKET_OUT.
+        Building it by name would take as long as the policy lookup of a first packet.
         """
         verdict = answer or packet
         return (

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes a full table that is read back: a million entries that differ mostly in their prefix.
+"""Decodes a full routing table that was read from the switch.
+
+A million entries differ mostly in their prefix.
 
 A route's entry is encoded as a head (table, VRF), the LPM match, and a tail (the action). There are
 few heads and tails. protobuf and `Decoder` decode the first entry of each combination, and the
-native table decodes the others like it. Entries that differ in any way are left to protobuf and
-`Decoder`, so the result is always the same as theirs.
+native table decodes the others like it. protobuf and `Decoder` also decode all
+entries of another form, so the result is always the same as without the native table.
 """
 
 from __future__ import annotations

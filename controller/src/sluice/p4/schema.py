@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's P4Info by the names of the P4 source.
+"""Reads the pipeline's P4Info by the names of the P4 source.
 
 `Schema` finds tables, actions, match fields, enums and packet metadata by alias, so that no id is
 written by hand. A pipeline that lacks a name the controller needs is refused as a whole;
@@ -143,7 +143,7 @@ class Schema:
         return [(identifier, width) for identifier, _, width in fields]
 
     def lack(self, what: str) -> None:
-        """Records that the pipeline lacks something else that is needed."""
+        """Records that the pipeline lacks `what`."""
         self._missing.append(what)
 
     def check(self) -> None:

@@ -2,7 +2,8 @@
 """Decodes a switch's state other than entries, for the auditor: meters, a default action, and
 replication groups.
 
-The controller sets the first two without reading them first. It never creates replication groups.
+The controller sets meters and the default action without reading them first. It never creates
+replication groups.
 Depends on schema and tables.
 """
 

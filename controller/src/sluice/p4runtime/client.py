@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of `sluice._native.P4RuntimeClient` that a session uses, as a protocol.
+"""Declares, as a protocol, the methods of `sluice._native.P4RuntimeClient` that a session uses.
 
-They are documented in `_native.pyi`. Tests substitute their own client.
+`_native.pyi` documents these methods. Tests substitute their own client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses election ids that cannot be guessed and that do not displace a live primary.
 
-Some switches authorize a Write only by comparing its id with the primary's. So the low half is
-random. The high half depends on how the session got the id:
+Some switches authorize a Write only by comparing its election id with the primary's. So the low
+half is random. The high half has these values:
 
 - 0: a question. It wins if there has been no primary yet, and loses to every primary.
 - 1: the next id of a session whose question has won. Questions of other sessions stay below it.

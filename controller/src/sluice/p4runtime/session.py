@@ -137,7 +137,7 @@ class Session:
         self.stream_errors = 0
         self._loop.add_reader(client.fileno(), self._drain)
 
-    # -- life
+    # -- session start and end
 
     async def become_primary(self) -> None:
         """Waits until this session may write. Raises P4RuntimeError if the session ends first."""
@@ -388,7 +388,7 @@ class Session:
         highest = election or self._election_id
         if is_primary:
             if highest != self._election_id:
-                return  # an answer to the previous id
+                return  # an answer to the arbitration with the previous id
             if is_question(self._election_id):
                 self._arbitrate_above(self._election_id)
                 return
@@ -401,7 +401,7 @@ class Session:
                 )
             )
         elif code == NOT_FOUND and highest >= self._election_id:
-            self._arbitrate_above(highest)  # the highest id's controller is gone
+            self._arbitrate_above(highest)  # the controller with the highest id has disconnected
         elif highest == LARGEST:
             self.is_standby = True
             self.arbitration = (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SPDs: their rules, their commits, and the flow caches of their verdicts.
 
-The walk of a commit, from the operator's file to the switch:
+A commit passes these modules, from the operator's file to the switch:
 
     spdfile, spdtext    files of rules, read and written       } spell rules
     config              the configuration's SPDs and bundles   }
@@ -12,7 +12,7 @@ The walk of a commit, from the operator's file to the switch:
     enforcement         one commit at a time: plans it (state.spd), deletes the flows it changes
                         (flow_invalidation), saves it (spdstore), writes it, puts it into force
 
-The walk of a first packet, whose flow no table has:
+A packet without a cached flow passes these modules:
 
     first_packets       selectors, the list's search, the verdict; decides what the packet becomes
     flow_tables         installs the flow, evicts others

@@ -24,7 +24,7 @@ from sluice.state.invalidation import wrapped_lists
 from sluice.state.spd import Commit, PolicyList, SpdTable
 
 CLOSED_LIST = ListEntity(0, 0)
-"""A list without an epoch: its packets drop."""
+"""Entity of a closed list. The switch drops the packets of a list without an epoch."""
 
 EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 

@@ -25,7 +25,7 @@ from sluice.policy.model import (
 )
 
 TESTS = 1_000_000
-"""Limit of pairs of rules that are tested; this many take about a second."""
+"""Limit of pairs of rules that are tested. A million tests take about a second."""
 NAMED = 4
 """Limit of items in a warning's list of rules; the last item may be the count of the rest."""
 
@@ -215,7 +215,7 @@ def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
 
 
 def _around(block: _Block) -> list[_Block]:
-    """Returns the blocks that contain a block, itself included."""
+    """Returns all blocks that contain `block`, including `block`."""
     size, level, prefix = block
     if not level:
         return [_ANY]

@@ -39,7 +39,7 @@ BINDING_KINDS = (
     EntityKind.INBOUND_SA,
     *(EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING),
 )
-"""The kinds of entities that only this module and commits write."""
+"""Kinds of entities that only this module and commits write."""
 INTERFACE_BINDINGS = frozenset({EntityKind.INBOUND_BINDING, EntityKind.OUTBOUND_BINDING})
 _BINDINGS = (
     (EntityKind.INBOUND_BINDING, Direction.INBOUND),

@@ -10,9 +10,9 @@ packets if all rules that could match a later fragment have the same verdict. Ot
 fragment is punted, and `state.fragments` tracks the datagrams.
 
 An ICMP error (section 6) that no rule matches is judged by the packet that it quotes. The sender of
-an error can forge the quote. So the result is protection by the rule found, or a drop; a bypass
-only inbound, if the SPD has `icmp_errors: checked`. Neither such an error is cached, nor a packet
-whose headers the pipeline could not walk.
+an error can forge the quote. So the result is protection by the rule found, or a drop. A bypass is
+possible only inbound, if the SPD has `icmp_errors: checked`. The verdict of such an error is not
+cached, nor that of a packet whose headers the pipeline could not walk.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, flow_tables, audit_log,
 state.fragments and wire.selectors.
@@ -97,7 +97,7 @@ class FirstPackets:
             if seen.fragment is not None:
                 return self._answer_fragment(state, packet, seen, seen.fragment, now)
             if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-                # The pipeline could not see that it is ND, nor check its hop limit.
+                # The pipeline could neither recognize the packet as ND nor check its hop limit.
                 raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
             verdict, key = self._search(state, packet, seen)
         except WireError as error:

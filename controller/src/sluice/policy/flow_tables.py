@@ -56,12 +56,12 @@ COUNTED = 256
 AGEING_ROUNDS = 4
 """Ageing rounds per idle timeout of a list."""
 NEXT_TO_GO = 1024
-"""Eviction candidates of a nearly full cache whose counters are read, lest a busy flow be evicted.
-"""
+"""Number of eviction candidates whose counters are read when a cache is nearly full. The counters
+keep busy flows from eviction."""
 EVICTIONS = NEXT_TO_GO // 4
 """Evictions after which the next ageing round starts early."""
 LOOKS_APART = 1.0
-"""Minimum seconds until an early ageing round, since a round costs as much as many new flows."""
+"""Minimum seconds until an early ageing round. One round costs as much as many new flows."""
 
 _RESULTS = {
     OK: FlowWriteResult.DONE,
@@ -175,7 +175,7 @@ class FlowTables:
     def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
         """Corrects a flow that differs between switch and record."""
         if self._held[slot.list_id]:
-            return  # the next round finds it too
+            return  # the next audit round finds the flow too
         known = self._cache_of(slot)
         if known is not None:
             self._enqueue(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
@@ -194,7 +194,7 @@ class FlowTables:
         Deletes a wrong flow, and one whose verdict the rules alone do not determine (None).
         """
         if self._held[slot.list_id]:
-            return True  # the next round looks at it again
+            return True  # the next round checks the flow again
         self.unverified.discard(slot)
         known = self._cache_of(slot)
         if known is None or (verdict is not None and known.cache.agrees(slot.key, verdict)):
@@ -287,7 +287,7 @@ class FlowTables:
             await self._answered.wait()
 
     def flush(self) -> None:
-        """Sends a batch of queued writes, unless one is in flight; the next then follows it."""
+        """Sends a batch of queued writes. If a batch is in flight, the next one follows it."""
         if not self._under_way and self._session is not None and (self._queue or self._strays):
             # The owner of the session learns of its end anyway.
             with contextlib.suppress(P4RuntimeError):
@@ -346,7 +346,7 @@ class FlowTables:
             self._take(batch, outcome)
             self.flush()
         except Exception as error:
-            # Raised in this callback, it would only be logged by the event loop; `run` must raise.
+            # The event loop only logs exceptions of this callback, so `run` raises this one.
             if not self._failed.done():
                 self._failed.set_exception(error)
 

@@ -56,7 +56,7 @@ class Expectation(NamedTuple):
 
 
 class _TooManyError(Exception):
-    """The limit of tests is reached."""
+    """Tells that the limit of tests is reached."""
 
 
 def expectations(

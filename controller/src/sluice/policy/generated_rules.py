@@ -2,9 +2,9 @@
 """Generates the first rules of every list: bypass for ND and IKE.
 
 Without them an SPD would isolate its own router: no IPv6 neighbour is found, and no SA is
-negotiated (RFC 4301, 4.4.1 requires an explicit BYPASS for IKE). They name only this router's own
-addresses, link-local addresses and the groups of neighbour discovery. They match this router's own
-packets only, never transit. `sluice show spd` marks them. Their names have a colon, which an
+negotiated (RFC 4301, 4.4.1 requires an explicit BYPASS for IKE). The rules name only this router's
+own addresses, link-local addresses and the groups of neighbour discovery. They match this router's
+own packets only, never transit. `sluice show spd` marks them. Their names have a colon, which an
 operator's rule cannot have. Pure; depends on model.
 """
 

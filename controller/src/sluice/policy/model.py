@@ -30,7 +30,7 @@ class Action(IntEnum):
 class Direction(Enum):
     """Selects one of an SPD's two lists."""
 
-    __hash__ = object.__hash__  # each first packet hashes it often; Enum's own is slow Python code
+    __hash__ = object.__hash__  # hashed for each first packet; faster than Enum's
     INBOUND = "inbound"
     OUTBOUND = "outbound"
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record that a restart resumes with: rules, numbers, flow caches that an operator turned on or
-off, and the bundle that each number stands for.
+"""Saves the record that a restart loads.
 
-It is saved before the switch receives a change, and again after a change that failed. Depends on
+The record holds the rules, the lists' numbers, the flow caches that an operator turned on or off,
+and the bundle of each bundle number.
+
+The record is saved before the switch receives a change, and again after a failed change. Depends on
 spdstore and state.spd.
 """
 
@@ -24,7 +26,10 @@ NO_CHANGE = Commit(())
 
 
 class PolicyRecord:
-    """`is_changing` tells whether a change is under way, which will save the record itself."""
+    """Holds and saves the record.
+
+    `is_changing` returns whether a change is running. A running change saves the record itself.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,7 @@ class PolicyRecord:
                 asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
 
     def rules_after_restart(self) -> str:
-        """Says which rules a restart would resume with."""
+        """Returns a sentence on the rules that a restart would load."""
         return after_a_restart(self._store.on_disk, self._after(NO_CHANGE))
 
     def _after(self, commit: Commit) -> SpdRecord:

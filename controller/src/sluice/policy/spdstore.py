@@ -3,11 +3,11 @@
 
 The state is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
 
-- Only its owner may read or write it, since it tells which traffic is protected.
+- Only the owner may read or write the file, since its rules tell which traffic is protected.
 - A checksum detects damage, which is a named error. Nothing is guessed: with wrong numbers a
   retired flow could count as current again.
-- It holds the rules too, in the language of SPD files, so that the last committed rules stay in
-  force over a restart.
+- The file holds the rules too, in the language of SPD files. A restart loads the last committed
+  rules from it.
 
 Depends on state.spd for the record and on spdtext for the text of rules.
 """
@@ -132,7 +132,7 @@ class SpdStore:
 
 
 def after_a_restart(on_disk: SpdRecord | None, in_force: SpdRecord) -> str:
-    """Returns a sentence on which rules a restart would resume with."""
+    """Returns a sentence on the rules that a restart would load."""
     if on_disk is None:
         return "whether a restart goes on with the rules in force or with the change is not known"
     if would_resume(on_disk, in_force):

@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class PolicyError(Exception):
-    """An impossible policy, or a change of policy that failed; the text is a sentence."""
+    """Reports an impossible policy or a failed change of policy; the text is a sentence."""
 
 
 class Capacity(NamedTuple):
-    """Capacity of the pipeline: flows of all lists of a direction, rules, list ids."""
+    """Capacity of the pipeline: flows per direction (over all lists), rules, and list ids."""
 
     flows: Mapping[Direction, int]
     rules: int

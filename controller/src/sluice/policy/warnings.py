@@ -55,7 +55,7 @@ class GuardedInterface(NamedTuple):
 
 
 class RuleContext(NamedTuple):
-    """Inputs other than the rules.
+    """Holds the inputs of the warnings other than the rules.
 
     - `own`: this router's addresses in the guarded VRFs.
     - `routing`: None if FRR's configuration is unknown.
@@ -239,7 +239,7 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 
 
 def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
-    """Warns of lists that discard all errors of path MTU discovery, by a rule or for lack of one.
+    """Warns of lists that discard all errors of path MTU discovery, by a rule or without a match.
 
     An error about a bypassed packet needs a rule of its own, or inbound `icmp_errors: checked`. An
     error about a protected packet is sent through the bundle (RFC 4301, section 6).
@@ -268,8 +268,8 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
 def _traceroute(rules: RuleLists) -> Iterator[str]:
     """Warns if this router's answers to traceroute are discarded.
 
-    They leave by the interface on which the probe arrived. A list that discards everything has a
-    warning of its own.
+    The answers leave by the interface on which the probe arrived. A list that discards everything
+    has a warning of its own.
     """
     outbound = rules.get(Direction.OUTBOUND, ())
     lost = [
@@ -289,7 +289,7 @@ def _traceroute(rules: RuleLists) -> Iterator[str]:
 def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:
     """Returns whether a rule bypasses packets that may exceed the path MTU.
 
-    Rules for BGP only do not count: its packets stay on a link.
+    Rules only for BGP do not count: BGP packets stay on a link.
     """
     if rule.generated or rule.action is not Action.BYPASS or not _has_family(rule, icmp_protocol):
         return False
@@ -337,7 +337,7 @@ def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
 def _discarding(rules: Iterable[Rule], protocol: int, icmp: int) -> Rule | None:
     """Returns the rule that discards all of these errors, for any addresses."""
     for rule in rules:
-        # Any router on the path may send one: a rule for some sources decides nothing.
+        # Any router on the path may send such an error, so a rule for some sources does not decide.
         if not _touches(rule, protocol, icmp) or rule.source is not None:
             continue
         if rule.action is not Action.DISCARD:

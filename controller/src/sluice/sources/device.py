@@ -27,7 +27,7 @@ TUNSETIFF, TUNSETOWNER = 0x400454CA, 0x400454CC
 IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI = 0x0002, 0x0100, 0x1000
 SIOCGIFFLAGS = 0x8913
 MAKINGS = 20
-"""Attempts to create a TAP that another user opens before it has an owner."""
+"""Maximum number of attempts to create a TAP, if other users open it before its owner is set."""
 CLOSING_SECONDS = 5.0
 """Time limit until only the keeper has queues of TAPs that the last controller left."""
 IFF_UP, IFF_RUNNING = 0x1, 0x40

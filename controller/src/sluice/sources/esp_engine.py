@@ -93,7 +93,7 @@ class EspEngine:
         except EngineAnswerError as error:
             raise self._lost(str(error)) from error
         except asyncio.CancelledError:
-            self.close()  # a late answer must not be taken for the answer to the next request
+            self.close()  # A late answer must not count as the answer to the next request.
             raise
         if "error" in found:
             raise EngineRefusalError(str(found["error"]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes from zebra over FPM: sessions and their events.
 
-Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames and on wire.fpm for
-what they say. There is one session at a time: a newer connection ends the older, so that events of
+Depends on `sluice._native.FpmServer` (or anything shaped like it) for frames and on wire.fpm to
+decode them. There is one session at a time: a newer connection ends the older, so that events of
 two sessions never mix. A connection counts only once `admit` has let it in; a refused one neither
 ends a session nor changes a route. Bytes that cannot be decoded end the session as well; zebra
 connects again and replays everything, and until then the routes stay as they are. Routes of other

@@ -19,7 +19,8 @@ from enum import Enum
 from pathlib import Path
 
 SENDER = slice(12, 16)
-"""Position of the first message's nlmsg_pid in a payload, whose messages all are of one route."""
+"""Position of the first message's nlmsg_pid in a payload. All messages of a payload are of one
+route."""
 SOCKETS = Path("/proc/thread-self/net/netlink")
 NETLINK_ROUTE = "0"
 REMEMBERED = 64
@@ -31,8 +32,8 @@ class SenderVerdict(Enum):
     TAKEN = 0
     FOREIGN = 1
     MISLED = 2
-    """It is of the session's namespace, but earlier accepted ones were not. The caller must forget
-    the routes of the latter."""
+    """The message is of the session's namespace, but earlier accepted messages were of another. The
+    caller must forget the routes of the earlier messages."""
 
 
 def is_port_here(port: int) -> bool:

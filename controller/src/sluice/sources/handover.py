@@ -4,7 +4,7 @@
 `Handover` is memory that the controller shares with the keeper of the TAPs (`sources.tap_keeper`).
 While packets pass between switch and host, it contains the tables of the fast path. A controller
 that is killed leaves them there. A controller that ends by itself, or has no session with the
-switch, leaves nothing. A checksum rejects tables that were only partly written when it was killed.
+switch, leaves nothing. A checksum detects tables that a killed controller has only partly written.
 
 A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. Its
 successor finds the process by this lock, and ends it. Linux only. Uses the standard library alone,
@@ -129,7 +129,7 @@ def _end(name: str, pid: int, claims: Path) -> None:
     with suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:
-            if holder(name, claims) != pid:  # the pid may be another process's by now
+            if holder(name, claims) != pid:  # The kernel may have given the pid to another process.
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
             waiting = select.poll()

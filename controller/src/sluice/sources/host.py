@@ -390,7 +390,7 @@ class HostInterfaces:
         place = self._vrf_namespaces[namespace_of(ifindex)]
         try:
             place.inside(lambda: place.devices.configure_interface(name))
-        except OSError as error:  # gone again, or renamed
+        except OSError as error:  # the device was removed or renamed
             self._loud.add(ifindex)
             self.counters["macvlan_not_silenced"] += 1
             log.warning("macvlan device %s: %s", name, error)

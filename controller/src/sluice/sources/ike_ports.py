@@ -2,10 +2,10 @@
 """Reserves the source ports of IKE for the users who may run it.
 
 The generated rules bypass packets that this router sends from UDP ports 500 and 4500, to any
-address. Port 4500 is not privileged on Linux, so without this every local user could bypass the
-SPD. A netfilter rule checks the user of the socket when a packet leaves. A later lookup of the
-port's owner would be too late: SO_REUSEADDR lets two users bind one port, and the socket may be
-closed by then.
+address. Port 4500 is not privileged on Linux: without a further check, every local user could
+bypass the SPD. A netfilter rule checks the user of the socket when a packet leaves. A later lookup
+of the port's owner would be too late: SO_REUSEADDR lets two users bind one port, and the socket may
+be closed by then.
 
 The rule covers all interfaces of the network namespace but loopback, since a host interface may
 have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
@@ -13,7 +13,7 @@ host interface has the rule once more at its egress hook (`guard`, netdev egress
 catches packets that had passed the first rule's hook before it existed and wait for neighbour
 resolution, and packets of a device that was moved to another namespace. Behind the egress hook is
 only the device's queueing discipline, which may hold earlier packets (fq up to 10 s, for
-SO_TXTIME). So it is removed.
+SO_TXTIME). So the queueing discipline is removed.
 
 The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` skips them.
 The owner is a netlink socket of this process, which the keeper of the TAPs inherits. So the tables

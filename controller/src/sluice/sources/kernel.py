@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's links, addresses and neighbours as events, and requests to change them.
+"""Reads the kernel's links, addresses and neighbours as events, and requests changes of them.
 
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
 (ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
@@ -129,7 +129,7 @@ class KernelMonitor:
                 datagram = self._socket.receive()
             except Overrun:
                 self.counters["overruns"] += 1
-                self._requests.clear()  # their answers may be lost
+                self._requests.clear()  # answers to these requests may be lost
                 self._resolving.clear()
                 self.start()
                 continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes ESP that the kernel made itself, which must not leave: an engine may use the same SA.
+"""Recognizes ESP packets of the kernel. They must not leave, since an engine may use the same SA.
 
 Host interfaces have `disable_xfrm`, which IPv6 ignores: the kernel encrypts the router's own IPv6
 packets that match one of its policies, numbers them by its own counter, and may fragment them

@@ -60,7 +60,7 @@ class Queues(NamedTuple):
 
 
 def queues_of(name: str) -> Queues:
-    """Returns the numbers of a TAP's queues. Raises OSError, ENODEV where there is no such TAP."""
+    """Returns the numbers of a TAP's queues. Raises OSError; ENODEV: there is no such TAP."""
     data = _kind_data(name)
     if IFLA_TUN_NUM_QUEUES not in data:
         raise OSError(errno.ENODEV, "is no TAP of several queues", name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of a routing daemon that runs in the network namespace of a VRF.
+"""Translates routes of a routing daemon that runs in the network namespace of a VRF.
 
 To the daemon, its VRF is the default one: it uses the main table, and ids of interfaces and
 next-hop objects that other namespaces use too. This module translates its events to the VRF's

@@ -90,7 +90,7 @@ def _open(family: int) -> socket.socket:
     try:
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # nothing is ever read
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # never read
         try:
             opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
         except PermissionError:  # without CAP_NET_ADMIN up to net.core.wmem_max

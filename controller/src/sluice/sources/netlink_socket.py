@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A non-blocking netlink socket in the process's network namespace."""
+"""Implements a non-blocking netlink socket in the process's network namespace."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ class Endpoint(NamedTuple):
 
 
 class UnknownOwner(Exception):  # noqa: N818 - an answer: the text says why nothing is known
-    """The owner of a socket cannot be determined."""
+    """Tells that the owner of a socket cannot be determined."""
 
 
 class RefusedPeer(Exception):  # noqa: N818 - an answer: the text says why
-    """A connection that may not stay."""
+    """Tells that a connection must be closed, and why."""
 
 
 class AllowedUsers:
@@ -64,7 +64,7 @@ class AllowedUsers:
         self._users = tuple(users)
 
     def admit(self, peer: str) -> str:
-        """Returns the user who connected from `peer`, an ADDRESS:PORT. Raises Refused."""
+        """Returns the user who connected from `peer`, an ADDRESS:PORT. Raises RefusedPeer."""
         try:
             uid = user_of(Endpoint.parse(peer), self._here)
         except (UnknownOwner, ValueError) as error:
@@ -87,7 +87,7 @@ def user_number(user: str) -> int | None:
 
 def user_of(peer: Endpoint, here: Endpoint) -> int:
     """Returns the uid of the process that holds `peer`'s end of a connection to `here`. Raises
-    Unknown.
+    UnknownOwner.
 
     Both are addresses of this host. The process held the socket when the kernel answered.
     """

@@ -62,7 +62,7 @@ class ReplayGate:
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due though no session has come: then the kernel alone decides."""
+        """Makes a comparison due without a session. Then the kernel's routes alone decide."""
         if self._due is None:
             self._due = now
 

@@ -14,7 +14,7 @@ VRF through an interface of another VRF, under that VRF's policy. Two rules prev
 - The source of a frame from the host must be an address of the interface's own VRF, and of no other
   VRF unless the frame stays on the link (`stays_on_link`).
 
-Pure; depends on policy_model and wire.
+Pure; depends on policy.model and wire.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 A TAP, even a persistent one, loses its carrier when its last queue is closed. FRR then considers
 the link down and drops its BGP sessions. So a small separate process, the keeper, also has the
-controller's queue of every TAP open. When the controller ends, in whatever way, the keeper stays
+controller's queue of every TAP open. When the controller ends for any reason, the keeper stays
 for GRACE_SECONDS. A controller that starts in this time finds the interfaces with their addresses
 and neighbours. Otherwise the keeper ends and the TAPs disappear with it.
 

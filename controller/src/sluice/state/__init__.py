@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The known state of the router and the desired one: pure, `apply(event, now) -> EntityChanges`.
+"""Holds the known state of the router and derives the desired state of the switch.
 
-No I/O and no clock in here, so that a test can replay any history. Depends on model and entities.
+State changes by `apply(event, now) -> EntityChanges`. The modules use no I/O and no clock, so a
+test can replay any history. Depends on model and entities.
 """

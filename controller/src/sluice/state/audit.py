@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison and report of the auditor; pure.
+"""Compares tables for the auditor and holds its report; pure.
 
 `TableComparison` compares what a switch holds with the record, part by part, and returns the keys
-to check again: an update may have been in flight. `AuditReport` has the result for operators.
-Depends on nothing.
+that differ. They are checked again, since an update may have been in flight. `AuditReport` has the
+result for operators. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Repair(NamedTuple):
 
 
 class TableComparison:
-    """One round over some tables. Remembers only the hashes of the keys found."""
+    """Compares some tables in one round. Stores only the hashes of the found keys."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, set[int]] = {}
@@ -45,7 +45,7 @@ class TableComparison:
     def differing(
         self, what: Hashable, found: Mapping[K, object], recorded: Mapping[K, object]
     ) -> list[K]:
-        """Returns the keys of found entries that the record lacks or has otherwise."""
+        """Returns the keys of found entries that the record lacks or holds with another value."""
         self.add_found(what, found)
         return [
             key for key, value in found.items() if key not in recorded or recorded[key] != value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipeline's numbers of bundles: configured ones, and those of a mirrored kernel's templates.
+"""Numbers the bundles in the pipeline: configured bundles, and bundles of kernel templates.
 
 A released number is reused as late as possible. Pure.
 """
@@ -14,11 +14,15 @@ FIRST, LAST = 0x8000, 0xFFFF
 
 
 class TooManyBundlesError(Exception):
-    """More bundles than there are numbers; nothing is changed."""
+    """Tells that there are more bundles than numbers."""
 
 
 class BundleNumbers:
-    """`configured` has numbers by name, `known` names by number of an earlier process."""
+    """Assigns numbers to bundles.
+
+    `configured` maps names to numbers. `known` maps numbers to names, as an earlier process left
+    them.
+    """
 
     def __init__(self, configured: Mapping[str, int], known: Mapping[int, str]) -> None:
         self.by_name: dict[str, int] = dict(configured)
@@ -50,7 +54,8 @@ class BundleNumbers:
             self.by_name[name] = number
 
     def retain(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """Releases all bundles but these and the configured ones; returns those released."""
+        """Releases all bundles except `names` and the configured ones. Returns the released
+        bundles."""
         retained = self._configured | frozenset(names)
         released = [(name, number) for name, number in self.by_name.items() if name not in retained]
         for name, _ in released:

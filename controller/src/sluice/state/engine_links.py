@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reachability of ESP engines: switch ports, links of their devices, answers of the engines.
+"""Tracks whether ESP engines are reachable: switch ports, device links, answers of the engines.
 
-Each may be unknown: not every switch reports its ports, an engine may have no device on this
-host, and an engine with manual SAs is not polled. An unknown state counts as up, and so does every
-device until the kernel's link dump is complete: a restart must not disturb forwarding. Pure;
+Each of these may be unknown: not every switch reports its ports, an engine may have no device on
+this host, and an engine with manual SAs is not polled. An unknown state counts as up, and so does
+every device until the kernel's link dump is complete: a restart must not disturb forwarding. Pure;
 depends on model and entities.
 """
 
@@ -25,7 +25,7 @@ class EngineSpec(NamedTuple):
 
 
 class EngineLinks:
-    """The engines, and whether packets can reach them."""
+    """Tracks the engines, and whether packets can reach them."""
 
     def __init__(self, specs: Iterable[EngineSpec]) -> None:
         self._specs = tuple(specs)
@@ -71,7 +71,8 @@ class EngineLinks:
         return changes
 
     def set_answering(self, engine: int, answers: bool) -> EntityChanges:
-        """Sets whether an engine answers on its admin socket; returns it if it changed."""
+        """Sets whether an engine answers on its admin socket; returns the engine if this
+        changed."""
         changes = EntityChanges()
         if self._answering.get(engine, True) != answers:
             self._answering[engine] = answers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The desired forwarding state: turns routes, connected prefixes and neighbours into entities.
+"""Turns routes, connected prefixes and neighbours into the entities of the desired state.
 
 `Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
 entities. Every event passes these stages in one direction; none calls back into an earlier one:
@@ -154,7 +154,7 @@ class Fib:
             NeighborChanged: self._neighbor_changed,
         }
 
-    # -- the way in
+    # -- events
 
     def start(self) -> EntityChanges:
         """Returns the entities that follow from the configuration alone."""
@@ -355,7 +355,7 @@ class Fib:
         return self._namespaces.get(table, OWN_NAMESPACE)
 
     def has_no_path(self, vrf: int, prefix: Prefix) -> bool:
-        """Returns whether the routing daemon's route for a prefix has no way left."""
+        """Returns whether the routing daemon's route for a prefix has no next hop in the switch."""
         paths = self.usable.paths_of(RouteSlot(vrf, prefix))
         return paths is not None and not paths.members
 

@@ -8,7 +8,7 @@ and is given their results.
 A flow carries the epoch in which it was installed. A commit with a new epoch makes every flow
 stale at once, without a write. A stale flow is modified in place when its next packet is looked up,
 and is evicted first. A commit that changes the verdict of few flows keeps the epoch and deletes
-those flows (`state.invalidation`). Depends on policy_model only.
+those flows (`state.invalidation`). Depends on policy.model only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FlowVerdict(NamedTuple):
 class FlowOperation(Enum):
     """Operation on a flow's entry in the switch."""
 
-    __hash__ = object.__hash__  # looked up for each flow, and Enum's is Python code
+    __hash__ = object.__hash__  # hashed for each flow; faster than Enum's
     INSERT = "insert"
     MODIFY = "modify"
     DELETE = "delete"
@@ -69,11 +69,11 @@ class OfferResult(Enum):
 class FlowWriteResult(Enum):
     """The switch's answer to a write."""
 
-    __hash__ = object.__hash__  # likewise
+    __hash__ = object.__hash__  # faster than Enum's
     DONE = "done"
     EXISTS = "already exists"
     ABSENT = "not found"
-    FAILED = "failed"  # anything else; the entry is as it was
+    FAILED = "failed"  # any other answer; the entry is unchanged
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +219,7 @@ class FlowCache:
         """Returns the write after an INSERT found the entry, or a MODIFY did not."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
-        if operation is FlowOperation.INSERT:  # stale by now, and not there: all the better
+        if operation is FlowOperation.INSERT:  # stale and not in the switch
             self._remove(key)
         return []
 
@@ -256,7 +256,7 @@ class FlowCache:
         flow = self._flows.get(key)
         if found is None:
             if flow is not None:
-                self._remove(key)  # its next packet is searched
+                self._remove(key)  # The next packet of the flow is searched again.
             return []
         if flow is None:
             self._deleting[key] = _Flow(found, self._live, now, FlowOperation.DELETE)
@@ -295,11 +295,12 @@ class FlowCache:
         return [key for pool in self._pools for key in _unused(pool, before)]
 
     def coldest_live(self, before: float, limit: int) -> list[FlowKey]:
-        """Returns the first `limit` such flows of the current epoch."""
+        """Returns the `limit` coldest flows of the current epoch not used since `before`, without
+        those being written."""
         return list(islice(_unused(self._live, before), limit))
 
     def is_nearly_full(self) -> bool:
-        """Returns whether evictions may be near, so that the flows' age matters."""
+        """Returns whether the cache may soon have to evict flows."""
         return len(self._flows) >= self.capacity * NEARLY_FULL
 
     # -- bookkeeping

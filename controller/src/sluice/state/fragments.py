@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stateful fragment checking (RFC 4301, section 7) of datagrams under way.
+"""Checks fragments statefully (RFC 4301, section 7), by the datagrams that they belong to.
 
-Later fragments show no ports. Where the rules that one could meet disagree, it waits for the first
-fragment of its datagram and then meets the rule that its datagram meets. The table keeps the
-selectors of first fragments and not their verdicts, so that a commit applies to the fragments that
-follow it.
+Later fragments show no ports. If the rules that a later fragment could match disagree, the fragment
+waits for the first fragment of its datagram. Then the rule of that datagram decides. The table
+keeps the selectors of first fragments and not their verdicts, so that a commit applies to the
+fragments that follow it.
 
 A datagram is refused from the first fragment on that contradicts another one: that overlaps it
 (RFC 5722; an exact duplicate does not), ends behind the last one, or is more than the table holds.
 A whole datagram is forgotten. Everything is bounded: datagrams, fragments of each, fragments that
 wait, and the time from the first fragment seen to the last.
 
-Pure; depends on model and policy_model.
+Pure; depends on model and policy.model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_LENGTH = 0xFFFF
 class DatagramKey(NamedTuple):
     """Fields shared by fragments of one datagram: IPv4's protocol, 0 for IPv6 (RFC 791, RFC 8200).
 
-    A datagram is known for each list apart, and for what each bundle carried.
+    Lists and bundles are part of the key: each list, and each bundle, has datagrams of its own.
     """
 
     list_id: int
@@ -48,7 +48,7 @@ class DatagramKey(NamedTuple):
 
 
 class FragmentRange(NamedTuple):
-    """The bytes of its datagram that a fragment holds, and whether more follow."""
+    """Position of a fragment in its datagram, in bytes, and whether more fragments follow."""
 
     start: int
     end: int
@@ -74,7 +74,7 @@ class _Datagram:
     refused: FragmentRefusal | None = None
 
     def add(self, fragment: FragmentRange) -> FragmentRefusal | None:
-        """Takes a fragment in; a refusal is for good."""
+        """Adds a fragment. After a refusal, all further fragments of the datagram are refused."""
         if self.refused is None:
             self.refused = self._contradiction(fragment)
         if self.refused is None:
@@ -129,10 +129,10 @@ class FragmentTable:
         self._datagrams: OrderedDict[DatagramKey, _Datagram] = OrderedDict()  # by deadline
         self.waiting = 0
         self.counters: Counter[str] = Counter()
-        """Fragments that waited in vain, by why."""
+        """Fragments dropped while waiting, by reason."""
 
     def set_limits(self, datagrams: int, waiting: int, seconds: float) -> None:
-        """Bounds what is kept from the next fragment on."""
+        """Sets the limits; they apply from the next fragment on."""
         self._max_datagrams = datagrams
         self._max_waiting = waiting
         self._seconds = seconds
@@ -154,14 +154,14 @@ class FragmentTable:
         first: Selectors | None,
         now: float,
     ) -> Arrival:
-        """A fragment has come; `first` are its selectors if it is the first of its datagram."""
+        """Handles a fragment; `first` are the selectors if it is the first of its datagram."""
         datagram = self._datagrams.get(key)
         if datagram is not None and datagram.deadline <= now:
             self._remove(key, "dropped: fragment whose first did not come")
             datagram = None
         if datagram is None:
             datagram = self._add(key, now)
-        # The bytes that hold the ports may not come a second time with others.
+        # The bytes that hold the ports must not arrive again with different values.
         if first is not None and datagram.first is not None and first != datagram.first:
             datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
         refusal = datagram.add(fragment)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers for next hops and groups, never reused while the switch may still use them.
+"""Allocates ids of next hops and groups. Reuses no id that the switch may still use.
 
 A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
 entity. Otherwise a route that is not yet moved would for a moment forward to the id's new meaning.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router's layer-3 interfaces: their configuration, with the kernel's links and addresses.
+"""Tracks the router's layer-3 interfaces: their configuration, and the kernel's links and
+addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
 Provides the local prefixes: the router's own addresses and those that every router receives. Maps
@@ -86,7 +87,7 @@ class InterfaceState:
     def __init__(self, spec: InterfaceSpec) -> None:
         self.spec = spec
         self.ifindex: int | None = None
-        self.up = True  # until the kernel says otherwise: a restart must not disturb what forwards
+        self.up = True  # initial value, so that a restart does not disturb forwarding
         self.carrier = False
         self.device_carrier = True
         self.mac: Mac = spec.mac
@@ -97,13 +98,13 @@ class InterfaceState:
 
     @property
     def addresses(self) -> list[InterfaceAddress]:
-        """Its addresses: the TAP's, then those of working macvlan devices."""
+        """Addresses of the interface: the TAP's, then those of working macvlan devices."""
         held = (self.tap_addresses, *(each.addresses for each in self.macvlans.values()))
         return [address for each in held for address in each.sorted()]
 
     @property
     def macs(self) -> list[Mac]:
-        """The MAC addresses that it admits: the TAP's, then those of working macvlan devices."""
+        """Router MACs of the interface: the TAP's, then those of working macvlan devices."""
         virtual = (each.link.mac for each in self.macvlans.values() if each.link.works)
         return [self.mac, *(mac for mac in virtual if mac != NO_MAC)]
 
@@ -260,7 +261,7 @@ class InterfaceTable:
         if state is None:
             return remapped
         if remapped:
-            if state.ifindex is not None:  # made anew under the same name
+            if state.ifindex is not None:  # created again under the same name
                 self._detach(state, changes)
             self._attach(state, event.ifindex, changes)
         if state.up != event.up:
@@ -326,7 +327,7 @@ class InterfaceTable:
     def _macvlan_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
         """Applies a macvlan event; returns whether the device is now on another interface."""
         before = self._lower_interface(event.ifindex)
-        if event.macvlan_on is None:  # its index was given to a device of another kind
+        if event.macvlan_on is None:  # The kernel gave the index to a device of another kind.
             del self._macvlan_links[event.ifindex]
         else:
             self._macvlan_links[event.ifindex] = event

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cached flows of a list whose verdict a commit may change.
+"""Finds the cached flows of a list whose verdict a commit may change.
 
 A commit need not retire every flow of a list. The verdict of a flow stays as it was if no rule that
 the commit adds, removes or moves could match the flow: the rules that stay are still met in the
@@ -7,7 +7,7 @@ same order. Only the flows that such a rule could match are searched again.
 
 `changed_rules` compares two lists, `RuleTest` says which flows a rule could match, `new_verdict`
 searches one of them. `wrapped_lists` tells the lists whose epoch has wrapped. Pure; depends on
-policy_model, flow_cache and spd.
+policy.model, flow_cache and spd.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RuleTest(NamedTuple):
     """Finds the flows that a rule could match. It may find more, and never misses one.
 
     Ports and ICMP values are looked at for whole packets only. The protocol of a fragment is not
-    looked at: of a later IPv6 fragment it is whatever its sender wrote (RFC 8200, 4.5).
+    looked at: in a later IPv6 fragment, the sender may have written any value (RFC 8200, 4.5).
     """
 
     rule: Rule

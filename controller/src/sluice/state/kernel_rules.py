@@ -16,7 +16,7 @@ and reqid; policies with the same template share it. An outbound template may na
 (strongSwan's do): then that SA serves the bundle (`kernel_sas`), and no policy of the bundle may
 name another SPI. An outbound transport template without addresses, for more than one host, is a
 trap (Libreswan's `auto=ondemand`): its bundle never has an SA, so its packets drop and cause
-acquires until the daemon replaces the policy. Pure; depends on policy_model and xfrm_model.
+acquires until the daemon replaces the policy. Pure; depends on policy.model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SCOPES = {
 MODES = {KernelMode.TUNNEL: "tunnel", KernelMode.TRANSPORT: "transport"}
 ANY_OCTET = NumberRange(0, 0xFF)
 BYPASS = 2
-"""The strictness of a bypass; the least strict is the last among policies of one priority."""
+"""Strictness of a bypass. Among policies of one priority the least strict is the last."""
 MOST_COMPARED = 100_000
 """Pairs of policies of one priority that are compared for overlaps."""
 
@@ -248,7 +248,7 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
-    """Whether each pair of the policy's hosts would need an SA of its own."""
+    """Returns whether each pair of the policy's hosts would need an SA of its own."""
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT

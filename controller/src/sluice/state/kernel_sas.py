@@ -118,7 +118,7 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Of the bundles of `rules` those count that have a number. `own` are this router's addresses,
+    Only the bundles of `rules` that have a number count. `own` are this router's addresses,
     which distinguish inbound from outbound states.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}

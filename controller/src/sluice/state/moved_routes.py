@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes whose target changed because shared state did: a path set or a next-hop object.
+"""Finds moved routes: routes whose target changes with a shared path set or next-hop object.
 
-That can be a million routes, so a walk over all routes yields the moved ones in bounded slices.
-Until then a route keeps its earlier target in the switch, and the next hops that it leaves stay.
-Depends on entities, paths, rib and route_order.
+A million routes may move at once, so a walk over all routes yields the moved ones in bounded
+slices. Until a moved route is yielded, it keeps its earlier target in the switch, and the next hops
+that it leaves stay. Depends on entities, paths, rib and route_order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUTES_PER_SLICE = 1024
 
 
 class MovedRoutes:
-    """One walk over all routes, and another where more routes move meanwhile."""
+    """Walks over all routes once, and once more if further routes move meanwhile."""
 
     def __init__(self, table: RouteTable, order: RouteOrder, ribs: Iterable[Rib]) -> None:
         self._table = table

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The neighbours on the router's links, as the kernel's neighbour table has them.
+"""Tracks the neighbours on the router's links, as in the kernel's neighbour table.
 
 Depends on model and nexthops (for `Path`). A neighbour found in the switch at start counts as
 resolved until the kernel reports its state, so that a restart does not disturb forwarding.
@@ -87,7 +87,7 @@ class NeighborTable:
                 del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
-        """Adds these until the kernel reports their state; returns those that were new."""
+        """Adds neighbours until the kernel reports their state. Returns the new ones."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:

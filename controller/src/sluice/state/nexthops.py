@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next hops and next-hop groups, shared by routes, reference-counted, and deleted with the last.
+"""Holds next hops and groups, which routes share. Deletes each with its last reference.
 
 A next hop is (l3_if, gateway address), or (l3_if, None) for on-link destinations. A change of a
 neighbour's MAC address or of a link changes next hops and groups only, and no route: the next hop's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On-link routes: connected prefixes (glean) and host routes for neighbours.
+"""Derives on-link routes: connected prefixes (glean) and host routes for neighbours.
 
 A connected prefix's packets go to the next hop (l3_if, None), which punts them so that the
 neighbour is resolved. A resolved neighbour gets a host route to (l3_if, its address).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this host's interfaces, and the local prefixes of each VRF.
+"""Tracks the addresses of this host's interfaces, and the local prefixes of each VRF.
 
 An address that is valid in a VRF is delivered to the host there (`EntityKind.LOCAL_PREFIX`), and
 received packets must not have it as source (`EntityKind.OWN_SOURCE`). This excludes IPv6 link-local

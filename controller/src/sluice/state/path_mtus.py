@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path MTUs: the longest ESP packet for the path to each peer (RFC 4301, section 8.2).
+"""Computes path MTUs: the longest ESP packet for the path to each peer (RFC 4301, section 8.2).
 
-It is the smallest of three:
+A path MTU is the smallest of:
 
 - the configured path MTU of the bundle;
 - the MTUs of the interfaces by which the routes lead to the peer;
@@ -23,8 +23,8 @@ from typing import NamedTuple
 from sluice.model import Address
 
 MIN_INNER_MTU = 1280
-"""Bytes of a packet that always fit inside of ESP, whatever an error reports: IPv6 hosts do not
-reduce their packets below this (RFC 8200, section 5)."""
+"""Bytes of a packet that always fit inside of ESP, for any reported MTU. IPv6 hosts do not reduce
+their packets below this size (RFC 8200, section 5)."""
 REPORT_LIFETIME = 600.0
 """Seconds after which an error expires (RFC 1191, section 6.3)."""
 PEERS_PER_REVIEW = 256
@@ -32,7 +32,7 @@ PEERS_PER_REVIEW = 256
 
 
 class Peer(NamedTuple):
-    """The other end of SAs, in the VRF of their ESP packets."""
+    """The remote address of SAs, in the VRF of their ESP packets."""
 
     vrf: int
     address: Address

@@ -6,9 +6,9 @@ have it. Its target depends on the specs and on the mapping of kernel interfaces
 neighbours (`nexthops` follows those), and not on the routes' VRF. `vrfs` are its interfaces' VRFs,
 by which the caller decides whether a route may use it.
 
-Next hops by interfaces that are not the switch's are left out; packets of a route without other
-next hops get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` names a
-group with a share that is then off by more than `REPORTED_ERROR`.
+Next hops by interfaces that are not the switch's are left out. If a route has no other next hop,
+its packets get ICMP unreachable. Weights are scaled to fit the switch's groups. `problems` reports
+groups in which scaling changes a share by more than `REPORTED_ERROR`.
 
 Depends on model, entities, interfaces, neighbors, nexthops, weights.
 """

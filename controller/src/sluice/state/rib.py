@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes and next-hop objects, and the path sets that they resolve to.
+"""Holds the routing daemon's routes and next-hop objects, and resolves them to path sets.
 
 An object may arrive after the routes or groups that name it (zebra sends groups in hash order).
 Such a route waits, unpublished, until its object is complete. A new session starts without
@@ -207,7 +207,7 @@ class Rib:
         if entry is None:
             return self._new_entry(attributes, changes), ()
         if entry.paths is None and entry.object is not None:
-            # Perhaps there was no id for it before.
+            # The object may have had no id before.
             return entry, tuple(self._resolve_object(entry.object, changes))
         return entry, ()
 
@@ -329,7 +329,7 @@ class Rib:
             self._paths.release(old, changes)
 
     def _resume_waiting(self, obj: _Object) -> Iterator[RouteChange]:
-        """Yields the routes that waited for an object. Where they are many they follow in slices,
+        """Yields the routes that waited for an object. If there are many, they follow in slices,
         like routes whose object changed its target."""
         waiting, obj.waiting = obj.waiting, {}
         if len(waiting) > WAITING_AT_ONCE:
@@ -384,7 +384,7 @@ class Rib:
 def moved_routes(
     table: RouteTable, slots: Iterable[RouteSlot], moved: Container[PathSet | None]
 ) -> Iterator[RouteChange]:
-    """Yields those of some routes whose path set is in `moved` or whose object has moved."""
+    """Yields the routes of `slots` whose path set is in `moved` or whose object has moved."""
     for slot in slots:
         entry: RibEntry | None = table.entry(slot)
         if entry is None:

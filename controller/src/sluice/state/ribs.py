@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RIBs of all routing daemons: one for each network namespace.
+"""Reads the RIBs of all routing daemons, one for each network namespace.
 
-Each daemon has sessions and next-hop objects of its own, and tables that no other has. Reads only.
+Each daemon has its own sessions, next-hop objects and kernel tables.
 Depends on rib and namespaces.
 """
 
@@ -15,8 +15,11 @@ from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
-    """All RIBs, by network namespace, read as one. `namespaces` maps routing tables to namespaces;
-    all others belong to the daemon of `OWN_NAMESPACE`."""
+    """Reads all RIBs as one, by network namespace.
+
+    `namespaces` maps routing tables to namespaces. All other tables belong to the daemon of
+    `OWN_NAMESPACE`.
+    """
 
     def __init__(self, ribs: Mapping[int, Rib], namespaces: Mapping[int, int]) -> None:
         self._ribs = ribs

@@ -3,9 +3,9 @@
 
 Sorting or copying a million routes would block the event loop, and they may change during a walk.
 The table keeps them in order (`sluice._native.RouteTable`), and a walk continues behind the last
-prefix that it returned. A prefix that exists throughout a walk is visited exactly once; one that is
-added or deleted meanwhile is visited at most once. The order is by VRF, IPv4 before IPv6, then
-address and length.
+prefix that it returned. A prefix that exists throughout a walk is visited exactly once. A prefix
+that is added or deleted during the walk is visited at most once. The order is by VRF, IPv4 before
+IPv6, then address and length.
 
 Depends on entities and the native table.
 """

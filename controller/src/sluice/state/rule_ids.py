@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers for rules: the index of their counters, unique over all lists of all SPDs.
+"""Numbers the rules. A rule's number is its counter index, unique over all lists of all SPDs.
 
 A rule that a commit does not change keeps its number, and so its counters, also across a
 restart. Rules are known by list and fingerprint. Numbers are reused as late as possible. Pure;
-planning changes nothing, `commit` does.
+only `commit` changes the numbers, `plan` does not.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class TooManyRulesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RuleIdPlan:
-    """The numbers of the rules of some lists.
+    """Holds planned numbers for the rules of some lists.
 
-    `fresh` go to rules that had none: the counters may hold what an earlier owner left. `released`
-    have lost their rule.
+    `fresh` numbers go to rules without a number; their counters may hold counts of an earlier rule.
+    `released` numbers have lost their rule.
     """
 
     ids: dict[Hashable, dict[str, int]]

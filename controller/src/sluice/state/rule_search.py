@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First match in an ordered list of rules: the specification, and an index that agrees with it.
+"""Finds the first match in an ordered list of rules: by a plain search, and by an index.
 
-`matches` and `first_match` are RFC 4301's ordered search in its plain form. `could_match` and
-`first_match_of_fragment` are what section 7 makes of it for later fragments, which show neither
-ports nor, in IPv6, their protocol: such a fragment meets the rule that its datagram meets.
+`matches` and `first_match` implement RFC 4301's ordered search rule by rule. `could_match` and
+`first_match_of_fragment` implement its section 7 for later fragments. Later fragments show no ports
+and, in IPv6, no protocol. The rule of the datagram also decides on its later fragments.
 
-`RuleIndex` gives the same answers in time that hardly grows with the list: for each selector, the
-bit vector of the rules that a value satisfies is found by bisection, and the lowest bit common to
-all vectors is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy_model only.
+`RuleIndex` gives the same answers, and its time hardly grows with the list. For each selector, a
+bisection finds the bit vector of the rules that accept the value. The lowest bit set in all vectors
+is the first match (Lakshman and Stiliadis, SIGCOMM 1998). Depends on policy.model only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
 
 
 def could_match(rule: Rule, later: Selectors) -> bool:
-    """Whether the datagram of a later fragment may have ports, or a protocol, that `rule` names."""
+    """Returns whether `rule` may match the datagram of a later fragment, given hidden ports and
+    protocol."""
     return (
         _in_ranges(rule.source, later.source)
         and _in_ranges(rule.destination, later.destination)
@@ -56,9 +57,9 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """The rule that a later fragment meets, by its own selectors and its first fragment's.
+    """Returns the rule for a later fragment, by its own selectors and its first fragment's.
 
-    Without the first fragment: None unless all rules that the fragment could meet do the same.
+    Without the first fragment, returns None unless all rules that could match have the same effect.
     """
     certain = first_match(rules, later)
     if first is not None:
@@ -168,7 +169,7 @@ class RuleIndex:
     def first_match_of_fragment(
         self, later: Selectors, first: Selectors | None
     ) -> FragmentMatch | None:
-        """The rule that a later fragment meets; as `first_match_of_fragment` of this module."""
+        """Returns the rule for a later fragment, as the module's `first_match_of_fragment`."""
         certain = self.first_match(later)
         if first is not None:
             of_datagram = self.first_match(first)
@@ -193,7 +194,7 @@ class RuleIndex:
 
 
 class _Vectors:
-    """Bit vectors over the intervals that a selector's ranges cut its values into."""
+    """Maps each interval between range ends of a selector to a bit vector of rules."""
 
     __slots__ = ("_starts", "_vectors")
 
@@ -220,7 +221,7 @@ class _Vectors:
 
 
 def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int, _Vectors]:
-    """Vectors by address length, 4 and 16."""
+    """Returns vectors by address length in bytes, 4 and 16."""
     any_value = 0
     ranges: dict[int, list[tuple[int, int, int]]] = {4: [], 16: []}
     for at, selector in enumerate(selectors):
@@ -234,7 +235,7 @@ def _addresses(selectors: Iterable[tuple[AddressRange, ...] | None]) -> dict[int
 
 
 class _NumberVectors:
-    """`_Vectors` over ports or ICMP values, and the vector for a packet that shows none."""
+    """Holds `_Vectors` over ports or ICMP values, and the vector for packets without them."""
 
     __slots__ = ("_absent", "_vectors")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The known SAs of an ESP engine. Pure; depends on sa_model and entities."""
+"""Records the known SAs of an ESP engine. Pure; depends on sa_model and entities."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def is_key(resource: ExclusiveResource) -> bool:
 def exclusive_resources(settings: SaSettings, *, held: bool) -> Iterator[ExclusiveResource]:
     """Yields resources that an engine gives to one SA only: an encrypting key, an SPI of a VRF.
 
-    An SA that is held has its key against outbound ones, and an outbound one against all.
+    A held outbound SA excludes every new SA with its key. A held inbound SA excludes new outbound
+    SAs with its key.
     """
     is_outbound = settings.direction is Direction.OUTBOUND
     if not is_outbound:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wanted security associations, those that the engines hold, and the resulting plan.
+"""Tracks wanted and held security associations (SAs), and plans commands for the engines.
 
-A level-triggered plan: `commands` returns the commands that the engines need now, `desired` the
-entities that the switch must hold now, each from the known state alone. So after an interruption
-at any point the next pass continues, and every intermediate state drops packets that it cannot
-protect:
+The plan is level-triggered: it follows from the known state alone. `commands` returns the commands
+that the engines need now, and `desired` the entities that the switch must hold now. After an
+interruption the next pass continues. Every intermediate state drops packets that it cannot protect:
 
 - Order: an SA is in the switch only while its engine is known to hold it. It leaves the engine
   only `DRAIN` seconds after it left the switch. An outbound SA takes over with one write.
@@ -104,7 +103,8 @@ class LifetimeReview(NamedTuple):
     """SAs whose lifetime has changed since the last review.
 
     `used_up`: they reached a limit that an engine counts; the caller records that. `outlived`: they
-    reached the limit of time. `restored`: they had seemed to, by a clock that was set meanwhile.
+    reached the limit of time. `restored`: they seemed to have
+    reached it, by a clock that was set since.
     """
 
     used_up: list[SecurityAssociation]
@@ -231,7 +231,7 @@ class SaTable:
         self._assign_engines()
 
     def engine_unreachable(self, engine: int) -> None:
-        """Records that an engine is unreachable; its SAs are then unknown."""
+        """Records that an engine is unreachable, which makes the engine's SAs unknown."""
         known = self._engines[engine]
         known.reachable = False
         known.replace(())
@@ -535,7 +535,7 @@ class SaTable:
     def _state_and_reason(
         self, one: _Tracked, in_use: dict[int, set[ExclusiveResource]]
     ) -> tuple[SaState, str | None]:
-        """`in_use` keeps what is in use at each engine, once it is needed."""
+        """Returns state and reason. `in_use` caches the exclusive resources in use per engine."""
         if self.is_expired(one.sa):
             return SaState.EXPIRED, self.why_expired(one.sa)
         if one.held is not None:

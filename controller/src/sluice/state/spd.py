@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Security policy databases: named pairs of ordered lists, and the commits that change them.
+"""Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
 An SPD's inbound and outbound list have an id, an **epoch** (a new one retires cached flows) and a
 **generation** (a new one retires answers that are still in flight). A commit advances both for
@@ -12,13 +12,13 @@ A commit has three steps, because its effect must be on disk before the switch r
 2. The caller writes `record_with` to disk, then writes the switch.
 3. `apply` puts the plan in force.
 
-A failed plan is forgotten. Its numbers are never reused, so it does not matter how far it got.
-The record on disk is also in force after a restart: the rules of the last commit, and the flow
-caches that an operator has turned off.
+A failed plan is dropped. Its numbers are never reused, even if the switch has received a part of
+it. A restart loads the record on disk: the rules of the last commit, and the flow caches that an
+operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
 per list. The ordered search is the specification (`rule_search`); an index that agrees with it
-does the lookups. Pure: no I/O, no clock. Depends on policy_model, rule_search and rule_ids.
+does the lookups. Pure: no I/O, no clock. Depends on policy.model, rule_search and rule_ids.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FINAL_DISCARD = "(final)"
 
 
 class TooManyListsError(Exception):
-    """The pipeline has no room for so many lists; nothing is changed."""
+    """Reports that there are more lists than list ids; no list has changed."""
 
 
 class ListVersion(NamedTuple):
@@ -255,7 +255,7 @@ class SpdTable:
                 )
         return self.plan_commit(wanted)
 
-    # -- what is
+    # -- lists in force
 
     def list_of(self, spd: str, direction: Direction) -> PolicyList | None:
         """Returns one of an SPD's two lists, or None."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes of an earlier session, compared with the kernel's, a slice at a time.
+"""Compares the routes of an earlier session with the kernel's routes, a slice at a time.
 
 The kernel's routes come first (`next_kernel_routes`). Routes that the daemon's replay left out are
-taken from there, and are not stale then. Routes may come and go between two slices, and be named
-again: `fib` deletes only what is stale when it applies the event. Depends on fib, entities and
-model.
+taken from the kernel and so are not stale. Between two slices, routes may be added, deleted or
+named again: `fib` deletes only what is stale when it applies the event. Depends on fib, entities
+and model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FREED_PER_SLICE = 4096
 
 
 class StaleSweep:
-    """One comparison, of the routes of one network namespace. `kernel` has the kernel's routes;
-    this object takes ownership of it."""
+    """Runs one comparison for the routes of one network namespace. `kernel` has the kernel's
+    routes; this object takes ownership of it."""
 
     def __init__(
         self, fib: Fib, kernel: dict[RouteKey, Route], namespace: int = OWN_NAMESPACE

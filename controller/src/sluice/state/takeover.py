@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entities to delete from a switch that is taken over, before anything else is written.
+"""Selects entities to delete from a switch that is taken over, before any other write.
 
 The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
 lists and bundles had another meaning. A packet must not be handled by a mix of old and new

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemons' routes that their VRF may use.
+"""Selects the routing daemons' routes that their VRF may use.
 
-A route by an interface of another VRF is usable only where the configuration lets its VRF have next
-hops there: the kernel's main table, for one, has the connected prefixes of all interfaces. A route
+A route by an interface of another VRF is usable only if the configuration allows next hops in that
+VRF. For example, the kernel's main table has the connected prefixes of all interfaces. A route
 that waits for its next-hop object is not usable.
 
 Depends on model, entities, paths and rib. Reads only.

@@ -28,8 +28,8 @@ class Scaled(NamedTuple):
 def scale(weights: list[int], size: int) -> Scaled:
     """Returns whole weights of at least 1 whose sum is at most `size`, in the same proportions.
 
-    They are in lowest terms, and exact where these fit. Otherwise they minimize the largest
-    relative error of a share. Needs at most `size` weights.
+    The weights are in lowest terms, and exact if the exact weights fit. Otherwise they minimize the
+    largest relative error of a share. Needs at most `size` weights.
     """
     divisor = gcd(*weights)
     reduced = [weight // divisor for weight in weights]
@@ -70,7 +70,7 @@ def _choose(weights: list[int], total: int, error: int) -> list[int]:
     ranges = _ranges(weights, total, error)
     chosen = [least for least, _ in ranges]
     left = total - sum(chosen)
-    # Increase those furthest below their shares first.
+    # Increase the weights that are furthest below their shares first.
     while left:
         open_ = [at for at, (_, most) in enumerate(ranges) if chosen[at] < most]
         at = min(open_, key=lambda at: (chosen[at] / weights[at], at))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes bytes to the model and encodes it: netlink, FPM and packets. Pure: no I/O, no clock.
+"""Decodes bytes to the model and encodes the model: netlink, FPM and packets. Pure: no I/O, no
+clock.
 
-Invariant: a decoder raises `WireError` and no other exception, whatever the bytes are.
+Invariant: for any input, a decoder raises `WireError` and no other exception.
 """

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error that all decoders raise."""
+"""Defines the error that all decoders raise."""
 
 from __future__ import annotations
 
 
 class WireError(ValueError):
-    """Invalid bytes.
+    """Reports invalid bytes.
 
-    `name` is the kind of error, usable as a counter's name (``netlink_truncated``). `offset` is its
-    position in bytes from the start of the decoded data. `detail` is text for people.
+    `name` is the kind of error, usable as a counter's name (``netlink_truncated``). `offset` is the
+    error's position in bytes from the start of the decoded data. `detail` is text for people.
     """
 
     def __init__(self, name: str, offset: int, detail: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines of an ESP engine's admin socket (docs/esp.md): encodes requests, decodes the status.
 
-A request with keys is one buffer that its sender erases. An engine's answers are checked like all
+A request with keys is one buffer, which the sender erases. An engine's answers are checked like all
 external input. Pure; depends on sa_model.
 """
 
@@ -29,7 +29,7 @@ STATUS = b'{"status":{}}\n'
 
 
 class EngineAnswerError(Exception):
-    """An answer that violates the protocol."""
+    """Reports an answer that violates the protocol."""
 
 
 def add_request(
@@ -98,7 +98,7 @@ def _text(address: Address | None) -> str:
 
 
 def parse_answer(line: bytes) -> dict[str, Any]:
-    """Returns an answer, an object of one key. Raises EngineAnswerError."""
+    """Parses an answer, a JSON object with one key. Raises EngineAnswerError."""
     try:
         answer = json.loads(line)
     except ValueError as error:

@@ -280,8 +280,8 @@ def ipv6_upper_layer(packet: bytes) -> UpperLayer:
 
 
 def ipv6_fragment_id(packet: bytes) -> bytes | None:
-    """Returns what all fragments of one IPv6 packet share: addresses and identification (RFC 8200
-    section 4.5); None if the packet is not fragmented. Raises WireError."""
+    """Returns the addresses and identification that all fragments of an IPv6 packet share (RFC 8200
+    section 4.5). Returns None if the packet is not fragmented. Raises WireError."""
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
     protocol, offset = header.next_header, IPV6_HEADER

@@ -40,7 +40,7 @@ _U16, _U32, _PORTS = Struct("!H"), Struct("!I"), Struct("!HH")
 
 
 def readable(frame: bytes) -> Fields:
-    """Returns those fields that the frame has: `source_mac`, `ethertype` (if not IP), `source`,
+    """Returns the fields that the frame has: `source_mac`, `ethertype` (if not IP), `source`,
     `destination`, `protocol`, `spi`, `source_port`, `destination_port`, `icmp`, `fragment_offset`
     (bytes). `unreadable` names the error that stopped the decoding."""
     shown: Fields = {}
@@ -111,5 +111,5 @@ def _read_transport(protocol: int, payload: bytes, shown: Fields) -> None:
 
 def _read_spi(payload: bytes, shown: Fields) -> None:
     (spi,) = _U32.unpack_from(payload)
-    if spi:  # zero marks IKE on port 4500 (RFC 3948), and is no SPI
+    if spi:  # zero is not an SPI; on port 4500 it marks IKE (RFC 3948)
         shown["spi"] = spi

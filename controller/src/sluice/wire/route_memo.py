@@ -97,7 +97,7 @@ class RouteMemo:
             return
         family, at, end = found
         rest = data[end : offset + length]
-        if RTA_DST in attributes(rest, 0):  # the last one counts, but the first was cut out
+        if RTA_DST in attributes(rest, 0):  # the last RTA_DST counts, but the first one was cut out
             return
         if self._count >= LIMIT:
             self._texts, self._count = {}, 0

@@ -45,5 +45,5 @@ class RouteRuns:
             return
         at = cut(data, offset, length, kind)
         if at is None or RTA_DST in attributes(data[at[2] : offset + length], 0):
-            return  # the last one counts, but the first was cut out
+            return  # the last RTA_DST counts, but the first one was cut out
         self._memo.learn(data, offset, length, text)

@@ -218,7 +218,7 @@ STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT
 def _neighbor_state(state: int) -> NeighborState:
     try:
         return NeighborState(state)
-    except ValueError:  # an unknown state of a later kernel is unusable for forwarding
+    except ValueError:  # a state that only later kernels have is unusable for forwarding
         return NeighborState.NONE
 
 

@@ -2,14 +2,14 @@
 """Reads a frame's selectors for policy, exactly as the pipeline's parser does.
 
 Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
-Lookups in the flow cache use the pipeline's, and its entries come from here. The pipeline stops at
-PARSED_OPTIONS or PARSED_EXTENSIONS. This module continues, so that policy sees the whole header
-chain, but such a packet is not cacheable. Packets that the pipeline refuses raise WireError here:
-inconsistent headers, source routes, routing headers with segments left, and first fragments too
-short for their ports.
+Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
+pipeline stops at PARSED_OPTIONS or PARSED_EXTENSIONS. This module continues, so that policy sees
+the whole header chain, but such a packet is not cacheable. Packets that the pipeline refuses raise
+WireError here: inconsistent headers, source routes, routing headers with segments left, and first
+fragments too short for their ports.
 
 `quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
-policy_model and packet.
+policy.model and packet.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _FRAGMENT = Struct("!HI")  # offset, reserved bits and M; identification
 class Fragment(NamedTuple):
     """A fragment's place: identification of its datagram, and byte range `start` to `end`.
 
-    In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6 it is not, and 0
-    here (RFC 8200, 4.5).
+    In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6, `protocol` is 0,
+    since it is not part of the identity (RFC 8200, 4.5).
     """
 
     identification: int
@@ -82,7 +82,7 @@ class Fragment(NamedTuple):
 
 
 class SeenPacket(NamedTuple):
-    """A packet's selectors and what the flow cache needs of it.
+    """A packet's selectors, and the fields that the flow cache needs.
 
     `is_cacheable`: the pipeline can walk all headers, so that its key matches the selectors.
     `protocol` is the key's protocol, also for a later IPv6 fragment. `fragment` is None for a whole
@@ -181,7 +181,7 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
 
     RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the reverse flow
     of the quoted packet. Raises WireError also if the error is not addressed to the quoted packet's
-    source, since then it is no answer to it.
+    source, since it is then no answer to the quoted packet.
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
@@ -241,7 +241,7 @@ def packet_identity(frame: bytes) -> bytes | None:
     """Returns bytes that are equal in a packet, in its datagram's first fragment, and in a quote.
 
     These are addresses, protocol, IPv4's identification, and the first eight bytes behind all IP
-    headers. Returns None for later fragments, which lack the latter. Raises WireError.
+    headers. Returns None for later fragments, which lack these eight bytes. Raises WireError.
     """
     packet = ip_payload(frame)
     return _identity(packet, *_see(packet, False))

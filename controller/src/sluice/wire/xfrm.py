@@ -3,7 +3,7 @@
 
 Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
 decodes to an event of `xfrm_model`, or to None if it is irrelevant to a mirror; the caller counts
-those. An inconsistent message raises WireError.
+these messages. An inconsistent message raises WireError.
 """
 
 from __future__ import annotations
