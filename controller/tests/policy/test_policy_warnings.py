@@ -163,6 +163,16 @@ def test_ospf_that_is_configured(text: str, words: str | None) -> None:
     assert len(found) == (words is not None)
 
 
+def test_the_ospf_peer_on_a_link_of_two_addresses_is_the_other_one() -> None:
+    eth1 = GuardedInterface("eth1", (InterfaceAddress.parse("10.0.0.2/31"),))
+    routing = Routing()
+    read_frr("interface eth1\n ip ospf area 0\n", "frr.conf", routing)
+    around = RuleContext((eth1,), (OWN,), routing)
+    bgp = [ACTIVE_OUT, ACTIVE_IN]
+    from_the_link = OSPF_RULE._replace(source=(prefix_range(Prefix.parse("10.0.0.2/31")),))
+    assert warned([from_the_link, *bgp], [from_the_link, *bgp], around) == []
+
+
 PTB = NumberRange(0x200, 0x2FF)
 UNREACHABLE = NumberRange(0x300, 0x3FF)
 HOST = (prefix_range(Prefix.parse("10.0.0.9/32")), prefix_range(Prefix.parse("2001:db8::9/128")))

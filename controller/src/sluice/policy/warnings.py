@@ -215,7 +215,9 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    peer = own[:-1] + bytes([own[-1] ^ 3 or 1])  # another address on the link
+    # Another address on the link: of two addresses (RFC 3021) the other one.
+    has_two = address.length == 8 * len(own) - 1
+    peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
     obstacle = _discarded(rules, Direction.OUTBOUND, _ospf(own, group)) or _discarded(
         rules, Direction.INBOUND, _ospf(peer, group)

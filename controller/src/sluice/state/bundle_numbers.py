@@ -14,7 +14,7 @@ FIRST, LAST = 0x8000, 0xFFFF
 
 
 class TooManyBundlesError(Exception):
-    """Tells that there are more bundles than numbers."""
+    """Tells that there are more bundles than numbers. No bundle was added."""
 
 
 class BundleNumbers:
@@ -42,16 +42,25 @@ class BundleNumbers:
         return [name for name in self.by_name if name not in self._configured]
 
     def add(self, names: Iterable[str]) -> None:
-        """Numbers bundles that have none yet. Raises TooManyBundlesError."""
+        """Numbers bundles that have none yet: all of them, or none.
+
+        Raises TooManyBundlesError.
+        """
         taken = set(self.by_name.values())
+        added: dict[str, int] = {}
+        last = self._last
         for name in names:
-            if name in self.by_name:
+            if name in self.by_name or name in added:
                 continue
-            number = self._remembered.pop(name, None)
+            number = self._remembered.get(name)
             if number is None or number in taken:
-                number = self._next(taken)
+                number = last = _next_free(last, taken)
             taken.add(number)
-            self.by_name[name] = number
+            added[name] = number
+        self.by_name.update(added)
+        self._last = last
+        for name in added:
+            self._remembered.pop(name, None)
 
     def retain(self, names: Iterable[str]) -> list[tuple[str, int]]:
         """Releases all bundles except `names` and the configured ones. Returns the released
@@ -62,9 +71,9 @@ class BundleNumbers:
             del self.by_name[name]
         return released
 
-    def _next(self, taken: set[int]) -> int:
-        for number in chain(range(self._last + 1, LAST + 1), range(FIRST, self._last + 1)):
-            if number not in taken:
-                self._last = number
-                return number
-        raise TooManyBundlesError(f"a kernel has more than {LAST - FIRST + 1} bundles")
+
+def _next_free(last: int, taken: set[int]) -> int:
+    for number in chain(range(last + 1, LAST + 1), range(FIRST, last + 1)):
+        if number not in taken:
+            return number
+    raise TooManyBundlesError(f"a kernel has more than {LAST - FIRST + 1} bundles")
