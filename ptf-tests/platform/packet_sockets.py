@@ -17,7 +17,7 @@ class Port:
         self._name = (device, port)
 
     def fileno(self) -> int:
-        """To be selected on."""
+        """Returns the descriptor to select on."""
         return self._socket.fileno()
 
     def get_packet_source(self) -> "Port":

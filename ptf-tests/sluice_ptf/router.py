@@ -186,7 +186,7 @@ class Router:
         self.delete(*(self.member(member) for member in members))
 
     def group_entry(self, group_id: int) -> p4runtime_pb2.TableEntry:
-        """The entry that leads from a group's id to the group."""
+        """Returns the entry that maps a group's id to the group."""
         entry = self.client.schema.entry("nexthop_group", {"group_id": group_id})
         entry.action.action_profile_group_id = group_id
         return entry

@@ -197,7 +197,7 @@ class RuntimeClient:
         self._stub.SetForwardingPipelineConfig(request, timeout=CALL_SECONDS)
 
     def write(self, updates: Iterable[p4runtime_pb2.Update]) -> None:
-        """One Write, CONTINUE_ON_ERROR. Raises WriteError."""
+        """Sends one Write with CONTINUE_ON_ERROR. Raises WriteError."""
         request = p4runtime_pb2.WriteRequest(device_id=self.device_id)
         request.election_id.low = ELECTION_ID
         request.updates.extend(updates)

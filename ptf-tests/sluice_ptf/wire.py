@@ -42,7 +42,7 @@ class Ports(Protocol):
 
 
 class PacketSocket:
-    """One port: an interface of the network namespace that this process is in."""
+    """A port of the test: an interface of this process's network namespace."""
 
     def __init__(self, interface: str):
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

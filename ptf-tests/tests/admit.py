@@ -47,21 +47,21 @@ def a_priority_tag_is_no_vlan(router: Router) -> None:
 
 @ptf_test
 def a_vlan_tag_is_pushed(router: Router) -> None:
-    """From an untagged interface to a VLAN."""
+    """A packet from an untagged interface leaves with the tag of the VLAN."""
     router.forwards(A, udp_to("10.4.0.9"), TO_D)
     router.forwards(A, udp_to("2001:db8:4::9"), TO_D)
 
 
 @ptf_test
 def a_vlan_tag_is_popped(router: Router) -> None:
-    """From a VLAN to an untagged interface."""
+    """A packet from a VLAN leaves by an untagged interface without a tag."""
     router.forwards(D, udp_to(V4), TO_B)
     router.forwards(D, udp_to(V6), TO_B)
 
 
 @ptf_test
 def a_vlan_tag_is_replaced(router: Router) -> None:
-    """From one VLAN to another on the same port."""
+    """A packet moves from one VLAN to another on the same port."""
     other = Interface(id=9, port=D.port, mac="02:00:00:00:01:09", vlan=300)
     to_other = Nexthop(id=19, interface=other, mac="02:bb:00:00:00:09")
     router.interface(other)

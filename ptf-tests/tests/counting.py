@@ -34,7 +34,7 @@ def punts_are_limited(router: Router) -> None:
 
 @ptf_test
 def a_punt_reason_starves_no_other(router: Router) -> None:
-    """When one meter is exhausted, other reasons and forwarding are not affected."""
+    """An exhausted meter of one punt reason affects neither other reasons nor forwarding."""
     router.punt_meter("NO_ROUTE", rate=1, burst=1)
     router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 10))
     for _ in range(10):
@@ -90,7 +90,7 @@ def an_interface_counts_what_comes_in(router: Router) -> None:
 
 @ptf_test
 def a_next_hop_counts_what_it_is_chosen_for(router: Router) -> None:
-    """It also counts packets that cannot leave; another next hop counts nothing."""
+    """A next hop counts every packet that selects it, also one that cannot leave."""
     entries = [
         router.client.schema.entry("nexthop", {"nexthop_id": nexthop.id})
         for nexthop in (TO_B, TO_D)
@@ -131,7 +131,7 @@ def a_counter_can_be_set(router: Router) -> None:
 
 @ptf_test
 def an_interface_counts_what_goes_out(router: Router) -> None:
-    """By layer-3 interface; punted packets do not count."""
+    """Each layer-3 interface counts its transmitted packets, and no punted ones."""
 
     def counted() -> list[Count]:
         cells = router.client.counter_cells("egress_interface_counter", [A.id, B.id, D.id])

@@ -70,7 +70,7 @@ def encrypted_is_routed(router: Router) -> None:
 
 @ptf_test
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
-    """It passes no list again, so only ESP of its bundle is accepted."""
+    """Encrypted packets skip the lists, so only ESP from the bundle's address is accepted."""
     policy = with_engine(router)
     invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
     whole4, _, whole6, _ = esp_packets()
@@ -248,7 +248,7 @@ def decrypted_with_a_last_hop(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim(router: Router) -> None:
-    """From a front port, tagged or not: dropped, whatever its contents and MAC address."""
+    """A shim from a front port is dropped, whatever its contents, tag and MAC address."""
     policy = with_engine(router)
     policy.ready(IN)
     policy.carries(BUNDLE, IN)
@@ -290,7 +290,7 @@ def an_engine_speaks_in_shims_only(router: Router) -> None:
 
 @ptf_test
 def an_engine_returns_well_formed_ip(router: Router) -> None:
-    """Its packets are admitted like those of other ports: whole IP packets from valid addresses."""
+    """Packets from an engine pass the same header and address checks as other packets."""
     policy = with_engine(router)
     bare = Ether(src=HOST_MAC, dst=A.mac)
     sealed: dict[str, Any] = {"proto": ESP, "src": "10.2.0.1"}

@@ -195,7 +195,7 @@ def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
 
 @ptf_test
 def fragments_of_ike(router: Router) -> None:
-    """They are not taken for ESP: they go to the CPU, as whole IKE messages do."""
+    """Fragments of IKE are not mistaken for ESP: they go to the CPU, like whole IKE messages."""
     with_engine(router)
     ike = udp(dport=4500, sport=4500, size=0) / Raw(bytes(32))
     router.punts(A, ip4(OURS4, ike, flags="MF"), "IKE", stage="LOCAL_DELIVERY")
@@ -256,7 +256,7 @@ def esp_to_us_without_its_engine(router: Router) -> None:
 
 @ptf_test
 def protect(router: Router) -> None:
-    """To the engine with hop count decremented and ingress interface; not out of the interface."""
+    """The engine gets the packet, hop count decremented, with its ingress interface."""
     policy = protected(router)
     for dst in FLOWS:
         for left in (2, 64, 255):
@@ -292,7 +292,7 @@ def protect_fragments(router: Router) -> None:
 
 @ptf_test
 def protect_what_passed_inbound(router: Router) -> None:
-    """Both lists count."""
+    """The inbound and the outbound rule count the packet."""
     policy = protected(router)
     policy.guard(A, IN)
     for dst, flow in FLOWS.items():

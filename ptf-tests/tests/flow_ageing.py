@@ -56,7 +56,7 @@ def idle_notifications(router: Router, wanted: Sequence[p4runtime_pb2.TableEntry
 
 @ptf_test
 def idle_flows_are_told_of(router: Router) -> None:
-    """In all four tables, with any verdict, and not before their timeout; they stay installed."""
+    """All four tables notify of idle flows after their timeout; the flows stay installed."""
     policy = Policy(router)
     policy.guard(A, IN)
     policy.guard(B, OUT)

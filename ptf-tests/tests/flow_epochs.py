@@ -63,7 +63,7 @@ def each(router: Router) -> list[tuple[Policy, PolicyList]]:
 
 @ptf_test
 def added(router: Router) -> None:
-    """One entry; every packet counts in the rule and in the entry."""
+    """An added flow has one entry; rule and entry count each packet."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         for number, dst in enumerate(DESTINATIONS, start=1):
@@ -221,7 +221,7 @@ def a_generation_alone_retires_no_flow(router: Router) -> None:
 
 @ptf_test
 def a_list_that_loses_its_epoch(router: Router) -> None:
-    """It is closed at once, with all its flows present; it opens again with an epoch."""
+    """A list without an epoch drops every packet, though its flows stay installed."""
     for policy, of in each(router):
         policy.bind(A if of is IN else B, of)
         policy.flow(of, flow_to("10.2.0.9"), BYPASS)

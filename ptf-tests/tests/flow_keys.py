@@ -88,7 +88,7 @@ def variants(flow: Flow) -> list[Flow]:
 
 @ptf_test
 def every_field_tells_flows_apart(router: Router) -> None:
-    """With flows that differ in one field each, and one of another list, the packet misses."""
+    """A packet misses every flow that differs from it in one field or in the list."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         for flow in (Flow(HOST4, V4), Flow(HOST6, V6)):
@@ -180,7 +180,7 @@ def protocols_without_ports(router: Router) -> None:
 
 @ptf_test
 def icmp_type_and_code(router: Router) -> None:
-    """They are in the destination port, and each distinguishes flows; identifiers do not."""
+    """ICMP type and code distinguish flows, in the key's destination port; identifiers do not."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         is_of(policy, of, ip4(V4, echo()), Flow(HOST4, V4, 1, 0, 8 << 8))
@@ -213,7 +213,7 @@ def icmp_type_and_code(router: Router) -> None:
 
 @ptf_test
 def first_fragments_have_ports(router: Router) -> None:
-    """They belong to no flow of whole packets: the CPU must see the facts about their datagram."""
+    """First fragments match no flow of whole packets: the CPU has to learn their datagram."""
 
     def check(policy: Policy, of: PolicyList) -> None:
         whole = [policy.flow(of, Flow(HOST4, V4), BYPASS), policy.flow(of, Flow(HOST6, V6), BYPASS)]

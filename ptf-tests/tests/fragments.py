@@ -40,7 +40,7 @@ def a_header_chain_that_ends_with_the_first_fragment(router: Router) -> None:
 
 @ptf_test
 def a_fragment_of_a_fragment(router: Router) -> None:
-    """It is malformed, whatever the inner fragment's offset."""
+    """A fragment inside a fragment is malformed, whatever the inner offset."""
     for inner in (
         raw.fragment_header(17),
         raw.fragment_header(17, 9),

@@ -50,7 +50,7 @@ def carried(flow: Flow, bundle: int = BUNDLE) -> Flow:
 
 @ptf_test
 def an_interface_without_a_binding_takes_nothing(router: Router) -> None:
-    """Without one all IP is dropped, in transit and to this router; other frames need none."""
+    """An interface without a binding drops all IP, transit and local; it passes other frames."""
     router.delete(router.unbound(A)[0])
     for dst in (V4, V6, OURS4, OURS6, "192.0.2.1"):
         router.drops(A, udp_to(dst), "NO_POLICY_BINDING")
@@ -93,7 +93,7 @@ def interfaces_are_guarded_one_by_one(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """With the list and generation to search, before routing: no route is needed."""
+    """The punt happens before routing, and names the list and generation to search."""
     guarded(router)
     for dst in (V4, V6, "192.0.2.1", "2001:db9::1"):
         router.punts(A, udp_to(dst), "INBOUND_MISS", stage="INBOUND", **ASKED)
@@ -310,7 +310,7 @@ def in_clear_and_decrypted_are_two_flows(router: Router) -> None:
 
 @ptf_test
 def inbound_then_outbound(router: Router) -> None:
-    """Both lists apply, and each counts."""
+    """The inbound list and then the outbound list apply, and each counts."""
     policy = guarded(router)
     policy.guard(B, OUT)
     for dst, flow in TRANSIT.items():

@@ -98,7 +98,7 @@ def ah_and_esp_end_the_chain(router: Router) -> None:
 
 @ptf_test
 def a_chain_too_deep_is_routed_by_its_addresses(router: Router) -> None:
-    """Where no policy needs its ports, and never mistaken for another packet."""
+    """A chain too deep to parse is routed by its addresses where no SPD needs the ports."""
     for depth in (MOST_EXTENSIONS + 1, MOST_EXTENSIONS + 5):
         for header in (OPTIONS, HOP_BY_HOP):
             first, payload = chain(*[header] * depth)
@@ -230,7 +230,7 @@ def a_packet_without_payload(router: Router) -> None:
 
 @ptf_test
 def extension_headers_into_a_vlan(router: Router) -> None:
-    """With a tag pushed in front of them."""
+    """A tag is pushed in front of a packet with extension headers."""
     first, payload = chain(HOP_BY_HOP, ROUTING, OPTIONS)
     packet = raw.ipv6("2001:db8:4::9", payload, next_header=first)
     router.forwards(A, raw.framed(A, packet), TO_D)

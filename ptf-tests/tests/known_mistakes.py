@@ -24,7 +24,7 @@ from sluice_ptf.standard import TO_B, A, B
 
 @ptf_test
 def protection_is_cached_with_its_bundle(router: Router) -> None:
-    """A packet that one SA's bundle may carry is a miss for every other bundle, and in clear."""
+    """A flow cached for one bundle does not match packets of other bundles, or cleartext."""
     policy = protected(router)
     policy.unbind(B)
     policy.guard(A, IN)

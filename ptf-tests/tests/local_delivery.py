@@ -162,7 +162,7 @@ def neighbor_discovery_from_afar(router: Router) -> None:
 
 @ptf_test
 def neighbor_discovery_is_never_routed(router: Router) -> None:
-    """Not even with the right hop limit."""
+    """Neighbor discovery in transit is dropped, also with hop limit 255."""
     for message in NEIGHBOR_DISCOVERY:
         for left in (255, 64):
             router.drops(A, ip6("2001:db8:2::9", message, hlim=left), "ND_INVALID")
@@ -170,7 +170,7 @@ def neighbor_discovery_is_never_routed(router: Router) -> None:
 
 @ptf_test
 def neighbor_discovery_behind_extension_headers(router: Router) -> None:
-    """It is found behind them."""
+    """Neighbor discovery behind extension headers is delivered to the CPU."""
     packet = ip6(OURS6, IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)
     delivered(router, A, packet, "NEIGHBOR_DISCOVERY")
     packet = ip6("2001:db8:2::9", IPv6ExtHdrHopByHop() / ICMPv6ND_NS(tgt=OURS6), hlim=255)

@@ -202,7 +202,7 @@ def members_share_next_hops_with_routes(router: Router) -> None:
 
 @ptf_test
 def an_unresolved_member(router: Router) -> None:
-    """Its flows are punted with its next hop; flows of the other members are forwarded."""
+    """Flows of a member without a MAC are punted; flows of the other members are forwarded."""
     group(router, Member(VIA_B), Member(VIA_C))
     unresolved = router.entry("nexthop", {"nexthop_id": VIA_C.id}, "resolve_neighbor", l3_if=C.id)
     router.modify(unresolved)

@@ -84,7 +84,7 @@ def a_list_without_an_epoch_serves_nobody(router: Router) -> None:
 
 @ptf_test
 def the_interface_that_routing_chose(router: Router) -> None:
-    """Its list applies, across a tag or a VRF too; for an unguarded interface none applies."""
+    """The list of the egress interface applies; none does where the interface has no SPD."""
     policy = guarded(router)
     policy.guard(D, OUT2)
     router.punts(A, udp_to(V4), "OUTBOUND_MISS", stage="OUTBOUND", **WAY, **ASKED)
@@ -109,7 +109,7 @@ def routing_comes_first(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_is_punted(router: Router) -> None:
-    """With any TTL and size, and an unknown neighbour: policy comes first."""
+    """A miss is punted before TTL, size and neighbour are checked."""
     guarded(router)
     unresolve(router, TO_B)
     for dst in (V4, V6):
@@ -190,7 +190,7 @@ HELLO = (
 
 @ptf_test
 def what_this_router_says_asks_too(router: Router) -> None:
-    """To an interface: punted with it, as local origin, and no inbound list applies."""
+    """A local packet that misses is punted with its egress interface, as local origin."""
     policy = guarded(router)
     policy.guard(A, IN)
     for packet, _flow in (BGP4, BGP6, HELLO):
@@ -244,7 +244,7 @@ def local_bypass_and_discard(router: Router) -> None:
 
 @ptf_test
 def local_protect(router: Router) -> None:
-    """To the engine, with its original TTL; the interface's tag is not added."""
+    """The engine gets a local packet with its original TTL and without the interface's tag."""
     policy = guarded(router)
     policy.bind(D, OUT)
     policy.engine()
@@ -268,7 +268,7 @@ def local_protect(router: Router) -> None:
 
 @ptf_test
 def errors_about_what_a_bundle_carried(router: Router) -> None:
-    """They quote plaintext: they leave by that bundle, whatever the list says, or not at all."""
+    """Errors that quote a protected packet leave by that packet's bundle, or not at all."""
     policy = guarded(router)
     policy.engine()
     sa = Sa(bundle=0x4001)
@@ -358,7 +358,7 @@ def segments_left_under_an_inbound_list(router: Router) -> None:
 
 @ptf_test
 def chains_that_are_walked(router: Router) -> None:
-    """With options and extension headers that the parser walks, a packet matches its flow."""
+    """Options and extension headers that the parser walks do not change a packet's flow."""
     policy = guarded(router)
     policy.guard(A, IN)
     for of in (IN, OUT):
@@ -372,7 +372,7 @@ def chains_that_are_walked(router: Router) -> None:
 
 @ptf_test
 def a_tag_is_no_part_of_a_flow(router: Router) -> None:
-    """From a VLAN, with any priority, to any interface: the same flow."""
+    """VLAN, priority and egress interface are no part of a flow's key."""
     policy = guarded(router)
     policy.flow(OUT, FLOWS[V4], Verdict("BYPASS", rule=2))
     for priority in (0, 7):

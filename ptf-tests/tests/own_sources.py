@@ -18,7 +18,7 @@ ALL_NODES = "ff02::1"
 
 @ptf_test
 def from_our_addresses(router: Router) -> None:
-    """Of this interface or another, to be routed or delivered; IKE ports are no exception."""
+    """Packets from outside with an address of this router as source drop, IKE included."""
     for source in (A, B, D):
         for ours4, ours6 in ((OURS4, OURS6), ("10.3.0.1", "2001:db8:3::1")):
             for dst4, dst6 in ((V4, V6), ("10.4.0.1", "2001:db8:4::1")):
@@ -32,7 +32,7 @@ def from_our_addresses(router: Router) -> None:
 
 @ptf_test
 def an_own_address_is_of_one_vrf(router: Router) -> None:
-    """In another VRF the address may belong to another host."""
+    """An own address is a valid source in another VRF, where a host may have it."""
     router.forwards(E, udp_to(V4, src=OURS4), TO_E)
     router.drops(E, udp_to(V4, src="10.2.0.1"), "MARTIAN")
     router.forwards(A, udp_to(V4, src="10.1.0.2"), TO_B)

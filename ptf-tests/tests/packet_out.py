@@ -88,14 +88,14 @@ def to_an_interface(router: Router) -> None:
 
 @ptf_test
 def to_an_interface_that_is_not(router: Router) -> None:
-    """Without the interface the packet is dropped."""
+    """A packet-out to an interface that does not exist is dropped."""
     expected = dropped("NO_EGRESS_INTERFACE")
     router.packet_out(LISTED[0], expected, kind="TO_PORT", egress_l3_if=99, egress_port=1)
 
 
 @ptf_test
 def ip_may_not_step_around_policy(router: Router) -> None:
-    """To a port, IP and unlisted types are refused: in a tag, in a shim, cut short, malformed."""
+    """A packet-out to a port refuses IP and unlisted types: tagged, in a shim, cut, malformed."""
     ether = Ether(src=B.mac, dst=TO_B.mac)
     for frame in (
         ether / udp_to(V4),
@@ -234,7 +234,7 @@ def reinjected_at_routing_it_can_be_punted_again(router: Router) -> None:
 
 @ptf_test
 def reinjected_at_rewrite(router: Router) -> None:
-    """To the next hop in the header, whatever the routes."""
+    """A packet re-injected at rewrite takes the next hop of its header, not the route."""
     for dst in (V4, V6, "192.0.2.1"):
         frame = arriving(A, udp_to(dst))
         expected = leaves(D.port, routed(frame, TO_D))

@@ -49,7 +49,7 @@ def flows_are_not_limited(router: Router) -> None:
 
 @ptf_test
 def an_engine_counts_what_it_is_given(router: Router) -> None:
-    """In its table entry; the packet's own egress interface counts nothing."""
+    """The engine's table entry counts the packet; the egress interface does not."""
     policy = protected(router)
     policy.bind(D, OUT)
     entry = router.client.schema.entry("engine", {"engine": ENGINE_ID})

@@ -342,7 +342,7 @@ def deep_chains_come_back(router: Router) -> None:
 
 @ptf_test
 def options_come_back_to_routing(router: Router) -> None:
-    """Without an inbound list options are checked at routing, then the outbound list applies."""
+    """A packet with options re-enters at routing, and then meets the outbound list."""
     policy = guarded(router)
     policy.unbind(A)
     options = first(router, too_deep(V4), "IP_OPTIONS")
@@ -356,7 +356,7 @@ def options_come_back_to_routing(router: Router) -> None:
 
 @ptf_test
 def no_stage_is_skipped(router: Router) -> None:
-    """Without verdicts, a re-injection is looked up in the list of every stage."""
+    """A re-injected packet without verdicts is looked up in the list of every stage."""
     guarded(router)
     frame = arriving(A, udp_to(V4))
     header: Mapping[str, Value] = {

@@ -66,7 +66,7 @@ def padding_stays(router: Router) -> None:
 
 @ptf_test
 def priority_stays_in_a_tag(router: Router) -> None:
-    """From VLAN to VLAN the priority code point is kept."""
+    """A packet keeps its priority code point from VLAN to VLAN."""
     for dst in ("10.4.0.9", "2001:db8:4::9"):
         for priority in range(8):
             ether = Ether(src=HOST_MAC, dst=D.mac) / Dot1Q(vlan=100, prio=priority)

@@ -15,7 +15,7 @@ V6 = "2001:db8:2::9"
 
 @ptf_test
 def a_route_to_each_neighbor(router: Router) -> None:
-    """Both families, every interface."""
+    """Routes of both families lead out of every interface."""
     for nexthop, network in ((TO_B, 2), (TO_C, 3), (TO_D, 4)):
         router.forwards(A, udp_to(f"10.{network}.200.1"), nexthop)
         router.forwards(A, udp_to(f"2001:db8:{network}:ffff::1"), nexthop)
@@ -76,7 +76,7 @@ def longest_match_ipv6(router: Router) -> None:
 
 @ptf_test
 def neighbors_of_a_prefix_are_not_in_it(router: Router) -> None:
-    """One address before and one after the range."""
+    """The addresses before and after a prefix do not match it."""
     router.route("192.0.2.64/26", nexthop_id=TO_C.id)
     for dst in ("192.0.2.64", "192.0.2.127"):
         router.forwards(A, udp_to(dst), TO_C)

@@ -73,7 +73,7 @@ def twice_is_an_error(router: Router) -> None:
 
 @ptf_test
 def one_bad_update_spoils_no_other(router: Router) -> None:
-    """One error for each update, in order; correct updates take effect."""
+    """The answer has one error for each update, in order; correct updates take effect."""
     good = [router.route_entry(f"192.0.2.{host}/32", nexthop_id=TO_B.id) for host in (1, 2)]
     bad = router.route_entry("10.2.0.0/16", nexthop_id=TO_B.id)
     changes = [update("INSERT", entry) for entry in (good[0], bad, good[1])]
@@ -85,7 +85,7 @@ def one_bad_update_spoils_no_other(router: Router) -> None:
 
 @ptf_test
 def groups_are_read(router: Router) -> None:
-    """With their members and weights; members with their next hops."""
+    """Groups read back with members and weights; members read back with their next hops."""
     members = [Member(TO_B, weight=2), Member(TO_C, weight=1)]
     router.group(5, members)
     entity = p4runtime_pb2.Entity()

@@ -174,7 +174,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed(vrfs: IsolatedVrfs) -> None:
 
 
 def test_a_restarted_controller_finds_the_vrfs_as_they_were(vrfs: IsolatedVrfs) -> None:
-    """In emulation it is away for longer than host interfaces are kept: new ones join the VRFs."""
+    """In emulation the restart outlasts the keeping of host interfaces: new ones join the VRFs."""
     before = {vrf: vrfs.establishments(vrf) for vrf in VRFS}
     vrfs.router.controller.kill()
     vrfs.router.controller.start()

@@ -69,7 +69,7 @@ def test_both_paths_carry_flows(network: Network) -> None:
 
 @pytest.mark.skipif(target_name() != "sluice-switch", reason="other targets rehearse nothing")
 def test_show_route_names_the_path_that_a_flow_takes(network: Network) -> None:
-    """With IPv4 flows: the kernel labels IPv6 flows with numbers of its own."""
+    """The flows are IPv4, because the kernel labels IPv6 flows with numbers of its own."""
     h1, h2, r1 = network.hosts["h1"], network.hosts["h2"], network.p4_router("r1").controller
     flows = 12
     with PathMonitor(network) as monitor, UdpFlows(h1, h2, flows=flows) as traffic:

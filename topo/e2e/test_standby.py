@@ -72,7 +72,7 @@ class Second:
                 return answer.read().decode()
 
     def role(self) -> Any:
-        """Its role, None while it does not answer."""
+        """Returns the controller's role, or None while the controller does not answer."""
         return role(self.socket)
 
 
@@ -127,7 +127,7 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
 
 
 def test_on_one_host_the_standby_takes_the_same_interfaces_over(lab: Lab) -> None:
-    """Both have one state directory and the same interfaces; the primary is terminated cleanly."""
+    """Two controllers share state directory and interfaces; the primary ends cleanly."""
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")

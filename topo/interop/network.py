@@ -255,7 +255,7 @@ class Interop:
         return int(counters[group].get(name, 0))
 
     def where_lost(self) -> str:
-        """For an error message."""
+        """Returns where packets were lost, for an error message."""
         counters = self.controller.ask(command="show", what="counters")
         drops = {k: v["packets"] for k, v in counters["switch_drops"].items() if v["packets"]}
         lines = [f"switch {drops}", f"engine {self.engine.ctl('show')}", f"SAs {self.sas()}"]

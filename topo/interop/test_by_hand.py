@@ -189,7 +189,7 @@ def test_policies_count_for_flows_that_are_cached(network: Interop) -> None:
 
 @needs_esp
 def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
-    """Its packets drop; none leaves in clear."""
+    """Packets of a policy whose SA was deleted drop; none leaves in clear."""
     install(network, "aes-128-gcm")
     wait_mirrored(network)
     with network.monitor():

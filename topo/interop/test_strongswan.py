@@ -173,7 +173,7 @@ def test_reauthentication(network: Interop, peers: Peers, initiator: str) -> Non
 
 
 def test_through_a_nat(network: Interop, peers: Peers) -> None:
-    """Both ends use ESP in UDP."""
+    """Through a NAT both ends use ESP in UDP."""
     with network.nat():
         mine = connections(of_peer=False)
         peers.start(mine, connections(of_peer=True, remote=NATTED))

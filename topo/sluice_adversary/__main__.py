@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def attack(packets: int, seed: int, target: str, results: bool, engine: bool) -> int:
-    """One campaign, from an empty machine to the verdict."""
+    """Runs one campaign, from an empty machine to the verdict."""
     with Lab() as lab:
         arena = Arena(lab, target, engine)
         try:

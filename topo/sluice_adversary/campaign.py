@@ -199,7 +199,7 @@ class Campaign:
 
 
 FlowEnds = tuple[EntryPoint, bytes, bytes]
-"""Where a sentinel enters, its source and its destination."""
+"""Point at which a sentinel enters, and its source and destination."""
 
 
 def _flows_in_clear() -> list[FlowEnds]:

@@ -44,7 +44,7 @@ def read_shim(data: bytes) -> Shim | None:
 
 
 class EntryPoint(NamedTuple):
-    """Where a datagram enters: the name of a link or the engine, and the shim if it has one."""
+    """Point at which a datagram enters: the name of a link or the engine, and its shim, if any."""
 
     port: str
     shim: Shim | None = None

@@ -47,7 +47,7 @@ class Draft:
     before: tuple[int, ...] = ()
 
     def whole(self, fragment: int = 0) -> bytes:
-        """As one packet; `fragment` are IPv4's flags."""
+        """Returns the draft as one packet; `fragment` holds IPv4's flags."""
         if self.version == 4:
             return self._ipv4(self.payload, fragment)
         first, headers = chain(self.before, self.start)

@@ -14,7 +14,7 @@ HEARD_UDP_PORT = 7001
 
 
 class Listener:
-    """One receiving socket, and a count of the frames that the kernel dropped."""
+    """A receiving socket, and the number of frames that the kernel dropped."""
 
     def __init__(self, place: Namespace, opened: Callable[[], socket.socket]):
         self._socket = place.inside(opened)

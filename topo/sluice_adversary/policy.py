@@ -81,7 +81,7 @@ Numbers = Ranges | _Opaque | None
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. None: any. Addresses are ranges of one family, icmp is type << 8 | code."""
+    """A rule. None stands for any. Addresses are ranges of one family; icmp is type << 8 | code."""
 
     name: str
     verdict: Verdict
@@ -280,7 +280,7 @@ def edited(random: Random, policy: Policy) -> Policy:
 
 
 def _edit(random: Random, spd: str, inbound: bool, before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """One edit behind the sentinels' rules. Names have no meaning: any free one is used."""
+    """Makes one edit after the sentinels' rules. Takes any free name: names have no meaning."""
     rules = list(before)
     first = sum(rule.is_sentinels for rule in rules)
     kind = random.choice(("add", "remove", "move", "turn")) if len(rules) > first else "add"

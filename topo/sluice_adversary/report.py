@@ -27,7 +27,7 @@ KINDS = ("leak", "lost")
 
 
 def progress(campaign: Campaign) -> None:
-    """One line that replaces itself, on a terminal only."""
+    """Shows progress in one line that replaces itself, on a terminal only."""
     if sys.stderr.isatty():
         totals, findings = campaign.totals, Counter(f.kind for f in campaign.checker.findings)
         rate = totals.packets / max(totals.seconds, 0.001)

@@ -131,7 +131,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
 
 
 def _engine_confused(shapes: Shapes) -> Datagram:
-    """From the engine's port: no shim, a kind that is no answer, no bundle, another VRF, a tag."""
+    """Sends from the engine's port: no shim, a wrong kind, no bundle, another VRF, a tag."""
     random = shapes.random
     draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
     shims = (

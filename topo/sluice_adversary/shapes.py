@@ -73,11 +73,11 @@ class Shapes:
         self._makers = {name: maker for name, _, maker in kinds}
 
     def next(self) -> Datagram:
-        """One datagram of a random shape."""
+        """Returns a datagram of a random shape."""
         return self.of_shape(self.random.choices(self._names, self._weights)[0])
 
     def of_shape(self, shape: str) -> Datagram:
-        """One datagram of a shape."""
+        """Returns a datagram of this shape."""
         self._number += 1
         made = self._makers[shape](self)
         made.shape = shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One UDP flow between two hosts, packet by packet: for stories that count single packets."""
+"""Sends a UDP flow between two hosts packet by packet, for tests that count single packets."""
 
 import socket
 import time

@@ -32,7 +32,7 @@ class Host:
     gateways: tuple[str, ...]
 
     def address(self, version: int) -> str:
-        """Its IPv4 or IPv6 address, without the length."""
+        """Returns the IPv4 or IPv6 address, without the prefix length."""
         return next(a for a in self.addresses if (":" in a) == (version == 6)).partition("/")[0]
 
 

@@ -29,14 +29,14 @@ SPIS = {"r1-to-r2": 0x1001, "r2-to-r1": 0x2001}
 
 @dataclass
 class Sites:
-    """Both routers with their engines; `lab` has the keys."""
+    """Runs both routers with their engines; `lab` has the keys."""
 
     network: Network
     lab: Lab
     engines: dict[str, SluiceEsp]
 
     def router(self, name: str) -> P4Router:
-        """One of the two routers."""
+        """Returns one of the two routers."""
         return self.network.p4_router(name)
 
     def new_key(self, name: str) -> None:

@@ -24,7 +24,7 @@ class PlainNode(Node):  # type: ignore[misc]
         super().__init__(name, **(parameters | {"ip": None}))
 
     def place(self) -> Namespace:
-        """Its namespace, as the test kit's type."""
+        """Returns the host's namespace, as the test kit's type."""
         return Namespace.of_process(self.name, self.pid)
 
 

@@ -120,7 +120,7 @@ def bgp_packets(network: Network, router: P4Router, control: SpdControl) -> int:
 def the_first_packet_is_searched(
     network: Network, control: SpdControl, printer: DemoPrinter
 ) -> None:
-    """One flow of each family: one packet to the CPU, the others in the switch alone."""
+    """Sends one flow of each family: the CPU sees one packet, the switch forwards the others."""
     h1, h2 = network.hosts["h1"], network.hosts["h2"]
     rest = 99
     with printer.step("A flow's first packet is punted and searched, the rest hit the flow cache"):

@@ -22,7 +22,7 @@ def _is_address(word: str) -> bool:
 
 @dataclass(frozen=True)
 class Ping:
-    """One run of ping. Round-trip times in milliseconds; None if nothing came back."""
+    """Result of one run of ping. Round-trip times are in milliseconds, None without an answer."""
 
     sent: int
     received: int

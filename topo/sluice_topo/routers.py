@@ -35,7 +35,7 @@ class HostNode:
             self.namespace.run("ip", family, "route", "add", "default", "via", gateway)
 
     def address(self, version: int) -> str:
-        """Its IPv4 or IPv6 address."""
+        """Returns the router's IPv4 or IPv6 address."""
         return self.description.address(version)
 
 

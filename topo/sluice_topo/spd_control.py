@@ -49,7 +49,7 @@ class Fates:
 
 
 class SpdControl:
-    """One SPD of a controller."""
+    """Reads and changes one SPD of a controller."""
 
     def __init__(self, controller: Controller, spd: str):
         self._ask = controller.ask

@@ -54,7 +54,7 @@ def test_no_other_weights_are_nearer(size: int) -> None:
 
 
 def test_large_groups_are_off_by_little() -> None:
-    """A next hop that a route names twice has both weights, here up to 511."""
+    """A next hop that a route names twice has the sum of its two weights, here up to 511."""
     weights = list(range(448, 512))
     scaled = scale(weights, 64 * 256)
     assert sum(scaled.weights) <= 64 * 256

@@ -165,7 +165,7 @@ def main() -> int:
 
 
 def run(arguments: Any, lab: Lab, namespace: Namespace) -> int:
-    """What `main` was asked for, in the namespace that has the targets."""
+    """Runs the cases that the arguments select, in the namespace that has the targets."""
     with running(lab, namespace, REFERENCE) as reference:
         if arguments.corpus:
             write_corpus(reference)

@@ -86,7 +86,7 @@ class TableState:
             router.group(group.id, _members(group))
 
     def of(self, table: str) -> list[TableEntry]:
-        """Its entries of one table."""
+        """Returns the case's entries of one table."""
         return [entry for entry in self.entries if entry.table == table]
 
 

@@ -70,7 +70,7 @@ STAGES = (0, 1, 2, 3, 4, 4, 4, 5, 6, 6, 6, 9)
 
 
 class Generator:
-    """Packets for one state."""
+    """Generates packets for one state of the tables."""
 
     def __init__(self, draw: Random, state: TableState):
         self._draw = draw

@@ -20,7 +20,7 @@ BYTES_PER_LINE = 16
 
 @dataclass(frozen=True)
 class EspKeys:
-    """One direction of a child SA. Keys are hexadecimal digits; an AEAD's ends with its salt."""
+    """Keys of one direction of a child SA, in hexadecimal. An AEAD's key ends with its salt."""
 
     spi: int
     encryption: str

@@ -43,7 +43,7 @@ ICV = 16
 TRAILER = 2
 ALIGNMENT = 4
 ENGINE_MTU = 2000
-"""Of an engine port's link: the longest packet of another link, and the shim."""
+"""MTU of an engine port's link: the longest packet of another link, and the shim."""
 
 _SHIM = struct.Struct("!BBHIHHH")
 _ESP = struct.Struct("!II")
@@ -67,7 +67,7 @@ class Shim:
     ether_type: int = ETHERTYPE_IPV4
 
     def pack(self) -> bytes:
-        """Its 14 bytes."""
+        """Returns the header's 14 bytes."""
         fields = self.kind, self.engine, self.bundle, self.sa
         return _SHIM.pack(*fields, self.ingress_l3_if, self.vrf, self.ether_type)
 

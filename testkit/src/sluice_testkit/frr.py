@@ -44,7 +44,7 @@ def daemons_of(config: str) -> list[str]:
 
 
 class Frr:
-    """One FRR instance. `fpm` loads zebra's FPM module (the text has to say `fpm address`)."""
+    """Runs FRR. `fpm` loads zebra's FPM module (the configuration needs an `fpm address` line)."""
 
     def __init__(
         self,

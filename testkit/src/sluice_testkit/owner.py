@@ -44,7 +44,7 @@ def owner_is_gone(name: str) -> bool:
 
 
 def temporary_root() -> Path:
-    """Where run directories are made: short, since Unix socket paths may have 107 bytes."""
+    """Returns the parent of run directories. Short: a Unix socket's path may have 107 bytes."""
     return Path(tempfile.gettempdir())
 
 
@@ -62,7 +62,7 @@ def kill_inside(namespace: Path, except_pid: int | None = None) -> None:
 
 
 def _identity(namespace: Path) -> tuple[int, int] | None:
-    """What tells namespaces apart; None for one that is gone or not ours to look at."""
+    """Returns a namespace's identity, or None if it is gone or may not be read."""
     try:
         found = namespace.stat()
     except OSError:

@@ -29,7 +29,7 @@ class EspEngineProcess(ABC):
 
     @property
     def admin(self) -> Path:
-        """Its admin socket."""
+        """Returns the path of the admin socket."""
         return self._directory / "admin.sock"
 
     @abstractmethod
@@ -72,7 +72,7 @@ class EspEngineProcess(ABC):
 
 
 class SluiceEsp(EspEngineProcess):
-    """One engine on `interface`."""
+    """Runs an engine on `interface`."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ def passes(sites: Sites, source: str, to: str, version: int = 4) -> None:
 
 
 def where_lost(sites: Sites) -> str:
-    """For an error message: the existing SAs, and the drops."""
+    """Returns the existing SAs and the drops, for an error message."""
     lines = []
     for name in sites.engines:
         counters = sites.router(name).controller.ask(command="show", what="counters")
@@ -151,7 +151,7 @@ def test_an_sa_that_expires_ends_in_drops_by_name(sites: Sites, wires: LinkCaptu
 
 
 def test_a_rekey_in_mid_transfer_loses_nothing(sites: Sites, wires: LinkCaptures) -> None:
-    """Both directions, twice, while packets pass; the old SAs are deleted automatically."""
+    """Two rekeys of both directions lose no packet; the old SAs are deleted automatically."""
     hosts = sites.network.hosts
     with UdpFlows(hosts["h1"], hosts["h2"]) as there, UdpFlows(hosts["h2"], hosts["h1"]) as back:
         for number, spis in ((12, (0x1112, 0x1212)), (21, (0x2121, 0x2221))):
@@ -238,7 +238,7 @@ def current_spi(sites: Sites, router: str, number: int) -> int:
 
 
 def test_a_bundle_moves_to_another_engine(sites: Sites, wires: LinkCaptures) -> None:
-    """By its spare SA: the dead engine's key is used nowhere else, and serves again there later."""
+    """The bundle moves by its spare SA; the dead engine's key is used on no other engine."""
     engine, spi = sites.engines["r1"].all[0], current(sites, "r1", 12)
     passes(sites, "h1", "h2")
     engine.kill()

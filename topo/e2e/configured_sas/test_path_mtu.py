@@ -135,7 +135,7 @@ def test_an_error_in_clear_is_counted_and_changes_nothing(sites: Sites, is_let_i
 def test_an_error_inside_the_tunnel_lowers_it_and_never_raises_it(
     sites: Sites, wires: LinkCaptures
 ) -> None:
-    """It quotes this tunnel's ESP, came by this tunnel, and the rules let the tunnel carry it."""
+    """The error quotes this tunnel's ESP, came by this tunnel, and is allowed by its rules."""
     walks = ProtectedNetwork(sites.network, {}, {}, sites.directory)
     sent = f"protocol: icmp, source: 10.2.0.0/16, destination: {LOCAL}"
     sends = f"{{name: errors, action: protect, bundle: hub, {sent}}}"

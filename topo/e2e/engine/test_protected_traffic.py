@@ -38,7 +38,7 @@ def passes(protected: Protected, source: str, to: str, version: int) -> None:
 
 
 def lost_where(protected: Protected) -> str:
-    """For an error message: the drops of engines and switches."""
+    """Returns the drops of engines and switches, for an error message."""
     lines = []
     for name, engine in protected.engines.items():
         counters = protected.network.p4_router(name).controller.ask(command="show", what="counters")

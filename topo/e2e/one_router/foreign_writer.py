@@ -77,7 +77,7 @@ def turn(info: Any, entry: Any) -> bool:
 
 
 def unary(channel: grpc.Channel, method: str, request: Any, response: Any) -> Any:
-    """One request and its answer."""
+    """Sends one request and returns its answer."""
     call = channel.unary_unary(
         SERVICE + method, type(request).SerializeToString, response.FromString
     )

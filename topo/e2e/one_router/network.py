@@ -201,7 +201,7 @@ class OneRouter:
         self.commit_together({spd: lists})
 
     def commit_together(self, spds: Mapping[str, Mapping[str, Sequence[Rule]]]) -> None:
-        """One commit of several SPDs."""
+        """Commits several SPDs at once."""
         files = []
         for spd, lists in spds.items():
             text = {"spd": spd, "inbound": [EVERYTHING], "outbound": [EVERYTHING], **lists}

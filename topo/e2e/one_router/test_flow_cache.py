@@ -33,7 +33,7 @@ def started(module_lab: Lab) -> OneRouter:
 
 
 class Cache:
-    """One list's flow cache, as the switch holds it."""
+    """The flow cache of one list, as the switch holds it."""
 
     def __init__(self, network: OneRouter, spd: str, direction: str = "outbound") -> None:
         self._network = network

@@ -54,7 +54,7 @@ def test_a_running_flow_goes_on_once_its_rule_is_lifted(network: OneRouter, vers
 def test_a_discard_rule_discards_and_is_cached(
     network: OneRouter, version: int, spd: str, direction: str
 ) -> None:
-    """One search for the flow; the switch drops the rest by name, counted by the rule."""
+    """The CPU searches once; the switch drops the other packets, and the rule counts them."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         network.commit(spd, **{direction: [udp("no", "discard", flow.port), EVERYTHING]})
         flow.send()
@@ -93,7 +93,7 @@ def test_a_first_packet_misses_inbound_and_then_outbound(network: OneRouter, ver
 def test_fragments_meet_the_rule_of_their_datagram(
     network: OneRouter, version: int, action: str
 ) -> None:
-    """By the first one's ports, whatever rules follow; without a first one they wait in vain."""
+    """Later fragments have the verdict of the first one; without it they are dropped."""
     other = {"bypass": "discard", "discard": "bypass"}[action]
     port = network.fresh_port()
     fragments = Fragments(network, version, port)

@@ -211,7 +211,7 @@ def test_killed_in_the_middle_of_a_commit(network: OneRouter, held: MessageKind)
 
 
 def test_a_successor_that_takes_other_rules_retires_the_flows(network: OneRouter) -> None:
-    """It starts from its changed configuration: once it is ready, no old flow serves."""
+    """A controller with a changed configuration retires the old flows before it is ready."""
     with Flow(network) as flow, ArrivalRecorder(network) as b:
         first = flow.send(3)
         b.wait_for(first)

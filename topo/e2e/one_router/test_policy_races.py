@@ -27,7 +27,7 @@ FLOW_TABLE = {4: "outbound.ipv4_flow", 6: "outbound.ipv6_flow"}
 def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
     network: OneRouter, version: int
 ) -> None:
-    """It was punted before; its cached flow is new as well. Both directions of change."""
+    """A packet punted before a commit gets the new verdict, and so does its cached flow."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_in", **flow.miss()) as punts:
             flow.send()
@@ -82,7 +82,7 @@ def test_an_answer_that_comes_after_a_commit_is_dropped(
 def test_any_commit_makes_answers_stale(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """Also a commit with the same verdict for this packet: it is lost, and the next one passes."""
+    """A commit with the same verdict loses a punted packet too; the next packet passes."""
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
         with network.interposer.hold("packet_out", **flow.answer(stage)) as answers:
             flow.send()

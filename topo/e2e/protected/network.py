@@ -183,7 +183,7 @@ class ProtectedNetwork:
         return dict(found)
 
     def where_lost(self, seen: probes.Ping) -> str:
-        """For an error message: ping's output, and the counters of every router and engine."""
+        """Returns ping's output and the counters of routers and engines, for an error message."""
         lines = [seen.output]
         for name, engine in self.engines.items():
             counters = self.show(name, "counters")

@@ -72,7 +72,7 @@ def test_what_the_router_itself_sends_is_protected(
 def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int
 ) -> None:
-    """From the address of its protected interface, which no rule names."""
+    """The packet's source is the address of the protected interface, which no rule names."""
     h2 = walks.host("h2").address(version)
     before = sum(discarded(walks))
     seen = walks.ping(walks.place("r1"), h2, count=5, options=SOON)
@@ -82,7 +82,7 @@ def test_what_the_router_itself_sends_and_no_rule_names_is_discarded(
 
 
 def discarded(walks: ProtectedNetwork) -> tuple[int, int]:
-    """By the CPU, which searches a first packet, and by the switch."""
+    """The CPU discards the first packet, the switch the later ones."""
     searched = walks.counted("r1", "first_packets", "dropped: policy discards outbound")
     return searched, walks.drops("r1", "OUTBOUND_DISCARD")
 
@@ -135,7 +135,7 @@ def test_the_monitor_sees_a_leak(walks: ProtectedNetwork, monitor: LeakMonitor) 
 def test_a_long_tcp_stream_goes_through_whole(
     walks: ProtectedNetwork, monitor: LeakMonitor, version: int, ends: tuple[str, str]
 ) -> None:
-    """Its segments fill the links at first: both ends have to learn the smaller MTU."""
+    """TCP segments fill the links at first: both ends have to learn the smaller MTU."""
     address = {name: END_ADDRESSES[name][version == 6] for name in ends}
     client, server = ((walks.namespace(name), address[name]) for name in ends)
     sent = bytes(range(256)) * 2000

@@ -40,7 +40,7 @@ def from_engine(walks: ProtectedNetwork, *frames: bytes) -> None:
 def test_errors_about_what_a_bundle_carried_leave_by_it(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """They quote its plaintext; a rule that bypasses ICMP does not let them out in clear."""
+    """Errors that quote plaintext do not leave in clear, even if a rule bypasses ICMP."""
     engine = walks.engines["r2"]
     with walks.amended("r2", "wan", {"outbound": [BYPASS_ICMP]}):
         seen = walks.ping(walks.host("h1").namespace, H2, count=1, options=("-t", "2"))
@@ -107,7 +107,7 @@ def test_a_small_first_fragment_does_not_free_the_rest(
 def test_refused_packets_are_in_the_audit_log(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """With addresses, SPI, rule and interface (RFC 4301, 5.2)."""
+    """The log names addresses, SPI, rule and interface (RFC 4301, 5.2)."""
     log = Path(walks.network.p4_router("r1").controller.config["state_dir"]) / "audit.log"
     known = len(log.read_text().splitlines())
     clear = ipv4(H2, H1, UDP, udp(7200, 7201, FORGED))

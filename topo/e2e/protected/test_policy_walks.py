@@ -177,7 +177,7 @@ def test_an_error_in_clear_about_a_protected_flow_is_refused(
 def test_an_error_about_somebody_elses_packet_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """It goes to h1, and h1 never sent the packet that it quotes."""
+    """The error goes to h1, which never sent the packet that the error quotes."""
     about = ipv4("10.1.0.77", H2, UDP, udp(7004, 53, FORGED))
     name = "dropped: icmp_enclosed_source"
     before = walks.counted("r1", "first_packets", name)
@@ -254,7 +254,7 @@ def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
 def test_esp_in_fragments_is_put_together_by_the_engine(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """They go to the engine whatever they contain: none meets a rule before it is decrypted."""
+    """ESP packets go to the engine whatever they contain; no rule applies before decryption."""
     inner = ipv4(H2, H1, UDP, udp(7010, 7010, b"in parts"))
     outer = seal(TUNNEL[21], 9001, inner)
     with listener(walks.host("h1").namespace, 7010) as waiting:
@@ -284,7 +284,7 @@ def test_esp_in_udp_is_decrypted_and_its_unknown_spi_dropped(
 def test_a_forged_shim_on_a_front_port_is_dropped(
     walks: ProtectedNetwork, monitor: LeakMonitor, kind: int
 ) -> None:
-    """From outside as if decrypted, from inside as if encrypted."""
+    """Forged shims: from outside as if decrypted, from inside as if encrypted."""
     before = walks.drops("r1", "FORGED_SHIM")
     shim = Shim(kind, bundle=2, sa=21, ingress_l3_if=2)
     macs = bytes.fromhex((R1_TO_T + ELSEWHERE).replace(":", ""))

@@ -37,7 +37,7 @@ class BindingTable(NamedTuple):
 
 
 class EngineTable(NamedTuple):
-    """The table of engines: `up` for an engine on a port that is up, else `down`."""
+    """Names the table of engines and its actions: `up` if the engine's port is up, else `down`."""
 
     table: TableSchema
     up: ActionSchema

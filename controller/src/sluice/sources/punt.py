@@ -32,7 +32,7 @@ _FRAGMENT_HEADER = b"\x2c"
 
 
 class _Share:
-    """The queued packets of one interface and reason: non-empty lanes in the order of service."""
+    """Holds the queued packets of one interface and reason, in lanes in the order of service."""
 
     __slots__ = ("lanes", "waiting")
 
