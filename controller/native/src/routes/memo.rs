@@ -43,7 +43,7 @@ pub struct Message {
     pub text: u32,
 }
 
-/// Messages with known texts, in order.
+/// Messages in order, each with the number of its text.
 #[derive(Debug, Default)]
 pub struct Run {
     /// All messages of the run.

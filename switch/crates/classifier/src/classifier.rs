@@ -19,7 +19,7 @@ pub const MAX_VALUE: u32 = (1 << 28) - 2;
 /// An ordered list of rules. See the crate documentation.
 #[derive(Debug)]
 pub struct Classifier {
-    /// Its handles are values plus one, because handle 0 means none.
+    /// The tree. Handles in the tree are values plus one, because handle 0 means none.
     tree: Tree,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
@@ -59,7 +59,8 @@ impl Classifier {
             .map(|handle| handle - 1)
     }
 
-    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of `precedence`.
+    /// Removes the rule with equal fields and equal priority, and returns its value. Ignores the sequence of
+    /// `precedence`.
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length.

@@ -69,7 +69,7 @@ impl KeyBytes {
     /// Reads eight bytes as a little-endian number.
     ///
     /// # Safety
-    /// As for [`pair`](Self::pair), for all eight bytes.
+    /// The same as for [`pair`](Self::pair), for all eight bytes.
     #[inline(always)]
     pub(crate) unsafe fn window(self, at: usize) -> u64 {
         // SAFETY: guaranteed by the caller.

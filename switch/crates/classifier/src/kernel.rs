@@ -125,7 +125,7 @@ impl Avx2 {
     /// Returns the differing bits of a masked column, whose two rows begin at `rows`.
     ///
     /// # Safety
-    /// As for [`matching`](Machine::matching). The rows must be those of `column`.
+    /// The same as for [`matching`](Machine::matching). The rows must be those of `column`.
     #[inline(always)]
     unsafe fn differing(self, column: &Masked, rows: *const __m256i, key: KeyBytes) -> __m256i {
         // SAFETY: an `Avx2` exists only where the processor has these instructions. Rows have 32 bytes, and groups are
@@ -141,7 +141,7 @@ impl Avx2 {
     /// Returns all ones in lanes whose range contains the number of a short field.
     ///
     /// # Safety
-    /// As for [`differing`](Self::differing).
+    /// The same as for [`differing`](Self::differing).
     #[inline(always)]
     unsafe fn in_range(self, part: &Part, rows: *const __m256i, key: KeyBytes) -> __m256i {
         // SAFETY: as for `differing`.

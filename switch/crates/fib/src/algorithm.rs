@@ -88,7 +88,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// The structure needs to be rebuilt.
     fn refresh(&mut self, prefix: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild>;
 
-    /// As [`refresh`](Self::refresh) for a change's prefix, but may use the details of the change to be faster.
+    /// Like [`refresh`](Self::refresh) for a change's prefix, but may use the details of the change to be faster.
     ///
     /// # Errors
     /// The structure needs to be rebuilt.

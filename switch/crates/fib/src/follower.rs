@@ -179,8 +179,9 @@ impl<A: Family> Follower<A> {
     }
 
     /// Updates the structure from the RIB. `changed` holds the changes since the last call, reduced by
-    /// [`TrackedRib::reduce`](crate::TrackedRib::reduce). Also runs a build that is due; `now` is called only if needed. While
-    /// [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without changes.
+    /// [`TrackedRib::reduce`](crate::TrackedRib::reduce). Also runs a build that is due; `now` is called only if
+    /// needed. While [`is_pending`](Self::is_pending), call this at least every [`LONGEST_DELAY`], even without
+    /// changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
             if self.due.is_some_and(|due| due <= now()) {
@@ -314,7 +315,7 @@ impl<A: Family> Follower<A> {
         }
     }
 
-    /// As [`status`](Self::status), but fast: the values are not counted, and reported as 0.
+    /// Like [`status`](Self::status), but fast: the values are not counted, and reported as 0.
     pub fn brief_status(&self, rib: &Rib<A>) -> Status {
         Status {
             algorithm: self.kind.map_or(RIB, |kind| kind.name),

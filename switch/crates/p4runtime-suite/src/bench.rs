@@ -160,7 +160,7 @@ impl Bench {
         Ok(client)
     }
 
-    /// As [`elected`](Self::elected), for a role of the case's own.
+    /// Like [`elected`](Self::elected), for a role of the case's own.
     ///
     /// # Errors
     /// The server refuses. Skipped if the server has no roles.

@@ -47,7 +47,7 @@ pub(crate) enum Item<'a> {
 pub(crate) struct EntryItem<'a> {
     /// The operation on the entry.
     pub operation: Operation,
-    /// Its table.
+    /// The entry's table.
     pub plan: &'a TablePlan,
     key: usize,
     prefix_len: u16,

@@ -80,7 +80,7 @@ struct Inputs {
     acknowledgements: mpsc::Receiver<Acknowledgement>,
 }
 
-/// What the task handles at once: the acknowledgements first, then the message.
+/// Inputs that the task handles at once: the acknowledgements first, then the message.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Input {
     acknowledgements: Vec<Acknowledgement>,

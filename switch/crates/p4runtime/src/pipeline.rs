@@ -25,7 +25,7 @@ pub struct Pipeline {
     pub schema: Schema,
     /// Plans to decode table entries in one step.
     pub plans: Plans,
-    /// Its state.
+    /// The tables, counters and other state of the program.
     pub store: Arc<Store>,
     /// Which digests are enabled.
     pub digests: DigestConfigs,

@@ -75,7 +75,8 @@ pub struct Group {
     max_size: u32,
     slots: Vec<Slot>,
     watched: bool,
-    /// Its bidders are the slots, in the same order. If `owners` is not empty, its buckets have no owners.
+    /// Succession among the slots: its bidders are the slots, in the same order. If `owners` is not empty, its buckets
+    /// have no owners.
     assignment: Assignment,
     /// Owner of each bucket by id, [`DIVIDED`] for a divided bucket. Empty unless all ids are small and no member
     /// watches a port.

@@ -318,7 +318,7 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// As [`row`](Self::row), for an exact-match table that is not an array
+    /// Like [`row`](Self::row), for an exact-match table that is not an array
     /// ([`Access::Exact`](crate::Access::Exact)).
     #[inline(always)]
     pub fn row_exact(&self, table: TableId, key: &[u8]) -> Row<'_> {
@@ -333,7 +333,7 @@ impl Side {
         }
     }
 
-    /// As [`row_exact`](Self::row_exact) in a table with few entries; `None` in other tables. `key` holds the key's
+    /// Like [`row_exact`](Self::row_exact) in a table with few entries; `None` in other tables. `key` holds the key's
     /// bytes, at most eight, followed by zeros.
     #[inline(always)]
     pub fn row_of_few(&self, table: TableId, key: u64) -> Option<Row<'_>> {
@@ -347,7 +347,7 @@ impl Side {
         })
     }
 
-    /// As [`row`](Self::row), but in an exact-match table it yields through `wait` while cache lines are fetched.
+    /// Like [`row`](Self::row), but in an exact-match table it yields through `wait` while cache lines are fetched.
     #[inline]
     pub fn row_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> Row<'_> {
         match &self.tables[table.index()].structure {
@@ -356,7 +356,7 @@ impl Side {
         }
     }
 
-    /// As [`row_exact`](Self::row_exact), but yields through `wait` while cache lines are fetched.
+    /// Like [`row_exact`](Self::row_exact), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_exact_waiting(&self, table: TableId, key: &[u8], wait: &impl Wait) -> Row<'_> {
         let table = &self.tables[table.index()];
@@ -401,7 +401,7 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// As [`row_narrow`](Self::row_narrow), for an address of more than 32 bits.
+    /// Like [`row_narrow`](Self::row_narrow), for an address of more than 32 bits.
     #[inline]
     pub fn row_wide(&self, table: TableId, exact: u64, address: u128) -> Row<'_> {
         let table = &self.tables[table.index()];
@@ -412,7 +412,7 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
+    /// Like [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_narrow_waiting(
         &self,
@@ -429,7 +429,7 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
+    /// Like [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub fn row_wide_waiting(
         &self,
@@ -446,8 +446,8 @@ impl Side {
         row.unwrap_or(table.missed())
     }
 
-    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row. This side must have returned the
-    /// row for this table; another table's row gives an arbitrary result or panics.
+    /// Returns the result of [`lookup`](Self::lookup) for the key that led to this row. This side must have returned
+    /// the row for this table; another table's row gives an arbitrary result or panics.
     pub fn behind<'a>(
         &'a self,
         table: TableId,

@@ -75,7 +75,7 @@ impl Store {
         Self::with_limits(program, epoch, Limits::default())
     }
 
-    /// As [`with_epoch`](Self::with_epoch), with other limits than the default.
+    /// Like [`with_epoch`](Self::with_epoch), with other limits than the default.
     pub fn with_limits(program: Arc<Program>, epoch: Instant, limits: Limits) -> Self {
         let ports = Arc::new(PortStatus::default());
         let tables = program.tables.iter();

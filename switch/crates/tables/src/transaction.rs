@@ -160,7 +160,7 @@ impl<'a> Transaction<'a> {
     /// Adds a compiled entry.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`insert`](Self::insert); `InvalidArgument` if it was not compiled for this table.
     pub fn insert_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -172,7 +172,7 @@ impl<'a> Transaction<'a> {
     /// Replaces the action and the timeout of an entry by those of a compiled entry.
     ///
     /// # Errors
-    /// As for [`modify`](Self::modify); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`modify`](Self::modify); `InvalidArgument` if it was not compiled for this table.
     pub fn modify_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         self.callable(table, entry)?;
@@ -185,7 +185,7 @@ impl<'a> Transaction<'a> {
     /// Removes the entry with the key of a compiled entry.
     ///
     /// # Errors
-    /// As for [`delete`](Self::delete); `InvalidArgument` if it was not compiled for this table.
+    /// The same as for [`delete`](Self::delete); `InvalidArgument` if it was not compiled for this table.
     pub fn delete_compiled(&mut self, id: TableId, entry: &CompiledEntry<'_>) -> Result<()> {
         let (table, key) = self.compiled(id, entry)?;
         let before = self.existing(id, table, key, 0)?;

@@ -83,7 +83,7 @@ impl<I: Item> Trees<I> {
         }
     }
 
-    /// As [`assign`](Self::assign), given the leaf in which the prefix begins.
+    /// Like [`assign`](Self::assign), given the leaf in which the prefix begins.
     pub(super) fn assign_at(
         &mut self,
         leaf: LinePosition,

@@ -74,7 +74,7 @@ pub struct Code {
     _statics: Statics,
 }
 
-/// A part's function. Its argument is the address [`MIDDLE`] bytes into a frame.
+/// Machine code of a part of the program. The argument is the address [`MIDDLE`] bytes into a frame.
 type Entry = unsafe extern "C" fn(*mut u8) -> u64;
 
 impl Code {

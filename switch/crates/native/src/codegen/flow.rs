@@ -40,7 +40,7 @@ impl Lower<'_> {
         self.branch_by_share(condition, yes, no, share);
     }
 
-    /// As [`Self::branch`], with an estimate of the share of packets that take `yes`.
+    /// Like [`Self::branch`], with an estimate of the share of packets that take `yes`.
     pub(crate) fn branch_by_share(&mut self, condition: Value, yes: Block, no: Block, share: f64) {
         match self.constant(condition) {
             _ if yes == no => self.jump(yes),

@@ -50,7 +50,7 @@ impl Lower<'_> {
         }
     }
 
-    /// As [`field`](crate::analysis::field_usage::FieldUsage::field), for kept fields. A field that is not kept is
+    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), for kept fields. A field that is not kept is
     /// marked as read from the header vector.
     pub(crate) fn kept(&self, slot: Slot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;

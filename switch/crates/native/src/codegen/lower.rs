@@ -252,7 +252,7 @@ impl<'a> Lower<'a> {
         self.call_by(function, args, results)
     }
 
-    /// As [`Self::call`], for a function whose address is found at run time.
+    /// Like [`Self::call`], for a function whose address is found at run time.
     pub(crate) fn call_by(
         &mut self,
         function: Value,
@@ -481,7 +481,7 @@ impl<'a> Lower<'a> {
         self.load_memory(base, slot)
     }
 
-    /// As [`Self::load_slot`], always from memory.
+    /// Like [`Self::load_slot`], always from memory.
     pub(crate) fn load_memory(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         if base == self.phv {
             self.note_read(slot);
@@ -489,7 +489,7 @@ impl<'a> Lower<'a> {
         self.load_guarded(base, slot)
     }
 
-    /// As [`Self::load_memory`], for a value that is used only if the slot's header is valid. Does not note a read.
+    /// Like [`Self::load_memory`], for a value that is used only if the slot's header is valid. Does not note a read.
     pub(crate) fn load_guarded(&mut self, base: Base, slot: Slot) -> Vec<Value> {
         Self::pieces(slot)
             .map(|piece| self.load_bits(base, piece, false))
@@ -512,7 +512,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// As [`Self::store_slot`], always to memory.
+    /// Like [`Self::store_slot`], always to memory.
     pub(crate) fn store_memory(&mut self, base: Base, slot: Slot, words: &[Value]) {
         if base != self.phv || self.facts.is_beside_varbit(slot) {
             self.touch();

@@ -155,7 +155,7 @@ impl Lower<'_> {
         self.run_head_of(id, |_| row, head, entries, graph);
     }
 
-    /// As [`Self::run_row_of`], for a table without a meter and with the head of the row given.
+    /// Like [`Self::run_row_of`], for a table without a meter and with the head of the row given.
     fn run_head_of(
         &mut self,
         id: TableId,

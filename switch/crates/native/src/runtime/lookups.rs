@@ -90,10 +90,10 @@ unsafe extern "C" fn row<'a>(frame: &Frame<'a>, table: u64, key: *const u8, byte
     frame.side().row(TableId(table as u32), key)
 }
 
-/// As [`row`], for a packet in a lane.
+/// Like [`row`], for a packet in a lane.
 ///
 /// # Safety
-/// As for [`row`].
+/// The same as for [`row`].
 unsafe extern "C" fn row_waiting<'a>(
     frame: &Frame<'a>,
     table: u64,
@@ -112,7 +112,7 @@ unsafe extern "C" fn row_waiting<'a>(
 /// See [`exact`].
 ///
 /// # Safety
-/// As for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
+/// The same as for [`row`]. In memory the key takes `WORDS` whole words, the last one padded with zeros.
 unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: u64,
@@ -131,10 +131,10 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     unsafe { row_exact_of_many::<WORDS>(frame, table, key, bytes) }
 }
 
-/// As [`row_exact`], in a table with more than a few entries. Not inlined, so that [`row_exact`] needs few registers.
+/// Like [`row_exact`], in a table with more than a few entries. Not inlined, so that [`row_exact`] needs few registers.
 ///
 /// # Safety
-/// As for [`row_exact`].
+/// The same as for [`row_exact`].
 #[inline(never)]
 unsafe fn row_exact_of_many<'a, const WORDS: usize>(
     frame: &Frame<'a>,
@@ -147,10 +147,10 @@ unsafe fn row_exact_of_many<'a, const WORDS: usize>(
     frame.side().row_exact(table, key)
 }
 
-/// As [`row_exact`], for a packet in a lane.
+/// Like [`row_exact`], for a packet in a lane.
 ///
 /// # Safety
-/// As for [`row_exact`].
+/// The same as for [`row_exact`].
 unsafe extern "C" fn row_exact_waiting<'a, const WORDS: usize>(
     frame: &Frame<'a>,
     table: u64,
@@ -186,7 +186,7 @@ extern "C" fn row_narrow<'a>(frame: &Frame<'a>, table: u64, exact: u64, address:
     frame.side().row_narrow(table, exact, address as u32)
 }
 
-/// As [`row_narrow`], for a packet in a lane.
+/// Like [`row_narrow`], for a packet in a lane.
 extern "C" fn row_narrow_waiting<'a>(
     frame: &Frame<'a>,
     table: u64,
@@ -212,7 +212,7 @@ extern "C" fn row_wide<'a>(
     frame.side().row_wide(table, exact, joined(high, low))
 }
 
-/// As [`row_wide`], for a packet in a lane.
+/// Like [`row_wide`], for a packet in a lane.
 extern "C" fn row_wide_waiting<'a>(
     frame: &Frame<'a>,
     table: u64,
@@ -261,10 +261,10 @@ pub(crate) unsafe extern "C" fn behind<'a>(
     leave_and_tell(frame, id, found)
 }
 
-/// As [`behind`], with a selector hash that is already computed.
+/// Like [`behind`], with a selector hash that is already computed.
 ///
 /// # Safety
-/// As for [`behind`].
+/// The same as for [`behind`].
 pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
     frame: &mut Frame<'a>,
     table: u64,

@@ -293,7 +293,7 @@ fn the_largest_election_id_can_be_had_again_and_nothing_is_larger() {
 }
 
 proptest! {
-    /// Whatever the controllers do, there is at most one primary, and it has the highest id ever seen.
+    /// There is always at most one primary, and its election id is the highest ever seen.
     #[test]
     fn never_two_primaries(
         steps in proptest::collection::vec((0..8u64, proptest::option::of(0..6u128), any::<bool>()), 0..60)

@@ -34,7 +34,7 @@ pub enum SchemaError {
     Absent {
         /// Kind of object.
         kind: &'static str,
-        /// Its name in P4Info.
+        /// Name in P4Info.
         name: String,
     },
     /// P4Info and the program describe the object differently.
@@ -42,7 +42,7 @@ pub enum SchemaError {
     Different {
         /// Kind of object.
         kind: &'static str,
-        /// Its name in P4Info.
+        /// Name in P4Info.
         name: String,
         /// The property that differs, with both values.
         difference: String,
@@ -90,7 +90,7 @@ pub struct ArraySchema<Id> {
 /// A register array.
 #[derive(Debug)]
 pub struct RegisterSchema {
-    /// Its cells.
+    /// The array of cells.
     pub array: ArraySchema<RegisterId>,
     /// Width of a cell in bits.
     pub width: usize,
@@ -106,9 +106,9 @@ pub(crate) type MeterType = config::meter_spec::Type;
 pub struct DigestSchema {
     /// Name, for error messages.
     pub name: String,
-    /// Its members in order: their widths in bits, and the strings that clients see instead of numbers.
+    /// Members in order: their widths in bits, and the strings that clients see instead of numbers.
     pub members: Vec<(usize, Option<Arc<Names>>)>,
-    /// Its type is a struct (or tuple) and not a plain bitstring.
+    /// Whether the digest's type is a struct (or tuple) and not a plain bitstring.
     pub is_struct: bool,
 }
 
@@ -119,7 +119,7 @@ pub struct ValueSetSchema {
     pub id: ValueSetId,
     /// Name, for error messages.
     pub name: String,
-    /// Its match fields.
+    /// Match fields.
     pub fields: Vec<MatchField>,
 }
 

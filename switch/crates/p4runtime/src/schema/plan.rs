@@ -51,7 +51,7 @@ pub struct ActionPlan {
     pub id: u32,
     /// The table's own copy of the action.
     pub action: ActionId,
-    /// Its parameters.
+    /// Parameters.
     pub params: Vec<ParamPlan>,
     /// Number of words of all parameters.
     pub words: usize,
@@ -64,13 +64,13 @@ pub struct TablePlan {
     pub id: u32,
     /// Id in the program.
     pub table: TableId,
-    /// Its fields, 64 at most.
+    /// Fields, 64 at most.
     pub fields: Vec<FieldPlan>,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// The actions whose parameters all have plans.
     pub actions: Vec<ActionPlan>,
-    /// Its entries may have idle timeouts.
+    /// Whether entries of the table may have idle timeouts.
     pub idle_timeout: bool,
 }
 

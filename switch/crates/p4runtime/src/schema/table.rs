@@ -9,14 +9,14 @@ use sluice_program::{ActionId, MatchKind, TableId};
 use crate::error::{UpdateError, UpdateResult};
 use crate::names::Names;
 
-/// Where a table may use an action.
+/// Uses that a table may make of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// In entries and as the default.
     TableAndDefault,
     /// In entries only.
     TableOnly,
-    /// As the default only.
+    /// Only as the default action.
     DefaultOnly,
 }
 
@@ -33,7 +33,7 @@ pub struct MatchField {
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
-    /// Its type has another representation for clients.
+    /// The field's type has another representation for clients.
     pub translated: bool,
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
@@ -59,7 +59,7 @@ pub struct ParamSchema {
 pub struct ActionSchema {
     /// Name, for error messages.
     pub name: String,
-    /// Its parameters in the program's order.
+    /// Parameters in the program's order.
     pub params: Vec<ParamSchema>,
 }
 
@@ -80,7 +80,7 @@ pub struct TableSchema {
     pub direct_counter: bool,
     /// It has a direct meter, of this type.
     pub direct_meter: Option<super::MeterType>,
-    /// Its entries may have idle timeouts.
+    /// Whether entries of the table may have idle timeouts.
     pub idle_timeout: bool,
     /// Clients cannot change its entries.
     pub is_const: bool,

@@ -138,7 +138,7 @@ impl<'a> Rooms<'a> {
         }
     }
 
-    /// As [`winner`] among the bidders with room, but with only one logarithm per distinct weight.
+    /// Like [`winner`] among the bidders with room, but with only one logarithm per distinct weight.
     fn highest_bidder(&self, classes: &[Vec<usize>], bucket: usize) -> Option<usize> {
         let best_of = |class: &Vec<usize>| {
             let draws = class.iter().map(|index| {

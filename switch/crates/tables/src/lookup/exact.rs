@@ -38,7 +38,7 @@ impl Exact {
         self.index.prefetch(self.index.hash(key));
     }
 
-    /// As [`lookup`](Self::lookup), but yields through `wait` while cache lines are fetched.
+    /// Like [`lookup`](Self::lookup), but yields through `wait` while cache lines are fetched.
     #[inline(always)]
     pub(crate) fn lookup_waiting(&self, key: &[u8], wait: &impl Wait) -> Option<u32> {
         let (ask, pause) = (|line| wait.ask(line), || wait.pause());
@@ -52,7 +52,7 @@ impl Exact {
         self.few.lookup(key).ok()
     }
 
-    /// As [`lookup`](Self::lookup), with fewer instructions, for a table that is in the caches.
+    /// Like [`lookup`](Self::lookup), with fewer instructions, for a table that is in the caches.
     #[inline(always)]
     pub(crate) fn lookup_cached(&self, key: &[u8]) -> Option<u32> {
         self.index.get_cached(key)

@@ -98,7 +98,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// As [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
+    /// Like [`row_narrow`](Self::row_narrow), but yields through `wait` while cache lines are fetched.
     #[inline]
     pub(crate) fn row_narrow_waiting<'a>(
         &'a self,
@@ -117,7 +117,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// As [`row_narrow`](Self::row_narrow), for an address of more bits.
+    /// Like [`row_narrow`](Self::row_narrow), for an address of more bits.
     #[inline]
     pub(crate) fn row_wide<'a>(
         &'a self,
@@ -132,7 +132,7 @@ impl LpmTable {
         (value != NONE).then(|| self.row_at(slab, value))
     }
 
-    /// As [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
+    /// Like [`row_wide`](Self::row_wide), but yields through `wait` while cache lines are fetched.
     #[inline]
     pub(crate) fn row_wide_waiting<'a>(
         &'a self,
