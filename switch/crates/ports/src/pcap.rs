@@ -25,6 +25,8 @@ pub struct Reader<R> {
     input: R,
     big_endian: bool,
     nanoseconds: bool,
+    /// Number of records read.
+    records: u64,
 }
 
 fn invalid(message: String) -> io::Error {
@@ -53,6 +55,7 @@ impl<R: Read> Reader<R> {
             input,
             big_endian,
             nanoseconds,
+            records: 0,
         })
     }
 
@@ -65,15 +68,34 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns the next record, or `None` at the end of the file. A truncated record yields an error.
+    /// Returns the next record, or `None` at the end of the file.
+    ///
+    /// # Errors
+    /// The input fails, or a record is truncated or longer than any frame. The text gives the record's number, from 1.
     pub fn next_record(&mut self) -> io::Result<Option<Record>> {
+        let number = self.records + 1;
+        let in_record = |error: io::Error| {
+            let text = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "the file ends in it".into(),
+                _ => error.to_string(),
+            };
+            io::Error::new(error.kind(), format!("record {number}: {text}"))
+        };
+        let record = self.read_record().map_err(in_record)?;
+        self.records += u64::from(record.is_some());
+        Ok(record)
+    }
+
+    fn read_record(&mut self) -> io::Result<Option<Record>> {
         let mut header = [0; 16];
         let mut filled = 0;
         while filled < header.len() {
-            match self.input.read(&mut header[filled..])? {
-                0 if filled == 0 => return Ok(None),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => filled += count,
+            match self.input.read(&mut header[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         let length = self.word(&header, 8) as usize;
@@ -157,6 +179,36 @@ impl<W: Write> Writer<W> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Interrupts each second read, and returns one byte at a time.
+    struct Interrupted<'a>(&'a [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let count = buffer.len().min(1);
+            self.0.read(&mut buffer[..count])
+        }
+    }
+
+    #[test]
+    fn interrupted_reads_are_repeated_and_a_truncated_record_is_named() {
+        let mut file = Vec::new();
+        let mut writer = Writer::new(&mut file).unwrap();
+        writer.write(&[1; 60]).unwrap();
+        writer.write(&[2; 60]).unwrap();
+        for truncated in [1, 61] {
+            let input = Interrupted(&file[..file.len() - truncated], false);
+            let mut reader = Reader::new(input).unwrap();
+            assert_eq!(reader.next_record().unwrap().unwrap().data, [1; 60]);
+            let error = reader.next_record().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(error.to_string(), "record 2: the file ends in it");
+        }
+    }
 
     #[test]
     fn a_file_in_the_other_byte_order_with_nanoseconds() {
