@@ -2,11 +2,14 @@
 //! Waits for any of many descriptors (epoll, level-triggered). A thread can wake another one that waits.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sys;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 /// An event of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,8 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
-    events: Vec<libc::epoll_event>,
+    /// Events of the last wait.
+    events: Vec<Event>,
 }
 
 const MAX_EVENTS: usize = 64;
@@ -29,10 +33,7 @@ const MAX_EVENTS: usize = 64;
 impl Poller {
     /// Creates an empty set.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: epoll_create1 takes no pointers; a non-negative result is a new descriptor that only this object
-        // owns.
-        let epoll =
-            unsafe { OwnedFd::from_raw_fd(sys::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             epoll,
             events: Vec::with_capacity(MAX_EVENTS),
@@ -42,53 +43,25 @@ impl Poller {
     /// Adds a descriptor. The poller reports with `token` when the descriptor is readable or has an error. Closing the
     /// descriptor removes it.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: token,
-        };
-        // SAFETY: both descriptors are open, and `event` lives during the call.
-        unsafe {
-            sys::check(libc::epoll_ctl(
-                self.epoll.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                fd.as_raw_fd(),
-                &mut event,
-            ))?;
-        }
-        Ok(())
+        let data = EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
     /// Adds a descriptor to be reported once when it is writable (one-shot). Afterwards it must be added again.
     pub fn add_writable(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        let events = (libc::EPOLLOUT | libc::EPOLLONESHOT) as u32;
-        let control = |operation| {
-            let mut event = libc::epoll_event { events, u64: token };
-            // SAFETY: both descriptors are open, and `event` lives during the call.
-            unsafe {
-                let (epoll, fd) = (self.epoll.as_raw_fd(), fd.as_raw_fd());
-                sys::check(libc::epoll_ctl(epoll, operation, fd, &mut event))
-            }
-        };
-        match control(libc::EPOLL_CTL_MOD) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                control(libc::EPOLL_CTL_ADD).map(drop)
-            }
-            result => result.map(drop),
+        let (data, flags) = (
+            EventData::new_u64(token),
+            EventFlags::OUT | EventFlags::ONESHOT,
+        );
+        match epoll::modify(&self.epoll, fd, data, flags) {
+            Err(Errno::NOENT) => Ok(epoll::add(&self.epoll, fd, data, flags)?),
+            result => Ok(result?),
         }
     }
 
     /// Removes a descriptor that stays open.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: both descriptors are open; the kernel reads no event for this operation.
-        unsafe {
-            sys::check(libc::epoll_ctl(
-                self.epoll.as_raw_fd(),
-                libc::EPOLL_CTL_DEL,
-                fd.as_raw_fd(),
-                std::ptr::null_mut(),
-            ))?;
-        }
-        Ok(())
+        Ok(epoll::delete(&self.epoll, fd)?)
     }
 
     /// Waits until a descriptor is ready or the timeout has passed, with a precision of about a microsecond.
@@ -96,20 +69,13 @@ impl Poller {
         if timeout.is_zero() {
             return Ok(());
         }
-        let mut epoll = libc::pollfd {
-            fd: self.epoll.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        let time = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        // SAFETY: the descriptor and the time live during the call; the signal mask is not changed.
-        let ready = unsafe { libc::ppoll(&mut epoll, 1, &time, std::ptr::null()) };
-        match sys::check(ready) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            result => result.map(drop),
+        match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -119,34 +85,26 @@ impl Poller {
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // epoll_wait takes the timeout in whole milliseconds.
-        let milliseconds = match timeout {
-            None => -1,
+        // epoll_wait takes the timeout in whole milliseconds, so only waits without limit are left to it.
+        let at_once = Timespec::default();
+        let limit = match timeout {
+            None => None,
             Some(timeout) => {
                 self.wait_precisely(timeout)?;
-                0
+                Some(&at_once)
             }
         };
         self.events.clear();
-        // SAFETY: the vector has room for MAX_EVENTS events. Its length is set to the number of events that the kernel
-        // wrote.
-        unsafe {
-            let ready = libc::epoll_wait(
-                self.epoll.as_raw_fd(),
-                self.events.as_mut_ptr(),
-                MAX_EVENTS as i32,
-                milliseconds,
-            );
-            match sys::check(ready) {
-                Ok(count) => self.events.set_len(count as usize),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        let mut ready = [MaybeUninit::uninit(); MAX_EVENTS];
+        match epoll::wait(&self.epoll, &mut ready, limit) {
+            Ok((ready, _)) => self.events.extend(ready.iter().map(|event| Event {
+                token: event.data.u64(),
+                error: { event.flags }.intersects(EventFlags::ERR | EventFlags::HUP),
+            })),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        Ok(self.events.iter().map(|event| Event {
-            token: event.u64,
-            error: event.events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0,
-        }))
+        Ok(self.events.iter().copied())
     }
 }
 
@@ -157,18 +115,20 @@ pub struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// Creates a waker in the unsignalled state.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(sys::eventfd()?)))
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(eventfd(0, flags)?)))
     }
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        sys::eventfd_signal(self.0.as_raw_fd());
+        // Fails only if the descriptor is already readable.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes the descriptor unreadable again. Returns whether it was readable. Order: call this before reading the
     /// state that the waker announces.
     pub fn reset(&self) -> bool {
-        sys::eventfd_drain(self.0.as_raw_fd())
+        rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Converts a negative result to the error in the thread's `errno`.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -97,34 +97,4 @@ pub(crate) fn interface_name(index: libc::c_int) -> Option<String> {
     }
     let name = CStr::from_bytes_until_nul(&name).ok()?;
     Some(name.to_string_lossy().into_owned())
-}
-
-/// Creates a non-blocking `eventfd`.
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: eventfd takes no pointers; a non-negative result is a new descriptor that only this function owns.
-    unsafe {
-        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
-}
-
-/// Makes an eventfd readable. This fails only if it is already readable.
-pub(crate) fn eventfd_signal(fd: RawFd) {
-    let one = 1u64;
-    // SAFETY: the pointer refers to eight readable bytes, the size that an eventfd requires.
-    unsafe { libc::write(fd, std::ptr::from_ref(&one).cast(), mem::size_of::<u64>()) };
-}
-
-/// Makes an eventfd unreadable. Returns whether it was readable.
-pub(crate) fn eventfd_drain(fd: RawFd) -> bool {
-    let mut value = 0u64;
-    // SAFETY: the pointer refers to eight writable bytes, the size that an eventfd requires.
-    let read = unsafe {
-        libc::read(
-            fd,
-            std::ptr::from_mut(&mut value).cast(),
-            mem::size_of::<u64>(),
-        )
-    };
-    read > 0
 }
