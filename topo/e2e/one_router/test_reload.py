@@ -138,7 +138,7 @@ def test_what_cannot_be_taken_is_refused_whole(
     write(network, controller.config | {"punt_rates": {"NO_ROUTE": {"rate": 7}}} | change)
     assert controller.process is not None
     os.kill(controller.pid, signal.SIGHUP)
-    controller.process.wait_for_log("is not reloaded, what was in force stays")
+    controller.process.wait_for_log("is not reloaded, the configuration in force stays")
     status, answer = reload(network)
     assert status == FAILED
     assert said in answer
