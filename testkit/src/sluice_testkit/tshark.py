@@ -108,7 +108,10 @@ def _tshark(words: Sequence[str], *, check: bool = True) -> CompletedProcess[str
 
 def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPacket:
     """One line of tshark's; `ends` are the outer addresses by SPI."""
-    number, sequence, good, source, destination, source6, destination6, payload = fields
+    # A packet decrypted with another key may seem to hold one more ESP header, after its own.
+    first = [field.partition(",")[0] for field in fields]
+    number, sequence, good = first[:3]
+    source, destination, source6, destination6 = fields[3:7]
     spi = int(number, 16)
     found = [*_pairs(source, destination), *_pairs(source6, destination6)]
     inner = [pair for pair in found if spi in ends and pair != ends[spi]]
@@ -117,7 +120,7 @@ def _packet(fields: Sequence[str], ends: Mapping[int, tuple[str, str]]) -> EspPa
         int(sequence),
         good in ("1", "True"),
         inner[0] if inner else None,
-        bytes.fromhex(payload),
+        bytes.fromhex(first[7]),
     )
 
 
