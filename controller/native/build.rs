@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates message types from .proto files. Those of p4.v1 and google.rpc come from `make setup` (directory:
+//! Generates message types from .proto files. `make setup` provides the files of p4.v1 and google.rpc (directory:
 //! `SLUICE_PROTO_DIR`, default `build/proto` of the repository); only the few that this crate decodes are generated.
-//! Those of sluice-switch's admin service come from the switch's sources. protox compiles the files, so protoc is not
+//! The file of sluice-switch's admin service is in the switch's sources. protox compiles the files, so protoc is not
 //! needed.
 
 use std::path::{Path, PathBuf};

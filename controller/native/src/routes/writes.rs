@@ -73,8 +73,8 @@ pub struct Sorted {
 }
 
 impl Table {
-    /// Takes at most `limit` records from a queue. Records with a write in flight are moved to `postponed`, and stay
-    /// pinned.
+    /// Takes at most `limit` records from a queue. Moves records with a write in flight to `postponed`, where they stay
+    /// pinned. Drops records that need no write any more.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());

@@ -253,7 +253,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// Runs an ioctl of this interface. `what` describes the step in errors.
+    /// Runs an ioctl of this interface. An error names the step by `what`.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))
