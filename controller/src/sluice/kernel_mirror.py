@@ -96,6 +96,8 @@ class KernelMirror:
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
         """The rules in force, or to be in force when the switch is connected."""
+        # Order: a problem is shown once the switch treats its policy as it says.
+        self._rule_problems = self.rules.problems
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
         """The bundles, in the form that `Associations` takes."""
@@ -120,7 +122,7 @@ class KernelMirror:
             yield f"SPD {self.spd} is closed, the kernel's policies are not in force: {why}"
         elif not self.kernel.synced:
             yield f"SPD {self.spd}: the kernel's policies are being read again"
-        for problem in (*self.rules.problems, *self._states.problems):
+        for problem in (*self._rule_problems, *self._states.problems):
             yield f"SPD {self.spd}: {problem}"
 
     # -- the kernel's notifications
@@ -155,6 +157,7 @@ class KernelMirror:
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
             self.rules = rules  # a rekey may change a policy's SPI but no rule
+            self._rule_problems = rules.problems
             self.mirror_states(policy)
             self._schedule_takeovers()
             self._carried_out = heard

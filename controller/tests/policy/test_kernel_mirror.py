@@ -152,6 +152,12 @@ class KernelWorld(PolicyWorld):
         status = await self.ask("show", what="status")
         return [one for one in status["problems"] if one.startswith("SPD corp")]
 
+    async def has_problems(self, count: int) -> list[str]:
+        """Waits until there are this many problems, and returns them."""
+        while len(problems := await self.problems()) != count:
+            await asyncio.sleep(0.01)
+        return problems
+
 
 @pytest.fixture
 def kernel() -> Any:
@@ -237,7 +243,34 @@ def test_what_cannot_be_mirrored_drops_and_is_a_problem(
         assert "if_id" in problem
         kernel.has()
         await world.follows()
-        assert await world.problems() == []
+        await world.has_problems(0)
+
+    mirror(scenario, tmp_path)
+
+
+def test_a_policy_that_cannot_be_mirrored_is_named_once_its_packets_drop(
+    mirror: Any, kernel: FakeKernel, tmp_path: Any
+) -> None:
+    async def scenario(world: KernelWorld) -> None:
+        await world.began()
+        await world.follows()
+        begun, may_commit = asyncio.Event(), asyncio.Event()
+        commit = world.policy.mirror
+
+        async def held(*arguments: Any) -> None:
+            begun.set()
+            await may_commit.wait()
+            await commit(*arguments)
+
+        world.policy.mirror = held
+        kernel.has(protect()._replace(if_id=3))
+        await begun.wait()
+        assert await world.problems() == [], "named before its packets drop"
+        may_commit.set()
+        (problem,) = await world.has_problems(1)
+        assert "if_id" in problem
+        world.miss(tcp(443, "10.9.0.1"))
+        await world.counted("dropped: policy discards outbound")
 
     mirror(scenario, tmp_path)
 
