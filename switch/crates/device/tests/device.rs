@@ -14,7 +14,7 @@ use sluice_ports::memory::MemoryHandle;
 use sluice_program::{DigestId, Program, TableId};
 use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField, OneShotMember, Store};
 
-const JSON: &[u8] = include_bytes!("../../p4runtime/tests/spec/programs/surface.json");
+const JSON: &[u8] = include_bytes!("../../p4runtime/tests/server/programs/surface.json");
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Maximum number of frames in flight.

@@ -57,7 +57,7 @@ pub fn router() -> Compiled {
 /// # Panics
 /// If the source tree is missing.
 pub fn surface() -> Compiled {
-    let path = "switch/crates/p4runtime/tests/spec/programs/surface.json";
+    let path = "switch/crates/p4runtime/tests/server/programs/surface.json";
     load(&root().join(path)).expect("surface is compiled")
 }
 

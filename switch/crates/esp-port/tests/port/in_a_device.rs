@@ -16,7 +16,7 @@ use sluice_tables::{ActionCall, Entry, EntryAction, EntrySpec, KeyField};
 
 use crate::support::*;
 
-const JSON: &[u8] = include_bytes!("../../../p4runtime/tests/spec/programs/surface.json");
+const JSON: &[u8] = include_bytes!("../../../p4runtime/tests/server/programs/surface.json");
 const DEADLINE: Duration = Duration::from_secs(20);
 const ENGINE: u16 = 9;
 

@@ -106,6 +106,11 @@ async fn a_group_in_a_direct_table_is_invalid(t) {
     c.insert(with(to_group(1)), INVALID).await?;
 }
 
+async fn a_group_in_a_table_without_selector_is_invalid(t) {
+    let mut c = t.primary().await?;
+    c.insert(entry("profile_table", vec![exact(1, 1)], to_group(1)), INVALID).await?;
+}
+
 async fn a_set_of_actions_in_a_direct_table_is_invalid(t) {
     let mut c = t.primary().await?;
     c.insert(with(to_set(&[(1, 1)])), INVALID).await?;

@@ -165,6 +165,16 @@ async fn when_the_primary_leaves_nobody_takes_its_place(t) {
     same(told.election_id(), Some(t.id(5)), "the highest election id")?;
 }
 
+async fn a_primary_whose_stream_ends_by_an_error_has_left(t) {
+    let mut primary = t.elected(5).await?;
+    let mut backup = t.client().await?;
+    backup.is_told(4, EXISTS).await?;
+    primary.device_id += 1;
+    primary.send_arbitration(5).await?;
+    same(primary.ended().await?, PRECONDITION, "the stream's end")?;
+    backup.hears(NOT_FOUND).await?;
+}
+
 async fn a_backup_does_not_write_when_the_primary_has_left(t) {
     let mut primary = t.primary().await?;
     let mut backup = t.client().await?;

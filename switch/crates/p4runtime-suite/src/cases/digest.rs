@@ -156,6 +156,11 @@ async fn settings_that_exist_are_not_inserted(t) {
     c.insert(digest(0, 2, 0), EXISTS).await?;
 }
 
+async fn an_insert_without_settings_is_invalid(t) {
+    let mut c = t.primary().await?;
+    c.insert(unset(), INVALID).await?;
+}
+
 async fn settings_that_are_absent_are_not_modified_or_deleted(t) {
     let mut c = t.primary().await?;
     c.modify(digest(0, 1, 0), NOT_FOUND).await?;

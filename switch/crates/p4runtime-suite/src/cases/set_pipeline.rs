@@ -201,6 +201,13 @@ async fn reconcile_and_commit_keeps_the_forwarding_state(t) {
     c.reads_back(multicast(0, vec![]), multicast(4, vec![replica(1, 1)])).await?;
 }
 
+async fn reconcile_and_commit_before_any_config_is_a_commit(t) {
+    t.before_any_pipeline().await?;
+    let mut c = t.elected(100).await?;
+    c.sets(Set::ReconcileAndCommit, Some(program::config()), OK).await?;
+    c.insert(exact_entry(1, 1), OK).await?;
+}
+
 async fn reconcile_and_commit_without_config_is_invalid(t) {
     let mut c = t.primary().await?;
     c.sets(Set::ReconcileAndCommit, None, Optional(INVALID)).await?;

@@ -88,6 +88,14 @@ async fn an_empty_message_does_not_end_the_stream(t) {
     c.next_of(|message| matches!(message, Response::Arbitration(_)).then_some(())).await?;
 }
 
+async fn a_packet_out_before_any_config_is_failed_precondition(t) {
+    t.before_any_pipeline().await?;
+    let mut c = t.elected(100).await?;
+    c.send(Some(Request::Packet(PacketOut::default()))).await?;
+    let error = error(&mut c).await?;
+    same(Code::from(error.canonical_code), PRECONDITION, "the code")?;
+}
+
 async fn an_error_does_not_end_the_stream(t) {
     let mut c = t.primary().await?;
     let mut packet = Frame::default().out(Walk::Keyless);

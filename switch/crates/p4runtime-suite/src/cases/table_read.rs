@@ -80,6 +80,12 @@ async fn a_match_and_its_priority_read_one_entry(t) {
     c.reads_back(wanted, ranked("ternary_table", vec![ternary(1, 1, 0xf)], 20, mark(6))).await?;
 }
 
+async fn a_match_without_priority_reads_entries_of_every_priority(t) {
+    let mut c = filled(t).await?;
+    let wanted = entry("ternary_table", vec![ternary(1, 1, 0xf)], None);
+    same(c.entries(wanted).await?.len(), 2, "entries")?;
+}
+
 async fn a_priority_reads_the_entries_that_have_it(t) {
     let mut c = filled(t).await?;
     same(c.entries(ranked("ternary_table", vec![], 20, None)).await?.len(), 2, "entries")?;
@@ -113,6 +119,13 @@ async fn the_default_flag_reads_the_default_entry(t) {
     let read = c.entries(default_of("lpm_table", None)).await?;
     same(read.len(), 1, "entries")?;
     holds(read[0].is_default_action, "the flag is not set")?;
+}
+
+async fn the_default_flag_without_table_reads_all_default_entries(t) {
+    let mut c = filled(t).await?;
+    let read = c.entries(TableEntry { is_default_action: true, ..Default::default() }).await?;
+    same(read.len(), program::P4INFO.tables.len(), "entries")?;
+    holds(read.iter().all(|entry| entry.is_default_action), "an entry without the flag is among them")?;
 }
 
 async fn an_empty_table_reads_nothing(t) {

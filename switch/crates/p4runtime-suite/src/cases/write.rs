@@ -127,6 +127,12 @@ async fn all_kinds_of_entities_may_share_a_batch(t) {
     same(c.codes(updates).await?, vec![OK; 7], "codes")?;
 }
 
+async fn an_update_may_need_an_earlier_one_of_its_batch(t) {
+    let mut c = t.primary().await?;
+    let entry = entry("profile_table", vec![exact(1, 1)], to_member(1));
+    same(c.codes(vec![insert(member("profile", 1, 5)), insert(entry)]).await?, vec![OK, OK], "codes")?;
+}
+
 async fn a_batch_is_done_when_it_returns(t) {
     let mut c = t.primary().await?;
     for value in 1..=20 {

@@ -18,8 +18,8 @@ use crate::proto::v1::{
 };
 use crate::schema::Schema;
 
-const JSON: &[u8] = include_bytes!("../../tests/spec/programs/surface.json");
-const P4INFO: &str = include_str!("../../tests/spec/programs/surface.p4info.txtpb");
+const JSON: &[u8] = include_bytes!("../../tests/server/programs/surface.json");
+const P4INFO: &str = include_str!("../../tests/server/programs/surface.p4info.txtpb");
 
 /// A table with an exact field of 7 bits and a longest-prefix field of 32.
 const TABLE: &str = "ingress.lpm_table";

@@ -214,7 +214,8 @@ mod tests {
             metadata,
             ..Default::default()
         };
-        let program = Program::from_json(include_bytes!("../../tests/spec/programs/surface.json"));
+        let program =
+            Program::from_json(include_bytes!("../../tests/server/programs/surface.json"));
         let (types, in_use) = (Types::new(), InUse::default());
         ControllerHeader::bind(&metadata, &program.unwrap(), &types, &in_use)
     }

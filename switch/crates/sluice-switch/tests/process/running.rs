@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../p4runtime/tests/spec/programs/surface"
+    "/../p4runtime/tests/server/programs/surface"
 );
 
 /// Runs `test` on a thread with a separate network namespace. It has ports p0 to p2; their other ends are h0 to h2.

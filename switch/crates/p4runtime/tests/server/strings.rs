@@ -71,7 +71,7 @@ fn act(name: &str, params: &[&str]) -> Option<TableAction> {
 fn by_name(name: &str, action: Option<TableAction>) -> TableEntry {
     TableEntry {
         table_id: id("by_name"),
-        r#match: vec![exact(1, name.as_bytes())],
+        r#match: vec![exact_bytes(1, name.as_bytes())],
         action,
         ..TableEntry::default()
     }
@@ -79,7 +79,13 @@ fn by_name(name: &str, action: Option<TableAction>) -> TableEntry {
 
 /// An entry of `by_port`: a ternary port, perhaps an optional name.
 fn by_port(port: (&str, &[u8]), name: Option<&str>) -> TableEntry {
-    let mut matches = vec![ternary(1, port.0.as_bytes(), port.1)];
+    let mut matches = vec![FieldMatch {
+        field_id: 1,
+        field_match_type: Some(field_match::FieldMatchType::Ternary(field_match::Ternary {
+            value: port.0.as_bytes().to_vec(),
+            mask: port.1.to_vec(),
+        })),
+    }];
     matches.extend(name.map(|name| {
         let value = name.as_bytes().to_vec();
         let optional = field_match::Optional { value };

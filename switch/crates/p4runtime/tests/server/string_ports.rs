@@ -9,7 +9,6 @@ use sluice_p4runtime::proto::config::v1::{
 };
 use sluice_p4runtime::proto::v1::action_profile_action::WatchKind as OneShotWatch;
 use sluice_p4runtime::proto::v1::action_profile_group::{Member, member::WatchKind};
-use sluice_p4runtime::proto::v1::packet_replication_engine_entry::Type;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
@@ -78,7 +77,7 @@ fn config_with_strings(said: Said) -> ForwardingPipelineConfig {
     }
 }
 
-fn replica(port: &str, backups: &[&str]) -> Replica {
+fn named_replica(port: &str, backups: &[&str]) -> Replica {
     let backup = |port: &&str| BackupReplica {
         port: port.as_bytes().to_vec(),
         instance: 1,
@@ -87,40 +86,6 @@ fn replica(port: &str, backups: &[&str]) -> Replica {
         port_kind: Some(replica::PortKind::Port(port.as_bytes().to_vec())),
         instance: 1,
         backup_replicas: backups.iter().map(backup).collect(),
-    }
-}
-
-fn multicast(replicas: Vec<Replica>) -> PacketReplicationEngineEntry {
-    let group = MulticastGroupEntry {
-        multicast_group_id: 9,
-        replicas,
-        metadata: vec![],
-    };
-    PacketReplicationEngineEntry {
-        r#type: Some(Type::MulticastGroupEntry(group)),
-    }
-}
-
-fn session(replicas: Vec<Replica>) -> PacketReplicationEngineEntry {
-    let session = CloneSessionEntry {
-        session_id: 7,
-        replicas,
-        class_of_service: 0,
-        packet_length_bytes: 0,
-    };
-    PacketReplicationEngineEntry {
-        r#type: Some(Type::CloneSessionEntry(session)),
-    }
-}
-
-fn paths(b: u8, action: table_action::Type) -> TableEntry {
-    TableEntry {
-        table_id: id("selector_table"),
-        r#match: vec![exact(1, &[b])],
-        action: Some(TableAction {
-            r#type: Some(action),
-        }),
-        ..TableEntry::default()
     }
 }
 
@@ -158,9 +123,15 @@ fn one_shot(actions: &[(&str, &str)]) -> table_action::Type {
 async fn replicas_go_to_ports_that_are_strings_and_read_back_so() {
     for said in [Said::ByParameters, Said::ByPacketIn] {
         let (fixture, mut client) = start_with_strings(said).await;
-        let to_group = lpm_entry(&[], 0, direct("multicast", &[&[9]]));
+        let to_group = lpm_entry(0, 0, direct("multicast", &[&[9]]));
         assert_eq!(client.insert(to_group).await, Code::Ok);
-        let group = multicast(vec![replica("uplink", &["2", "3"]), replica("1", &[])]);
+        let group = multicast(
+            9,
+            vec![
+                named_replica("uplink", &["2", "3"]),
+                named_replica("1", &[]),
+            ],
+        );
         assert_eq!(client.insert(group.clone()).await, Code::Ok, "{said:?}");
         let packet = frame([0, 0, 0, 1], 0);
         assert_eq!(fixture.forward(0, &packet), [1, 6]);
@@ -174,9 +145,9 @@ async fn replicas_go_to_ports_that_are_strings_and_read_back_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clones_go_to_ports_that_are_strings_and_read_back_so() {
     let (fixture, mut client) = start_with_strings(Said::ByParameters).await;
-    let to_session = lpm_entry(&[], 0, direct("mirror", &[b"1"]));
+    let to_session = lpm_entry(0, 0, direct("mirror", &[b"1"]));
     assert_eq!(client.insert(to_session).await, Code::Ok);
-    let clones = session(vec![replica("uplink", &[])]);
+    let clones = session(7, vec![named_replica("uplink", &[])], 0);
     assert_eq!(client.insert(clones.clone()).await, Code::Ok);
     assert_eq!(fixture.forward(0, &frame([0, 0, 0, 1], 0)), [1, 6]);
     let again = client.set_pipeline(
@@ -201,7 +172,7 @@ async fn members_watch_ports_that_are_strings_and_read_back_so() {
     }
     let group = watching(&[(1, "uplink"), (2, "7")]);
     assert_eq!(client.insert(group.clone()).await, Code::Ok);
-    let by_group = paths(1, table_action::Type::ActionProfileGroupId(1));
+    let by_group = selector_entry(table_action::Type::ActionProfileGroupId(1));
     assert_eq!(client.insert(by_group).await, Code::Ok);
     one_path_is_left(&fixture, [(6, 2), (7, 1)]);
     let read = client.read(ActionProfileGroup::default()).await;
@@ -211,7 +182,7 @@ async fn members_watch_ports_that_are_strings_and_read_back_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_shot_actions_watch_ports_that_are_strings_and_read_back_so() {
     let (fixture, mut client) = start_with_strings(Said::ByParameters).await;
-    let set = paths(1, one_shot(&[("3", "uplink"), ("4", "7")]));
+    let set = selector_entry(one_shot(&[("3", "uplink"), ("4", "7")]));
     assert_eq!(client.insert(set.clone()).await, Code::Ok);
     one_path_is_left(&fixture, [(6, 4), (7, 3)]);
     let filter = TableEntry {
@@ -243,36 +214,36 @@ async fn a_string_that_is_no_port_is_refused() {
         ("6", Code::InvalidArgument),
         ("512", Code::OutOfRange),
     ] {
-        let group = multicast(vec![replica(port, &[])]);
+        let group = multicast(9, vec![named_replica(port, &[])]);
         assert_eq!(client.insert(group).await, code, "{port:?}");
-        let backed = multicast(vec![replica("1", &[port])]);
+        let backed = multicast(9, vec![named_replica("1", &[port])]);
         assert_eq!(client.insert(backed).await, code, "{port:?}");
-        let clones = session(vec![replica(port, &[])]);
+        let clones = session(7, vec![named_replica(port, &[])], 0);
         assert_eq!(client.insert(clones).await, code, "{port:?}");
         if !port.is_empty() {
-            let set = paths(1, one_shot(&[("3", port)]));
+            let set = selector_entry(one_shot(&[("3", port)]));
             assert_eq!(client.insert(set).await, code, "{port:?}");
         }
     }
-    let absent = paths(1, one_shot(&[("3", "8")]));
+    let absent = selector_entry(one_shot(&[("3", "8")]));
     assert_eq!(client.insert(absent).await, Code::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_stay_numbers_where_the_type_of_ports_has_no_strings() {
     let (_fixture, mut client) = start_loaded().await;
-    let group = multicast(vec![replica("1", &[])]);
+    let group = multicast(9, vec![named_replica("1", &[])]);
     assert_eq!(client.insert(group).await, Code::Ok);
-    let read = client.read(multicast(vec![])).await;
+    let read = client.read(multicast(9, vec![])).await;
     let Some(entity::Entity::PacketReplicationEngineEntry(entry)) = read.first() else {
         panic!("{read:?}")
     };
     // The string "1" is one byte, 0x31.
-    assert_eq!(entry, &multicast(vec![replica("1", &[])]));
-    let two_bytes = multicast(vec![replica("\0\u{1}", &[])]);
+    assert_eq!(entry, &multicast(9, vec![named_replica("1", &[])]));
+    let two_bytes = multicast(9, vec![named_replica("\0\u{1}", &[])]);
     assert_eq!(client.modify(two_bytes).await, Code::Ok);
-    let shortest = multicast(vec![replica("\u{1}", &[])]);
-    let read = client.read(multicast(vec![])).await;
+    let shortest = multicast(9, vec![named_replica("\u{1}", &[])]);
+    let read = client.read(multicast(9, vec![])).await;
     assert_eq!(
         read,
         [entity::Entity::PacketReplicationEngineEntry(shortest)]

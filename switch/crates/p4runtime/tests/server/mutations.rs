@@ -4,21 +4,10 @@
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;
+use sluice_random::Random;
 use tonic::Code;
 
 use crate::support::*;
-
-/// A small random number generator (xorshift) with a seed, so that a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
 
 fn seeds() -> Vec<Update> {
     let member = ActionProfileMember {
@@ -61,12 +50,12 @@ fn seeds() -> Vec<Update> {
     vec![
         insert(TableEntry {
             meter_config: Some(config),
-            ..exact_entry(&[0, 0, 0, 9], 1)
+            ..exact_entry(9, 1)
         }),
-        insert(lpm_entry(&[10, 0, 0, 0], 8, forward_to(1))),
+        insert(lpm_entry(10 << 24, 8, forward_to(1))),
         insert(TableEntry {
             table_id: id("ternary_table"),
-            r#match: vec![ternary(1, &[1], &[0xff])],
+            r#match: vec![ternary(1, 1, 0xff)],
             priority: 3,
             action: forward_to(1),
             ..TableEntry::default()
@@ -95,7 +84,7 @@ fn seeds() -> Vec<Update> {
         modify(ValueSetEntry {
             value_set_id: id("keyed_kinds"),
             members: vec![ValueSetMember {
-                r#match: vec![exact(1, &[1])],
+                r#match: vec![exact(1, 1)],
             }],
         }),
         insert(DigestEntry {
@@ -105,18 +94,22 @@ fn seeds() -> Vec<Update> {
     ]
 }
 
+fn below(random: &mut Random, limit: usize) -> usize {
+    random.below(limit as u64) as usize
+}
+
 /// Damages the encoding until it decodes again: flips, changes, removes or duplicates bytes, or changes the type.
 fn mutate(random: &mut Random, seed: &Update) -> Update {
     loop {
         let mut bytes = seed.encode_to_vec();
-        for _ in 0..=random.below(3) {
-            let at = random.below(bytes.len());
-            match random.below(5) {
-                0 => bytes[at] ^= 1 << random.below(8),
-                1 => bytes[at] = random.below(256) as u8,
+        for _ in 0..=below(random, 3) {
+            let at = below(random, bytes.len());
+            match below(random, 5) {
+                0 => bytes[at] ^= 1 << below(random, 8),
+                1 => bytes[at] = below(random, 256) as u8,
                 2 if bytes.len() > 1 => drop(bytes.remove(at)),
                 3 => bytes.insert(at, bytes[at]),
-                _ => bytes[1] = random.below(5) as u8,
+                _ => bytes[1] = below(random, 5) as u8,
             }
         }
         if let Ok(update) = Update::decode(bytes.as_slice()) {
@@ -128,13 +121,13 @@ fn mutate(random: &mut Random, seed: &Update) -> Update {
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
     let (fixture, mut client) = start_loaded().await;
-    client.insert(exact_entry(&[1], 2)).await;
-    let kept = exact_entry(&[1], 2);
-    let mut random = Random(0x5eed);
+    client.insert(exact_entry(1, 2)).await;
+    let kept = exact_entry(1, 2);
+    let mut random = Random::new(0x5eed);
     let seeds = seeds();
     for _ in 0..200 {
         let pick = |random: &mut Random| {
-            let seed = random.below(seeds.len());
+            let seed = below(random, seeds.len());
             mutate(random, &seeds[seed])
         };
         let batch: Vec<_> = (0..100).map(|_| pick(&mut random)).collect();
@@ -147,11 +140,11 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
         assert!(!codes.contains(&Code::Internal) && !codes.contains(&Code::Unknown));
     }
     let everything = vec![
-        wildcard(TableEntry::default()),
-        wildcard(ActionProfileMember::default()),
-        wildcard(ActionProfileGroup::default()),
-        wildcard(PacketReplicationEngineEntry::default()),
-        wildcard(ValueSetEntry::default()),
+        TableEntry::default().into_entity(),
+        ActionProfileMember::default().into_entity(),
+        ActionProfileGroup::default().into_entity(),
+        PacketReplicationEngineEntry::default().into_entity(),
+        ValueSetEntry::default().into_entity(),
     ];
     for entity in client.try_read(everything).await.unwrap() {
         if let entity::Entity::TableEntry(entry) = &entity
@@ -168,10 +161,10 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
     let still = client
         .read_entries(TableEntry {
             action: None,
-            ..exact_entry(&[1], 2)
+            ..exact_entry(1, 2)
         })
         .await;
-    assert_eq!(still, [exact_entry(&[1], 2)]);
+    assert_eq!(still, [exact_entry(1, 2)]);
     assert!(fixture.device.statistics().no_program == 0);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A P4Runtime server on an ephemeral port, with a device of memory ports and the program `surface.p4`, and clients of it.
+//! Starts a P4Runtime server on an ephemeral port, with a device of memory ports and the program `surface.p4`. Connects
+//! clients to the server.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,9 +12,12 @@ use sluice_p4runtime::proto::config::v1::P4Info;
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
 use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as PipelineAction;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
-use sluice_p4runtime::proto::v1::write_request::Atomicity;
 use sluice_p4runtime::proto::v1::*;
 use sluice_p4runtime::{Hub, Server, p4info};
+pub(crate) use sluice_p4runtime_suite::entity::{
+    IntoEntity, backed, delete, exact, exact_bytes, insert, lpm, modify, multicast, replica,
+    session, ternary,
+};
 use sluice_ports::memory::MemoryHandle;
 use sluice_unix_socket::Access;
 use tokio::sync::{mpsc, oneshot};
@@ -24,8 +28,6 @@ use tonic::{Code, Status, Streaming};
 pub(crate) const DEVICE: u64 = 1;
 pub(crate) const CPU_PORT: u16 = 510;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
-/// Time without an event that counts as proof that none comes.
-pub(crate) const QUIET: Duration = Duration::from_millis(100);
 
 /// Expected ports of a dropped frame.
 pub(crate) const NOWHERE: [usize; 0] = [];
@@ -261,13 +263,6 @@ impl Client {
         }
     }
 
-    /// Returns true if no message comes for a while.
-    pub(crate) async fn is_quiet(&mut self) -> bool {
-        tokio::time::timeout(QUIET, self.stream.message())
-            .await
-            .is_err()
-    }
-
     pub(crate) async fn set_pipeline(
         &mut self,
         action: PipelineAction,
@@ -305,39 +300,21 @@ impl Client {
         response.into_inner().config
     }
 
-    pub(crate) async fn write_with(
-        &mut self,
-        atomicity: Atomicity,
-        updates: Vec<Update>,
-    ) -> Result<(), Status> {
+    pub(crate) async fn write(&mut self, updates: Vec<Update>) -> Result<(), Status> {
         let request = WriteRequest {
             device_id: DEVICE,
             role: self.role.clone(),
             election_id: self.election_id,
             updates,
-            atomicity: atomicity.into(),
             ..Default::default()
         };
         self.rpc.write(request).await.map(drop)
     }
 
-    pub(crate) async fn write(&mut self, updates: Vec<Update>) -> Result<(), Status> {
-        self.write_with(Atomicity::ContinueOnError, updates).await
-    }
-
     /// Returns the code of each update of a batch.
     pub(crate) async fn write_codes(&mut self, updates: Vec<Update>) -> Vec<Code> {
-        self.write_codes_with(Atomicity::ContinueOnError, updates)
-            .await
-    }
-
-    pub(crate) async fn write_codes_with(
-        &mut self,
-        atomicity: Atomicity,
-        updates: Vec<Update>,
-    ) -> Vec<Code> {
         let count = updates.len();
-        match self.write_with(atomicity, updates).await {
+        match self.write(updates).await {
             Ok(()) => vec![Code::Ok; count],
             Err(status) => {
                 assert_eq!(status.code(), Code::Unknown, "{status:?}");
@@ -391,12 +368,12 @@ impl Client {
     }
 
     pub(crate) async fn read(&mut self, entity: impl IntoEntity) -> Vec<entity::Entity> {
-        self.try_read(vec![wildcard(entity)]).await.unwrap()
+        self.try_read(vec![entity.into_entity()]).await.unwrap()
     }
 
     /// Returns the code with which a read of one entity is refused.
     pub(crate) async fn read_code(&mut self, entity: impl IntoEntity) -> Code {
-        let status = self.try_read(vec![wildcard(entity)]).await.unwrap_err();
+        let status = self.try_read(vec![entity.into_entity()]).await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown);
         Code::from(batch_errors(&status)[0].canonical_code)
     }
@@ -412,96 +389,6 @@ impl Client {
             .into_iter()
             .map(table_entry)
             .collect()
-    }
-}
-
-macro_rules! into_entity {
-    ($($name:ident),*) => {$(
-        impl IntoEntity for $name {
-            fn into_entity(self) -> entity::Entity {
-                entity::Entity::$name(self)
-            }
-        }
-    )*};
-}
-
-/// Wraps a message of any kind as an entity.
-pub(crate) trait IntoEntity {
-    fn into_entity(self) -> entity::Entity;
-}
-
-into_entity!(
-    TableEntry,
-    ActionProfileMember,
-    ActionProfileGroup,
-    CounterEntry,
-    MeterEntry,
-    RegisterEntry,
-    DirectCounterEntry,
-    DirectMeterEntry,
-    PacketReplicationEngineEntry,
-    ValueSetEntry,
-    DigestEntry,
-    ExternEntry
-);
-
-/// A read request for this entity.
-pub(crate) fn wildcard(entity: impl IntoEntity) -> Entity {
-    Entity {
-        entity: Some(entity.into_entity()),
-    }
-}
-
-pub(crate) fn update(r#type: update::Type, entity: impl IntoEntity) -> Update {
-    Update {
-        r#type: r#type.into(),
-        entity: Some(Entity {
-            entity: Some(entity.into_entity()),
-        }),
-    }
-}
-
-pub(crate) fn insert(entity: impl IntoEntity) -> Update {
-    update(update::Type::Insert, entity)
-}
-
-pub(crate) fn modify(entity: impl IntoEntity) -> Update {
-    update(update::Type::Modify, entity)
-}
-
-pub(crate) fn delete(entity: impl IntoEntity) -> Update {
-    update(update::Type::Delete, entity)
-}
-
-pub(crate) fn exact(field_id: u32, value: &[u8]) -> FieldMatch {
-    let value = field_match::FieldMatchType::Exact(field_match::Exact {
-        value: value.into(),
-    });
-    FieldMatch {
-        field_id,
-        field_match_type: Some(value),
-    }
-}
-
-pub(crate) fn lpm(field_id: u32, value: &[u8], prefix_len: i32) -> FieldMatch {
-    let value = field_match::Lpm {
-        value: value.into(),
-        prefix_len,
-    };
-    FieldMatch {
-        field_id,
-        field_match_type: Some(field_match::FieldMatchType::Lpm(value)),
-    }
-}
-
-pub(crate) fn ternary(field_id: u32, value: &[u8], mask: &[u8]) -> FieldMatch {
-    let value = field_match::Ternary {
-        value: value.into(),
-        mask: mask.into(),
-    };
-    FieldMatch {
-        field_id,
-        field_match_type: Some(field_match::FieldMatchType::Ternary(value)),
     }
 }
 
@@ -527,28 +414,45 @@ pub(crate) fn forward_to(port: u8) -> Option<TableAction> {
     direct("forward", &[&[port]])
 }
 
-/// An entry of `exact_table`.
-pub(crate) fn exact_entry(a: &[u8], port: u8) -> TableEntry {
+/// Returns an entry of `exact_table` that forwards to a port.
+pub(crate) fn exact_entry(a: u128, port: u8) -> TableEntry {
     TableEntry {
-        table_id: id("exact_table"),
         r#match: vec![exact(1, a)],
         action: direct("mark", &[&[port]]),
-        ..TableEntry::default()
+        ..all_of("exact_table")
     }
 }
 
-/// An entry of `lpm_table` for d = 0.
-pub(crate) fn lpm_entry(a: &[u8], prefix_len: i32, action: Option<TableAction>) -> TableEntry {
+/// Returns an entry of `lpm_table` for d = 0.
+pub(crate) fn lpm_entry(a: u128, prefix_len: i32, action: Option<TableAction>) -> TableEntry {
     let mut entry = TableEntry {
-        table_id: id("lpm_table"),
-        r#match: vec![exact(1, &[0])],
+        r#match: vec![exact(1, 0)],
         action,
-        ..TableEntry::default()
+        ..all_of("lpm_table")
     };
     if prefix_len > 0 {
         entry.r#match.push(lpm(2, a, prefix_len));
     }
     entry
+}
+
+/// Returns an entry of `selector_table` for b = 1.
+pub(crate) fn selector_entry(action: table_action::Type) -> TableEntry {
+    TableEntry {
+        r#match: vec![exact(1, 1)],
+        action: Some(TableAction {
+            r#type: Some(action),
+        }),
+        ..all_of("selector_table")
+    }
+}
+
+/// Returns a request for all entries of a table. Entries of the table are built on it too.
+pub(crate) fn all_of(table: &str) -> TableEntry {
+    TableEntry {
+        table_id: id(table),
+        ..TableEntry::default()
+    }
 }
 
 /// A frame with a key of `surface.p4`.

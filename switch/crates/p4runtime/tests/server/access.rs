@@ -26,7 +26,7 @@ async fn without_a_primary_nobody_writes() {
         client.election_id = election_id.map(|(high, low)| Uint128 { high, low });
         let refused = client.commit().await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{election_id:?}");
-        let refused = client.write(vec![insert(exact_entry(&[1], 1))]).await;
+        let refused = client.write(vec![insert(exact_entry(1, 1))]).await;
         assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     }
 }
@@ -35,7 +35,7 @@ async fn without_a_primary_nobody_writes() {
 async fn the_primarys_election_id_alone_does_not_write() {
     let (fixture, mut primary) = start_loaded().await;
     let mut impostor = impostor(&fixture).await;
-    let refused = impostor.write(vec![insert(exact_entry(&[1], 1))]).await;
+    let refused = impostor.write(vec![insert(exact_entry(1, 1))]).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(
@@ -44,7 +44,7 @@ async fn the_primarys_election_id_alone_does_not_write() {
     );
     let refused = impostor.commit().await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
-    assert_eq!(primary.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    assert_eq!(primary.insert(exact_entry(1, 1)).await, Code::Ok);
     assert!(impostor.pipeline().await.is_some(), "questions are open");
 }
 
@@ -55,7 +55,7 @@ async fn any_connection_writes_where_the_server_was_told_so() {
     let mut primary = fixture.primary().await;
     primary.commit().await.unwrap();
     let mut other = impostor(&fixture).await;
-    assert_eq!(other.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    assert_eq!(other.insert(exact_entry(1, 1)).await, Code::Ok);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn a_unix_socket_serves_and_tells_connections_apart() {
     let fixture = start_at(&format!("unix:{}", path.display()), |server| server).await;
     let mut primary = fixture.primary().await;
     primary.commit().await.unwrap();
-    assert_eq!(primary.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    assert_eq!(primary.insert(exact_entry(1, 1)).await, Code::Ok);
     let refused = impostor(&fixture).await.write(vec![]).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
 }
@@ -97,7 +97,7 @@ async fn who_takes_the_largest_election_id_and_leaves_locks_nobody_out() {
     drop(first);
     assert_eq!(second.told().await.unwrap().code(), Code::NotFound);
     assert_eq!(arbitrate(&mut second).await, Code::Ok);
-    assert_eq!(second.insert(exact_entry(&[1], 1)).await, Code::Ok);
+    assert_eq!(second.insert(exact_entry(1, 1)).await, Code::Ok);
 }
 
 fn role(name: String, config: usize) -> Request {
@@ -237,12 +237,10 @@ async fn inserted_by(fixture: &Fixture, name: &str) -> (Code, Code) {
     let mut client = fixture.client().await;
     client.role = name.into();
     assert_eq!(client.arbitrate(1).await.unwrap().code(), Code::Ok);
-    let of_acl = client.insert(exact_entry(&[1], 1)).await;
-    let of_all = client
-        .insert(lpm_entry(&[1, 0, 0, 0], 8, forward_to(1)))
-        .await;
-    client.delete(exact_entry(&[1], 1)).await;
-    client.delete(lpm_entry(&[1, 0, 0, 0], 8, None)).await;
+    let of_acl = client.insert(exact_entry(1, 1)).await;
+    let of_all = client.insert(lpm_entry(1 << 24, 8, forward_to(1))).await;
+    client.delete(exact_entry(1, 1)).await;
+    client.delete(lpm_entry(1 << 24, 8, None)).await;
     (of_acl, of_all)
 }
 
@@ -264,6 +262,22 @@ async fn a_role_without_a_configuration_has_full_access_unless_annotations_are_e
             (of_others, Code::Ok)
         );
         assert_eq!(inserted_by(&fixture, "acl").await, (Code::Ok, Code::Ok));
-        assert_eq!(primary.insert(exact_entry(&[1], 1)).await, Code::Ok);
+        assert_eq!(primary.insert(exact_entry(1, 1)).await, Code::Ok);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_of_more_than_four_megabytes_is_accepted() {
+    let (_fixture, mut client) = start_loaded().await;
+    let entry = |n: u128| TableEntry {
+        metadata: vec![7; 1 << 20],
+        ..exact_entry(n, 1)
+    };
+    let codes = client
+        .write_codes((1..=6).map(|n| insert(entry(n))).collect())
+        .await;
+    assert_eq!(codes, [Code::Ok; 6]);
+    let read = client.read_entries(all_of("exact_table")).await;
+    assert_eq!(read.len(), 6);
+    assert_eq!(read[0].metadata.len(), 1 << 20);
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arbitration under contention.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tonic::Code;
+
+use crate::support::*;
+
+const CLIENTS: u64 = 32;
+const ATTEMPTS: u64 = 1_024;
+const HIGHEST: u64 = 1 + ATTEMPTS + CLIENTS - 1;
+
+/// Requests each id in turn, and writes whenever the server says that this client is primary. Returns the last arbitration
+/// message.
+async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> Option<Told> {
+    let mut last = None;
+    for &id in &ids {
+        client.send_arbitration(DEVICE, Some(id)).await;
+        // Reads all messages up to the answer: a primary has the id that it requested.
+        loop {
+            let told = told_or_reconnected(&mut client, id).await;
+            let mine = told.election_id() == Some(id) && told.code() == Code::Ok;
+            let lost = told.election_id() > Some(id);
+            last = Some(told);
+            if mine {
+                let before = writing.fetch_max(id as usize, Ordering::SeqCst);
+                let accepted = client.write(vec![]).await.is_ok();
+                // A client that took over before this write started has a higher id, and this write is refused.
+                assert!(!accepted || before <= id as usize, "two primaries");
+            }
+            if mine || lost {
+                break;
+            }
+        }
+    }
+    // At the end, every client is told the highest id.
+    let id = *ids.last()?;
+    while last.as_ref().and_then(Told::election_id) != Some(HIGHEST) {
+        last = Some(told_or_reconnected(&mut client, id).await);
+    }
+    last
+}
+
+/// Returns the next message. A client that does not read its messages in time is disconnected; it then reconnects with
+/// its id.
+async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
+    loop {
+        match client.told().await {
+            Ok(told) => return told,
+            Err(status) if status.code() == Code::ResourceExhausted => {
+                client.reopen().await;
+                client.send_arbitration(DEVICE, Some(id)).await;
+            }
+            Err(status) => panic!("{status}"),
+        }
+    }
+}
+
+/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. At no time
+/// do two of them write, and in the end one is primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_compete_for_primacy_are_never_two() {
+    let fixture = start().await;
+    let mut primary = fixture.primary().await;
+    primary.commit().await.unwrap();
+    drop(primary);
+    let writing = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for client in 0..CLIENTS {
+        // Each client has increasing ids of its own.
+        let ids = (1..=ATTEMPTS / CLIENTS).map(|round| 1 + round * CLIENTS + client);
+        let competing = compete(fixture.client().await, ids.collect(), writing.clone());
+        tasks.push(tokio::spawn(competing));
+    }
+    let mut primaries = 0;
+    for task in tasks {
+        let last = task.await.unwrap().expect("it was told something");
+        primaries += usize::from(last.code() == Code::Ok);
+    }
+    assert_eq!(primaries, 1, "the highest id, and nobody else");
+}

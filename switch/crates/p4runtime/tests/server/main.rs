@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the P4Runtime server that need more than a P4Runtime client: ports and their status, the server's options and
+//! limits, and the texts of errors. The clients are real; the device has ports in memory.
+//!
+//! The sentences of the P4Runtime specification are the cases of `sluice-p4runtime-suite`.
+
+mod access;
+mod arbitration;
+mod mutations;
+mod packets;
+mod pipeline;
+mod port_status;
+mod string_ports;
+mod strings;
+mod support;
+mod tables;
+mod tls;
