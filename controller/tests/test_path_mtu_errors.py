@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors about this router's ESP: only a bundle's own, and authentic ones, tell a path MTU."""
+"""Tests ICMP errors about this router's ESP: only an authentic error of the same bundle sets a path
+MTU.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def sa(direction: Direction, spi: int) -> SecurityAssociation:
 
 
 class ReportRecorder:
-    """SAs that note what they are told."""
+    """Records the path MTUs that are reported for SAs."""
 
     def __init__(self) -> None:
         wanted = [sa(Direction.INBOUND, SPI), sa(Direction.OUTBOUND, SPI)]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of root's privileges, in the process and in what it starts. Needs root."""
+"""Tests the privileges that a process keeps of root's, and those of its child processes.
+
+Needs root.
+"""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> Non
 def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
     """Checks that the list gets a new epoch when another client sets back its epoch.
 
-    An old epoch makes retired flows valid again. Verdicts found meanwhile must not count either.
+    An old epoch makes retired flows valid again, so the list must not keep it.
     """
 
     async def scenario(world: PolicyWorld) -> None:

@@ -19,8 +19,9 @@ from test_punts import punt
 
 OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
 NOW = [1000.0]
-CONFIGURED: list[Config] = []
 """Current time in seconds. A test may advance it."""
+CONFIGURED: list[Config] = []
+"""Holds the configuration that the fixture `errors` loaded last."""
 RULES = """\
     inbound:
       - {name: site, action: protect, bundle: branch, source: 10.9.0.0/16}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ICMP errors that no rule matches (RFC 4301, section 6): no such error is bypassed."""
+"""Tests ICMP errors that no rule matches (RFC 4301, section 6).
+
+The controller searches the rules for the packet that the error quotes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of bundles that come and go: kept over a restart, reused late, never twice at once."""
+"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused as late
+as possible.
+"""
 
 from __future__ import annotations
 

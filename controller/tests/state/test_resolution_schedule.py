@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolutions of neighbours: at once, again with growing delays, and to confirm."""
+"""Tests the schedule of neighbour resolutions: at once, again with growing delays,
+and to confirm.
+"""
 
 from __future__ import annotations
 
