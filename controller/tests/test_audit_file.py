@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the audit log's file: rotation needs no signal, and a write error does not
-stop the caller.
+"""Tests the audit log's file.
+
+Its rotation needs no signal. An error of a write does not stop the caller.
 """
 
 from __future__ import annotations

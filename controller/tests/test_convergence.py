@@ -130,8 +130,9 @@ class PhaseInputs:
                 pass
 
     def replay(self) -> list[Event]:
-        """Returns the links first, as the kernel's dump does, then all other events in random
-        order.
+        """Returns the events.
+
+        Links come first, as in the kernel's dump. The other events follow in random order.
         """
         found = list(self.last.values())
         links = [event for event in found if isinstance(event, LinkChanged)]

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that left-over routes are released only after all routing daemons have completed their
-replays.
-"""
+"""Tests that left-over routes stay until all routing daemons have completed their replays."""
 
 from __future__ import annotations
 

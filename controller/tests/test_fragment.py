@@ -64,7 +64,7 @@ def reassemble(fragments: list[bytes]) -> bytes:
 def test_fragments_fit_and_reassemble(
     payload: bytes, options: tuple[bytes, bytes], mtu: int, more: bool
 ) -> None:
-    if more:  # the packet is a fragment itself, so its length is a multiple of 8
+    if more:  # the packet is a fragment itself, so its payload is a multiple of 8
         payload = payload[: len(payload) & ~7]
     whole = sample(payload, options[0], more=more)
     fragments = fragment_ipv4(whole, mtu)

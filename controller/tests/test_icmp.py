@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ICMP errors: their content (RFC 792, 1191, 1812, 4443), packets that cause none, and their
-rate.
-"""
+"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, packets that cause none, rate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests ICMP errors about this router's ESP: only an authentic error of the same bundle sets a path
-MTU.
+"""Tests ICMP errors about this router's ESP.
+
+Only an authentic error, about ESP of the bundle that carried the error or came in clear, sets a
+path MTU.
 """
 
 from __future__ import annotations

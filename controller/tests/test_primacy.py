@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests primacy: a controller stands by until it can be primary, and only a lasting primary
-displaces it.
+"""Tests primacy.
+
+A controller stands by until it can be primary. Only a client that stays primary displaces it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ The source of the server's answer may differ from the request's destination.
 
 
 class World:
-    """Has eth1 (default), eth2 (red) and eth3 (blue) with the same address, and
-    empty VRF devices.
+    """Has eth1 (default), eth2 (red), eth3 (blue) with one address, and VRF devices
+    without TAPs.
     """
 
     def __init__(self) -> None:

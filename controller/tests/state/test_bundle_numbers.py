@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused as late
-as possible.
-"""
+"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the table of incomplete datagrams: which fragments wait, pass or are refused, and its
-bounds.
-"""
+"""Tests the table of incomplete datagrams: fragments that wait, pass or are refused; its bounds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's policies as rules: in the kernel's order, and discarding where they cannot be
-mirrored.
+"""Tests the kernel's policies as rules.
+
+The rules have the kernel's order. A policy that cannot be mirrored becomes a discard.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests routes that move together: slices are bounded, and the result is right whatever events come
-between.
+"""Tests routes that move together.
+
+Slices are bounded. The result is right whatever events come between two slices.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests path MTUs: each is the smallest of the configured value, the links' MTUs and
-reported MTUs.
+"""Tests path MTUs.
+
+A path MTU is the smallest of the configured value, the links' MTUs and the reported MTUs.
 """
 
 from __future__ import annotations

@@ -151,9 +151,7 @@ def test_the_index_agrees_about_later_fragments(
 def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
     rules: list[Rule], packets: list[Selectors]
 ) -> None:
-    """Checks that a fragment matched without its first fragment has the verdict of the whole
-    packet.
-    """
+    """Checks that a fragment matched on its own has the verdict of the whole packet."""
     rules = [rule for rule in rules if OPAQUE not in (rule.source_port, rule.destination_port)]
     rules = [rule for rule in rules if OPAQUE not in (rule.icmp, rule.protocol)]
     for packet in packets:

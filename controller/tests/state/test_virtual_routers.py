@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests VRRP's macvlan devices: the interface below has their MAC and IP addresses while they are
-up.
+"""Tests VRRP's macvlan devices.
+
+While such a device is up, the interface below has its MAC and IP addresses.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 
 
 def is_own(wanted: Desired, text: str) -> bool:
-    """Returns whether an address is own: packets to it go to the host, and packets from it are
-    martians.
+    """Returns whether an address is this router's own.
+
+    Packets to such an address go to the host. Packets from such an address are martians.
     """
     length = 128 if ":" in text else 32
     local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))

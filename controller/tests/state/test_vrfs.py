@@ -199,8 +199,9 @@ def test_where_the_configuration_says_so_routes_lead_into_another_vrf() -> None:
 
 
 class TestNamespaces:
-    """Tests a VRF with a network namespace of its own (red), which numbers indexes and next-hop
-    objects itself.
+    """Tests a VRF with its own network namespace (red).
+
+    The namespace numbers its interfaces and next-hop objects itself.
     """
 
     @staticmethod
