@@ -79,7 +79,7 @@ class FakeSwitch:
     def take(self, request: p4r.WriteRequest) -> list[int]:
         """Applies the updates and returns a status code for each.
 
-        Calls `watch` after each state that packets can meet.
+        Calls `watch` in each state that packets can meet.
         """
         codes = []
         for update in request.updates:
@@ -195,8 +195,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: EntityKind, key: EntityKey) -> int:
-        # An entry whose absence drops packets may be deleted before its references: a takeover
-        # closes this way.
+        # An entry whose absence drops packets may be deleted while other entries refer to it. A
+        # takeover does so.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION

@@ -6,10 +6,10 @@
 The controller has the fakes of the tests. Routes come in slices as FPM brings them. The switch
 acknowledges every write at once and is always empty when it is read.
 
-Each kind of work that walks all routes is then done once: views, a new session of the routing
-daemon with its comparison, a change of links, a new session with the switch. For each, the longest
-stall of each part is printed in milliseconds of the thread's processor time. So the time of other
-processes does not count, but their use of caches and memory has an effect.
+After the load, each kind of work that walks all routes is done once. These are views, a new session
+of the routing daemon with its comparison, a change of links, and a new session with the switch. For
+each kind, the longest stall of each part is printed in milliseconds of the thread's processor time.
+The time of other processes does not count, but their use of caches and memory has an effect.
 """
 
 from __future__ import annotations

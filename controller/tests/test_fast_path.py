@@ -86,7 +86,10 @@ class Probes:
 
 
 class BothWays:
-    """Has a controller with its fast path. Only the kernel below its host interfaces is a fake."""
+    """Has a controller with a fast path.
+
+    The host interfaces are real. The kernel and the switch are fakes.
+    """
 
     def __init__(self, text: Path) -> None:
         self.taps = KeepingTaps()

@@ -67,9 +67,9 @@ def test_a_number_that_is_given_anew_has_moved(
 
 
 def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> None:
-    """Checks that moved numbers stay moved until the switch has received them.
+    """Checks that moved numbers stay moved until the switch is updated.
 
-    If a controller dies before, the next one closes the old meaning of these numbers.
+    If a controller dies before, the next one withdraws the entries that use these numbers.
     """
     for _ in range(2):
         numbers = InterfaceNumbers(tmp_path)

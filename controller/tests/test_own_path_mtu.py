@@ -63,7 +63,7 @@ def test_the_kernel_learns_what_protection_leaves(
         assert outcome.packet_outs == []
         assert desk.handler.counters[TOLD] == 1
         host.interfaces.deliver(outcome.to_host)
-        # The interface's MTU is 1500, the path's 1400. The bundle takes 100 of these.
+        # The MTU of the interface is 1500, that of the path 1400. The bundle's overhead is 100.
         host.until(lambda: path_mtu(udp) == 1300)
         assert udp.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EMSGSIZE
         with pytest.raises(OSError, match=r"Message too long") as refused:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests ICMP errors about this router's ESP.
 
-Only an authentic error, about ESP of the bundle that carried the error or came in clear, sets a
-path MTU.
+An error sets a path MTU only if the error came by the bundle whose ESP it quotes.
 """
 
 from __future__ import annotations

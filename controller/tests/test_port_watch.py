@@ -67,7 +67,7 @@ def test_ports_that_go_and_come(
         assert await engine(router) == ENGINE_DOWN
         assert "engine 1: the link of the switch's port 9 is down" in await problems(router)
         assert "interface eth3: the switch has no port 3" in await problems(router)
-        # The state of its link is part of the interface's own problem.
+        # A link that is down is shown with its interface, not as a problem.
         assert "eth2" not in await problems(router)
 
         router.client.links = {1: True, 2: True, 3: True}

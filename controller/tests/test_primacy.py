@@ -130,7 +130,7 @@ def test_one_that_lost_its_turn_for_good_is_displaced(
 def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) -> None:
     """Checks that a controller waits as long as the switch does not answer its request.
 
-    No answer does not mean that another controller is primary.
+    A missing answer is no sign of another primary.
     """
 
     async def scenario(switch: Switch) -> None:

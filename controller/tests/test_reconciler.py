@@ -253,7 +253,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
-    """Checks that orphans announced meanwhile are dropped from the list in slices.
+    """Checks that orphans that a daemon announces leave the list of orphans in slices.
 
     A controller starts with a full table in the switch, and writes nothing.
     """
@@ -439,7 +439,7 @@ def test_settings_are_written_at_every_connection() -> None:
 
 
 def loaded(bench: Bench, count: int) -> None:
-    """Loads a table by two gateways, one of which is resolved.
+    """Loads a table with two gateways, one of which is resolved.
 
     Also loads a default route and a route that drops.
     """

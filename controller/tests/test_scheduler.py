@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the scheduler: by priority, in slices, and without starvation."""
+"""Tests the scheduler: priorities, slices, and the absence of starvation."""
 
 from __future__ import annotations
 

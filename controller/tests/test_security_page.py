@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/security.md: with its commands' certificates, controller and switch authenticate each
-other.
+"""Tests docs/security.md: its commands create certificates for controller and switch.
 
-The peer is Python's ssl (OpenSSL), which requires a client certificate as sluice-switch does. The
-controller's end is the daemon's own code, from the configuration to the native client.
+With these certificates, controller and switch authenticate each other. The peer is Python's ssl
+(OpenSSL), which requires a client certificate as sluice-switch does. The controller's end is the
+daemon's own code, from the configuration to the native client.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the start of the daemon.
 
-The daemon must load no package that it does not need, since BFD gets no packets while it starts. If
-it cannot start, it says why in a sentence.
+The daemon must load no package that it does not need, since BFD gets no packets while it starts. A
+daemon that cannot start says why in a sentence.
 """
 
 import os

@@ -48,7 +48,7 @@ LEGS6 = {  # the same for IPv6; the MAC addresses are the same
 ASKED = 150
 """Number of flows for which the switch is asked for the leg.
 
-It answers 100 such queries a second.
+The switch answers 100 such queries a second.
 """
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays the switch and the neighbour for test_fast_path.py, in a separate process.
+"""Simulates the switch and the neighbour for test_fast_path.py, in a separate process.
 
-The process listens at the given address and prints a line when it is ready. It reads commands, one
-a line. For each, the neighbour sends a packet to the router, as a packet-in. When the router's
+The process listens at the given address and prints a line when it is ready. It reads one command a
+line. A command makes the neighbour send a packet to the router, as a packet-in. When the router's
 answer has arrived as a packet-out, the process prints a line.
 """
 
@@ -74,7 +74,10 @@ def question() -> bytes:
 
 
 class FarEnd:
-    """Plays the switch and the neighbour. Also runs the router's BFD daemons on the host."""
+    """Simulates the switch and the neighbour.
+
+    Also holds the sockets of the router's BFD daemons.
+    """
 
     def __init__(self, switch: FakeSwitch) -> None:
         self.switch = switch

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that BFD, pings and ARP pass between switch and host while this process cannot run Python.
 
-The switch and the neighbour run in another process (`far_end.py`). This process holds the GIL in a
-system call, as a garbage collection or a long computation would. It returns when the other process
-has seen packets pass in both directions. Needs root.
+The switch and the neighbour run in another process (`far_end.py`). This process waits in a system
+call with the GIL held, as during a garbage collection or a long computation. The call returns when
+the other process has seen packets pass in both directions. Needs root.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def test_what_passed_is_counted_where_it_belongs(plain: Router) -> None:
 
 
 def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
-    """Checks that Python gets a copy of the packet that a host's ICMP error quotes,
-    and the error.
+    """Checks that Python gets a host's ICMP error, and a copy of the packet that the
+    error quotes.
     """
     with router(tmp_path, remembers=True) as running:
         running.ask("closed port")

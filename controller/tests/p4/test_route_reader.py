@@ -43,7 +43,7 @@ def entity(kind: EntityKind, key: EntityKey, value: EntityValue) -> p4r.Entity:
 
 
 def reader(decode: Callable[[p4r.Entity], DecodedEntity | None]) -> RouteReader:
-    """Returns a reader that has not learned any form of an entry yet."""
+    """Returns a reader that has not read any entry yet."""
     tables = [
         entity(
             EntityKind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE

@@ -56,7 +56,7 @@ def test_write_read_and_packets() -> None:
         client.punt((b"frame", (1, 2)))
         await turns()
         assert packets == [(b"frame", (1, 2))]
-        (asked,) = client.elections  # the client's first id (0, 1) only queries for the primary's
+        (asked,) = client.elections  # the client's own id (0, 1) only served as a query
         assert asked[0] == 1
         assert (client.requests[0].election_id.high, client.requests[0].election_id.low) == asked
 

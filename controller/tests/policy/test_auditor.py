@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that the auditor finds, repairs and reports writes of other clients.
 
-It must never report the controller's own writes.
+The auditor must never report the controller's own writes.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: RunS
 def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, written: str) -> None:
     """Checks that a read overtaken by the controller's own write causes no repair.
 
-    The answer has the value from before the write. A later read has the controller's value.
+    The answer has the value from before the write. A later read would have the controller's value.
     """
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests commits of rules.
 
-They are in force when the commit returns, are applied whole or not at all, and survive a restart.
+Commits are in force when they return, are applied whole or not at all, and survive a restart.
 """
 
 from __future__ import annotations
@@ -225,10 +225,10 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(run_scenario: RunScenario
 def test_a_full_disk_says_what_a_restart_would_do(
     run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Checks the error when the switch refuses a commit whose record on disk cannot be taken back.
+    """Checks the error of a refused commit whose record cannot be removed from disk.
 
-    The record cannot be taken back because the disk is full. The error says what a restart would
-    do.
+    The switch refuses the commit after the disk has its record. The full disk prevents the removal.
+    The error says what a restart would do.
     """
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
     fsync, full = os.fsync, False

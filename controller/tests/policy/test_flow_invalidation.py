@@ -113,7 +113,7 @@ def test_what_changes_is_deleted_before_the_rules_do(run_scenario: RunScenario) 
         assert seen == [set(PORTS) - {8003, 8004}]
         assert live_ports(world) == seen[0]
         assert counted(world)["flows that a commit deleted"] == 2
-        # The verdict of the old rules arrives too late.
+        # A packet that was punted under the old rules gets the verdict of the new rules.
         world.miss(tcp(8003), generation=before.version.generation)
         await world.until(lambda: 8003 in live_ports(world))
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]

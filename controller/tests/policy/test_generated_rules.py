@@ -52,7 +52,7 @@ def ports(source: str, sport: int, destination: str, dport: int, protocol: int =
         (IN, icmp(PEER6, "2001:db8:2::1", NS), False),
         (IN, icmp(PEER6, OWN6, ECHO), False),
         (IN, icmp(PEER6, OWN6, NS)._replace(icmp=None, protocol=None), False),
-        # Rules are for this router's own packets: delivered to it or sent by it.
+        # Generated rules match only this router's own packets: delivered to it or sent by it.
         (IN, icmp(PEER6, OWN6, NA)._replace(is_own=False), False),
         (OUT, icmp(OWN6, PEER6, NA)._replace(is_own=False), False),
         (OUT, icmp(LINK_LOCAL, SOLICITED, NS)._replace(is_own=False), False),

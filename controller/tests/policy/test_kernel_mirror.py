@@ -75,7 +75,7 @@ spds:
 
 
 class FakeKernel:
-    """Plays the kernel's IPsec databases, which a test writes."""
+    """Simulates the kernel's IPsec databases, which a test writes."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -540,7 +540,7 @@ ENGINE = "engines: [{{id: 1, port: 9, admin: /run/engine.sock}}]\n"
 
 
 class SlowEngine(PlayedEngine):
-    """Plays an engine that adds SAs only when the test permits it."""
+    """Simulates an engine that adds SAs only when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()

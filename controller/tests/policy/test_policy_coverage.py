@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the search for rules that no packet reaches.
 
-These are exactly the rules whose packets are all matched by one earlier rule.
+A rule counts as unreachable if one earlier rule matches all of its packets.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 
 
 def as_parsed(rule: Rule) -> Rule:
-    """Returns the rule as the parser would: not generated, and with ports only if its protocols
-    have them.
+    """Returns the rule as the parser would: not generated, and numbers only if its protocols have
+    them.
 
-    The same holds for ICMP types.
+    The numbers are ports, and ICMP types and codes.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 

@@ -48,7 +48,10 @@ def could_match(rule: Rule, source: Address, destination: Address, protocol: int
 
 
 def matches_for_certain(rule: Rule, protocol: int | None) -> bool:
-    """Returns whether a rule that could match surely matches."""
+    """Returns whether a rule matches a fragment whatever its first fragment says.
+
+    The rule is one for which `could_match` is true.
+    """
     shown = (rule.source_port, rule.destination_port, rule.icmp)
     return not any(isinstance(one, tuple) for one in shown) and (
         protocol is not None or rule.protocol in (None, OPAQUE)
@@ -66,9 +69,10 @@ def _lists(rule: Rule, protocol: int) -> bool:
 
 
 def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, set[str]]]:
-    """Returns for each rule where its verdicts come from, and which rules differ.
+    """Returns how the verdicts of each rule are served, and which earlier rules have other
+    verdicts.
 
-    Keys and values have the names of rules.
+    The keys, and the earlier rules, are names of rules.
     """
     ways: dict[str, set[bool]] = {}
     because: dict[str, set[str]] = {}

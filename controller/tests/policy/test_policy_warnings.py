@@ -55,7 +55,8 @@ def with_frr(text: str) -> RuleContext:
         ([ALL], [ALL], True),
         ([ACTIVE_OUT], [ACTIVE_IN], True),
         ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports, if this router accepts the connection
-        ([ACTIVE_OUT], [ACTIVE_OUT], False),  # only one direction passes, of either kind of session
+        # Packets of either kind of session pass in one direction only.
+        ([ACTIVE_OUT], [ACTIVE_OUT], False),
         ([REST, ACTIVE_OUT], [ALL], False),  # the second rule is never reached
         ([ACTIVE_OUT._replace(protocol=(UDP,))], [ALL], False),
         ([ACTIVE_OUT._replace(source=(prefix_range(Prefix.parse("10.9.0.0/16")),))], [ALL], False),

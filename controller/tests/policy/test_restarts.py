@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests restarts with another configuration: where packets could go after each single update.
 
-After each update that the switch applies (after the whole write if writes are atomic), the test
-follows all paths through the pipeline. A path leads from an attachment by its inbound list, the
-route and the next hop's interface to the outbound list and the port.
+After each update that the switch applies, the test follows all paths through the pipeline. If
+writes are atomic, the test does so after each whole write. A path begins at an attachment and
+passes its inbound list, the route, the next hop's interface and the outbound list, to the port.
 
 Each path must belong to the old configuration as a whole, or to the new one as a whole. It must not
 combine lists of both, nor a route of one with an interface number of the other.
@@ -237,7 +237,7 @@ class Router:
         observer = self._observer
 
         async def scenario(world: PolicyWorld) -> None:
-            # Writes all entries that do not depend on policy.
+            # The reconciler writes all entries that do not depend on policy.
             reconciler = world.controller.reconciler
             await world.until(lambda: reconciler.compared and not reconciler.pending)
             for n in (1, 2, 3):
@@ -313,8 +313,8 @@ def test_with_other_rules_at_the_same_time(
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that a packet gets a verdict of a new list although the controller has no
-    acknowledgement yet.
+    """Checks that a packet gets a verdict of a new list before the write of this list is
+    acknowledged.
 
     An interface gets another SPD. The switch uses the new list for a packet before the controller
     knows that the switch has this list.

@@ -193,9 +193,9 @@ def step_payloads(step: str) -> list[bytes]:
 
 
 def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
-    """Returns a source after a replay with e2 in the given state.
+    """Returns a server, and a source that has read a replay while e2 was in the given state.
 
-    The event that e2 comes up follows.
+    Afterwards e2 is up, and the server has later frames that the source has not read yet.
     """
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
     source = source_of(server)

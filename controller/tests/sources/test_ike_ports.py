@@ -161,7 +161,7 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
 def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
     """Checks the rule for a packet that waits for a neighbour when the rule is created.
 
-    The packet has passed the host's stack before, without the rule.
+    The packet passed the host's stack before the rule existed.
     """
     away = {socket.AF_INET: "10.0.0.7"}
     send(socket.AF_INET, USER, 4500, to=away)
@@ -177,7 +177,7 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
 def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     """Checks that packets in a queueing discipline are dropped when the rule is created.
 
-    These packets have passed the device's egress hook before, without the rule.
+    These packets passed the device's egress hook before the rule existed.
     """
     queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
     subprocess.run(queue.split(), check=True)

@@ -124,10 +124,9 @@ def test_a_large_table_comes_in_slices() -> None:
 
 @pytest.mark.usefixtures("ifindex")
 def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
-    """Checks that the controller's default route in a VRF's table does not hide the daemon's
-    default route.
+    """Checks that the dump leaves out the controller's default route in a VRF's table.
 
-    The controller's route has the largest metric.
+    This route has the largest metric, behind the daemon's default route.
     """
     for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
         last = f"unreachable default table 100 metric {LAST_METRIC} proto kernel"

@@ -36,8 +36,9 @@ The source of the server's answer may differ from the request's destination.
 
 
 class World:
-    """Has eth1 (default), eth2 (red), eth3 (blue) with one address, and VRF devices
-    without TAPs.
+    """Has eth1 (default), eth2 (red), eth3 (blue) with one address.
+
+    Also has VRF devices without TAPs.
     """
 
     def __init__(self) -> None:

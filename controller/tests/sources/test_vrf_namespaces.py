@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the network namespaces of VRFs: found or created, recorded, and removed only if created.
 
-The tests use the real kernel, in their own directory. Need root.
+The tests use the real kernel, in their own directory. They need root.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the forwarding state desired of the switch, from events to targets of prefixes."""
+"""Tests the desired state of the switch, from events to targets of prefixes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the record of flows.
 
-The cases of VPP's flow-cache tests are covered. A random order of events is compared with a
-simulated table of a switch.
+Covers the cases of VPP's flow-cache tests. After random events, the record must equal a simulated
+table of a switch.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def test_idle_flows_are_named_coldest_first() -> None:
 class AnyOrder(RuleBasedStateMachine):
     """Runs packets, commits, answers and losses in random order.
 
-    Writes reach the switch in their order.
+    The switch gets the writes in the order in which the cache returned them.
     """
 
     CAPACITY = 4

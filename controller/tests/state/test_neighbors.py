@@ -53,7 +53,7 @@ def test_a_prefix_covers_a_neighbour_or_none(
 
 
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a route whose prefix covers no neighbour looks at none.
+    """Checks that a route causes no lookup of neighbours if its prefix covers none.
 
     With hundreds of neighbours, looking at all of them took most of the time of a full table.
     """

@@ -109,7 +109,7 @@ class TestSessions:
 class TestMemory:
     """Tests that routes share their attributes.
 
-    A full table has a million of everything not shared.
+    In a full table, each attribute that is not shared exists a million times.
     """
 
     def test_routes_that_say_the_same_share_all_but_their_prefix(self, wanted: Desired) -> None:

@@ -51,7 +51,7 @@ def test_what_is_named_again_between_two_slices_stays(wanted: Desired) -> None:
     named = [n for n in range(COUNT) if n % 7 == 0]
     found = sweep.next()
     assert found is not None
-    # Before the slice is applied.
+    # These routes are announced again before the slice is applied.
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in named))
     wanted.apply(found)
     while (gone := sweep.next()) is not None:
