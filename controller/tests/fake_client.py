@@ -68,10 +68,9 @@ class FakeClient:
         self._emit(("closed", code, message))
 
     def _check_open(self) -> None:
-        """Raises ConnectionError if the session has ended, even before the event "closed" is
-        polled.
+        """Raises ConnectionError if the session has ended, like the real client.
 
-        The real client does the same.
+        This holds even before the event "closed" was polled.
         """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")

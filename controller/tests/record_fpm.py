@@ -5,11 +5,11 @@
     sudo /usr/bin/python3 controller/tests/record_fpm.py controller/tests/goldens/fpm
 
 Needs root, FRR and `ip netns`. Each scenario gets two new network namespaces, joined by three veth
-pairs: `r` runs the recorded zebra (with staticd, and bgpd if needed), `n` is the neighbour.
+pairs. `r` runs the recorded zebra (with staticd, and bgpd if needed), and `n` is the neighbour.
 
-A scenario is a list of steps. A step runs commands. Below the step's name, the recording has the
-FPM frames that zebra sends until it has been silent for QUIET seconds, one frame per line, in hex.
-Only silence marks the end, because zebra sends no end marks.
+A scenario is a list of steps. A step runs commands. Then the FPM frames that zebra sends are
+recorded below the step's name, one frame per line, in hex. The step ends when zebra has been silent
+for QUIET_SECONDS, because zebra sends no end marks.
 
 The tests only read the files. They need neither root nor FRR.
 """
@@ -170,10 +170,9 @@ class Stage:
         return path
 
     def link(self, index: int) -> None:
-        """Creates a veth pair: e<index> in r with 10.0.<index>.1, p<index> in n with
-        10.0.<index>.2.
+        """Creates a veth pair with fixed interface index and MAC addresses.
 
-        Interface index and MAC addresses are fixed.
+        e<index> is in r and has 10.0.<index>.1; p<index> is in n and has 10.0.<index>.2.
         """
         mac = "02:00:00:00"
         ours = f"e{index} netns {self.r} index {10 + index} address {mac}:00:0{index}"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a test executes each command in a page's blocks, or that NOT_EXECUTED lists the
-command.
+"""Checks that a test executes each command of the pages, or that NOT_EXECUTED has it.
 
 Tests declare the commands that they execute with `@pytest.mark.executes(PAGE, START...)`. The
-fixture `shown` (sluice_testkit) gives them the page's text, and fails if they omit one of its
-commands. This module reads the declarations from the tests' sources. A command that is only `make
-TARGET` counts as executed if `make test`, or a test of the installation, depends on that target.
+fixture `shown` (sluice_testkit) gives a test the page's text, and fails if the test omits one of
+its commands. This module reads the declarations from the tests' sources. A command that is only
+`make TARGET` counts as executed if `make test`, or a test of the installation, depends on that
+target.
 """
 
 from __future__ import annotations

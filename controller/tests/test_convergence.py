@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the switch's final state depends on the last event of each object, not on earlier
-ones.
+"""Tests that the switch's final state depends only on the last event of each object.
 
 Random events go through Fib, reconciler and the strict fake switch. The switch sometimes refuses an
 update or ends its session. At the end:
 
   - no reference was ever dangling;
-
   - the installed entities equal the desired ones;
-
   - a new Fib computes the same entities from the last events.
 """
 

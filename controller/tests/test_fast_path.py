@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the native fast path passes only frames that the controller's loop would pass, in the
-same way.
+"""Tests that the native fast path decides like the controller's loop, or leaves the frame to it.
 
-Random frames go through the loop's decision and the native decision. The native code must give the
-same verdict or leave the frame to Python.
+Random frames go through both decisions.
 """
 
 from __future__ import annotations
@@ -472,8 +470,7 @@ def run_scenario(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]])
 def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     tmp_path: Path, bundle: int
 ) -> None:
-    """Checks that a host's error leaves as the quoted packet came, if the fast path delivered that
-    packet.
+    """Checks that a host's error leaves as the quoted packet came by the fast path.
 
     Otherwise the error would be dropped, since unknown packets have no errors just after a start.
     """

@@ -31,8 +31,9 @@ Scenario = Callable[[PolicyWorld], Awaitable[None]]
 def run_sa_scenario(
     run_policy_scenario: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
-    """Returns a function that runs a scenario on a router with one configured SA, "out" of engine
-    1.
+    """Returns a function that runs a scenario on a router with an SA.
+
+    The configured SA has the name "out". Engine 1 holds it.
     """
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(associations, name, 0.02)

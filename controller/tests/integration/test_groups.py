@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests with packets that only the flows of a next hop move when it fails and when it recovers.
 
-The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch,
-without the legs (next hops of the group) that cannot carry packets. Frames show which leg each flow
+The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch. The
+group lacks the legs (its next hops) that cannot carry packets. Frames show which leg each flow
 takes. BMv2 does not guarantee that other flows stay.
 """
 

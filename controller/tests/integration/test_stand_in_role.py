@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the role of a stand-in on a real switch: it may pass the host's packets and may do nothing
-else.
+"""Tests the role of a stand-in on a real switch: it permits only the host's packets.
 
 BMv2 (TARGET=bmv2) has no roles. There, a stand-in's first session carries the packets, and any
 controller displaces the stand-in.

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests reconciler, session and native client with a real switch: sluice-switch, or BMv2 with
-TARGET=bmv2.
+"""Tests reconciler, session and native client with a real switch.
 
-Reads of the switch return the entries that were written. A second controller adopts them without a
-write. The reconciler corrects wrong entries, removes unknown ones, and fills a restarted switch
-again. A second controller waits while the first is primary, and takes over when the first is gone.
-Where a client has used the largest election id, the status says so.
+The switch is sluice-switch, or BMv2 with TARGET=bmv2. Reads of the switch return the entries that
+were written. A second controller adopts them without a write. The reconciler corrects wrong
+entries, removes unknown ones, and fills a restarted switch again.
+
+A second controller waits while the first is primary, and takes over when the first is gone. Where a
+client has used the largest election id, the status says so.
 """
 
 from __future__ import annotations

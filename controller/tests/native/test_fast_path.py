@@ -134,9 +134,7 @@ def test_what_passed_is_counted_where_it_belongs(plain: Router) -> None:
 
 
 def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
-    """Checks that Python gets a host's ICMP error, and a copy of the packet that the
-    error quotes.
-    """
+    """Checks that Python gets the host's ICMP error, and before it a copy of the quoted packet."""
     with router(tmp_path, remembers=True) as running:
         running.ask("closed port")
         assert select.select([running.taps], [], [], DEADLINE)[0]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a keeper forwards BFD, pings, ND and ARP in a separate process after its controller's
-death.
+"""Tests that a keeper forwards BFD, pings, ND and ARP after its controller's death.
 
-The scripted switch (`far_end.py`) has no roles, so there is only one session. The test closes the
-controller's descriptors to simulate its death. Needs root.
+The keeper is a separate process. The scripted switch (`far_end.py`) has no roles, so there is only
+one session. The test closes the controller's descriptors to simulate its death. Needs root.
 """
 
 from __future__ import annotations

@@ -378,10 +378,10 @@ def test_what_is_no_queue_is_refused(taps: TapSet) -> None:
 def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
     taps: TapSet, up: Callable[[str], int]
 ) -> None:
-    """Checks that the set stops reading the queue of a removed TAP while another process has it
-    open.
+    """Checks that the set stops reading the queue of a TAP that it has removed.
 
-    Otherwise frames in that queue would wake the reading thread again and again.
+    Another process may have the queue open. Its frames would wake the reading thread again and
+    again.
     """
     index = up("tap-a")
     kept = os.dup(taps.queue(index))

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the order of writes agrees with the references that the P4 program declares
-(`@refers_to`).
+"""Tests that the order of writes agrees with the references in the P4 program.
 
-`@refers_to(TABLE, FIELD)` at an action parameter means that the value names an entry of this table
-by this match field. In the controller, `entities.references` and the order of `EntityKind` must
-express the same.
+The program declares references by `@refers_to(TABLE, FIELD)` at an action parameter: the value
+names an entry of this table by this match field. In the controller, `entities.references` and the
+order of `EntityKind` must express the same.
 """
 
 from __future__ import annotations

@@ -208,10 +208,10 @@ def test_neighbour_discovery_in_fragments_is_refused(
 
 
 def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunScenario) -> None:
-    """Checks that the controller drops neighbour discovery behind more headers than the pipeline
-    parses.
+    """Checks that neighbour discovery behind a chain of headers that is too deep is dropped.
 
-    The pipeline could check neither the ICMP type nor that the hop limit is 255.
+    The pipeline cannot parse such a chain. So it could check neither the ICMP type nor that the hop
+    limit is 255.
     """
 
     async def scenario(world: PolicyWorld) -> None:

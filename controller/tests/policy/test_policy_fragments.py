@@ -69,8 +69,7 @@ def _lists(rule: Rule, protocol: int) -> bool:
 
 
 def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, set[str]]]:
-    """Returns how the verdicts of each rule are served, and which earlier rules have other
-    verdicts.
+    """Returns how fragments of each rule are served, and which earlier rules have other verdicts.
 
     The keys, and the earlier rules, are names of rules.
     """

@@ -166,8 +166,7 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(
 def test_interfaces_that_change_places_are_never_without_their_policy(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that the switch never lacks the policy of an interface when interfaces swap their
-    numbers.
+    """Checks that no interface loses its policy when interfaces swap their numbers.
 
     Bindings name an interface by its number, which is its position in the file.
     """

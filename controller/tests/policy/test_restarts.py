@@ -231,8 +231,8 @@ class Router:
     def run(self, setting: PolicySetting) -> None:
         """Starts a controller with this configuration.
 
-        Checks that the switch ends with the paths of this configuration, and that all paths seen
-        meanwhile belong to this one or the previous one.
+        Checks that the switch ends with the paths of this configuration. All paths seen meanwhile
+        must belong to this configuration or the previous one.
         """
         observer = self._observer
 
@@ -313,8 +313,7 @@ def test_with_other_rules_at_the_same_time(
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that a packet gets a verdict of a new list before the write of this list is
-    acknowledged.
+    """Checks that a new list gives verdicts before the write of the list is acknowledged.
 
     An interface gets another SPD. The switch uses the new list for a packet before the controller
     knows that the switch has this list.

@@ -245,8 +245,8 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
 ) -> None:
     """Checks that a stand-in may keep an attached queue of an existing TAP.
 
-    The stand-in forwards until the controller is primary. The controller finds it by the stand-in's
-    lock.
+    The stand-in forwards until the controller is primary. The controller identifies the stand-in by
+    its lock.
     """
     monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
     keepers = tap_keeper_queue()

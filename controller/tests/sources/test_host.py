@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host interfaces: the host's own packets pass between the kernel and the switch, and no
-other packets.
+"""Tests host interfaces: only the host's own packets pass between kernel and switch.
 
 Most tests use the real kernel, in their own network namespace.
 """

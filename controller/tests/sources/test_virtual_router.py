@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a macvlan device on a TAP, as VRRP uses it. While the device is up, it represents the
-virtual router.
+"""Tests a macvlan device on a TAP, as VRRP uses it.
 
-The tests use the real kernel, in their own network namespace.
+While the device is up, it represents the virtual router. The tests use the real kernel, in their
+own network namespace.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests kernel VRF devices: created if the kernel supports them, and closed before an interface
-joins.
+"""Tests VRF devices: created if the kernel supports them, and closed before interfaces join.
 
 Some tests simulate the kernel. Others need a real kernel with VRF devices, such as Debian's: `make
 prove-vrfs` runs them.
@@ -297,7 +296,7 @@ def test_a_device_of_the_table_is_taken_whatever_its_name(
 
 
 class TestRecheck:
-    """Tests that the recheck finds leaks between VRFs that another program opens later."""
+    """Tests that the recheck repairs leaks between VRFs that another program has opened."""
 
     @pytest.fixture
     def devices(self, kernel: FakeKernel, tmp_path: Path) -> VrfDevices:

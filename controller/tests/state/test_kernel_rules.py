@@ -213,8 +213,7 @@ def test_the_lowest_priority_is_first_and_among_equals_the_lowest_index() -> Non
 
 
 def test_among_equals_the_strictest_is_first_and_an_overlap_is_named() -> None:
-    """Checks that of policies with equal priority the strictest is first, and that overlaps are
-    reported.
+    """Checks that of equal priorities the strictest policy is first, and overlaps are reported.
 
     An update moves a policy behind its equals in the kernel, but its index stays. So their order is
     unknown.

@@ -222,10 +222,10 @@ HOSTS = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
 def test_a_selector_of_its_own_is_that_of_all_its_policies(
     state: KernelState, selector: KernelSelector
 ) -> None:
-    """Checks that a state with a selector is mirrored only if all of its policies have the same
-    selector.
+    """Checks that a state's selector must equal the selectors of all of its policies.
 
-    An SA may carry only packets that match its selector (RFC 4301, section 5.2, step 4).
+    An SA may carry only packets that match its selector (RFC 4301, section 5.2, step 4). Any other
+    state is refused, and reported as a problem.
     """
     restricted = state._replace(selector=selector)
     key = PolicyKey(9)

@@ -107,8 +107,7 @@ class TestSilentNeighbors:
 
     @pytest.mark.parametrize("state", [NeighborState.INCOMPLETE, NeighborState.NONE])
     def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
-        """Checks that a new attempt of the kernel to resolve a failed neighbour does not change the
-        group.
+        """Checks that a new attempt to resolve a failed neighbour does not change the group.
 
         The kernel forgets failed entries when it has many. A group must not flap because of this.
         """

@@ -93,8 +93,7 @@ def of_table(table: int, event: RouteUpdated) -> RouteUpdated:
 
 
 def test_the_kernels_vrf_device_says_where_other_interfaces_addresses_count() -> None:
-    """Checks that an address of another interface belongs to the VRF whose VRF device is its
-    master.
+    """Checks that an address belongs to the VRF whose device is the interface's master.
 
     Interface 60 is a dummy, used as a loopback of the VRF.
     """
