@@ -85,7 +85,7 @@ class Tap:
         os.write(self._file, frame)
 
     def read(self, wanted: Callable[[bytes], bool], deadline: float = DEADLINE) -> bytes:
-        """Returns the next frame from the host that is `wanted`.
+        """Returns the next frame from the host that `wanted` accepts.
 
         Raises TimeoutError at the deadline.
         """

@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^\s*|\$ |exec \S+ |[;&<]\(?\s*)(sluice(?:-switch)?) ([^|;&#()`<>]*)")
 OPTION = re.compile(r"(--?[a-zA-Z0-9][a-zA-Z0-9-]*)")
 OTHERS = {
-    # Options of BMv2, which sluice-switch refuses or ignores, of docker, and of cargo's benchmarks.
+    # Options of BMv2 (sluice-switch refuses or ignores them), of docker, and of cargo's benchmarks.
     *("--thrift-port", "--load-modules", "--debugger", "--restore-state", "--packet-in"),
     *("--dp-grpc-server-addr", "--disable-swap", "--nanolog", "--notifications-addr"),
     *("--debugger-addr", "--dump-packet-data", "--log-flush", "--privileged", "--bench"),

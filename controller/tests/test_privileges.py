@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the privileges that a process keeps of root's, and those of its child processes.
-
-Needs root.
-"""
+"""Tests which of root's privileges a process and its child processes keep. Needs root."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ LEGS6 = {  # the same for IPv6; the MAC addresses are the same
     "2001:db8:3::10": (3, 7, 30),
 }
 ASKED = 150
-"""Number of flows for which the switch is asked for the leg.
+"""Number of flows for which the test queries the leg from the switch.
 
 The switch answers 100 such queries a second.
 """

@@ -37,7 +37,7 @@ class Drain(Generic[Event]):
         self.kept: list[Event] = []
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
-        """Waits for the first event that is `wanted` and returns it.
+        """Waits for the first event that `wanted` accepts, and returns it.
 
         Drops this event and all earlier ones.
         """

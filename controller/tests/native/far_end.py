@@ -130,7 +130,7 @@ class FarEnd:
         )
 
     def packet_out(self, wanted: Callable[[bytes], bool]) -> None:
-        """Waits for the first packet-out whose payload is `wanted`."""
+        """Waits for the first packet-out whose payload `wanted` accepts."""
         while True:
             request = self.switch.requests.get(timeout=SECONDS)
             if request.HasField("packet") and wanted(request.packet.payload):

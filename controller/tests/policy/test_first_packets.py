@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests first packets.
+"""Tests the handling of a flow's first packets.
 
 The controller searches the rules, caches the verdict, and sends the packet on or drops it. On
 failure the packet is dropped.

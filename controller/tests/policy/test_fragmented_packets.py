@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that fragments get the verdict of their datagram's rule (RFC 4301, section 7) or drop."""
+"""Tests that each fragment gets its datagram's verdict (RFC 4301, section 7) or is dropped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a host's ICMP error about a bundle's packet leaves by the same bundle or drops."""
+"""Tests that a host's ICMP error about a bundle's packet leaves by this bundle or is dropped."""
 
 from __future__ import annotations
 

@@ -275,9 +275,9 @@ HOME, RED = 4030153402, 3503969248
 
 
 def test_routes_of_another_network_namespace_are_left_out_and_named() -> None:
-    """Checks that routes of another network namespace are dropped and reported (zebra -n).
+    """Checks that routes of another network namespace are dropped and reported.
 
-    The sender ports were recorded from zebra 8.4.4.
+    zebra has such routes with option -n. The sender ports were recorded from zebra 8.4.4.
     """
     frames = sent_by(HOME, *ROUTES[:2]) + sent_by(RED, *ROUTES[2:4]) + sent_by(HOME, ROUTES[4])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))

@@ -145,7 +145,7 @@ class Host:
             select.select(descriptors, [], [], min(left, 0.1))
 
     def sent(self, wanted: Callable[[HostFrame], bool]) -> HostFrame:
-        """Waits for the first frame of the host that is `wanted` and returns it."""
+        """Waits for the first frame of the host that `wanted` accepts, and returns it."""
         self.until(lambda: any(map(wanted, self.frames)))
         return next(filter(wanted, self.frames))
 

@@ -96,7 +96,7 @@ class FakeTaps:
 
 
 class FakePath:
-    """Accepts any tables."""
+    """Fakes a fast path that accepts any tables."""
 
     def __init__(self, **_: Any) -> None:
         pass

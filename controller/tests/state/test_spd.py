@@ -74,7 +74,8 @@ def test_every_list_has_a_number_for_its_own_final_discard() -> None:
     assert [state.final_id for state in spd.lists.values()] == [3, 5]
     assert not {3, 5} & {one for state in spd.lists.values() for one in state.rule_ids}
     commit(spd, DNS)
-    assert spd.lists[1].final_id == 3  # so its counter continues
+    # The number stays, so the counter of the final discard goes on.
+    assert spd.lists[1].final_id == 3
 
 
 def test_lists_have_ids_of_their_own_and_start_at_one() -> None:
