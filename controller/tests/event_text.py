@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model events as text, one line each, for goldens."""
+"""Formats model events as text for goldens, one line for each event."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime client without a network: a FakeSwitch behind the native client's interface.
+"""Connects a FakeSwitch without a network, with the interface of the native P4Runtime client.
 
-Events are queued and announced by an eventfd, as the native module does it. Packet-outs are kept
-in `sent`; a test gives packet-ins with `punt` and ends the session with `hang_up`.
+As in the native module, events are queued and an eventfd announces them. `sent` holds the
+packet-outs. A test sends packet-ins with `punt` and ends the session with `hang_up`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FakeClient:
         election_id: tuple[int, int] = (0, 1),
     ) -> None:
         self.switch = switch
-        self._elects = arbitration is None  # whoever asks is primary
+        self._elects = arbitration is None  # any client that asks becomes primary
         self.sent: list[tuple[bytes, tuple[int, ...]]] = []
         self.packet_out_room = 1 << 30
         self.elections: list[tuple[int, int]] = []
@@ -33,13 +33,17 @@ class FakeClient:
         self.pushed: list[p4r.SetForwardingPipelineConfigRequest] = []
         self.requests: list[p4r.WriteRequest] = []
         self.write_codes: list[int] | None = None
-        self.links: dict[int, bool] | None = None  # of its ports; None: it does not tell
+        # Link state by port; None: the switch does not report it.
+        self.links: dict[int, bool] | None = None
         self.cpu_port: int | None = 510
         self.port_questions = 0
         self._unanswered: list[int] = []
         self._answers_ports = True
         self.steps: list[tuple[str, str, dict[str, str]]] | None = None
-        """Of any packet that is rehearsed; None: it does not tell."""
+        """Trace that the switch reports for each rehearsed packet.
+
+        None: the switch reports none.
+        """
         self.rehearsed: list[tuple[int, bytes]] = []
         self._events: list[Any] = []
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
@@ -64,7 +68,10 @@ class FakeClient:
         self._emit(("closed", code, message))
 
     def _check_open(self) -> None:
-        """Refuses as the real client does from its end on, before anyone has polled of it."""
+        """Raises ConnectionError if the session has ended, like the real client.
+
+        This holds even before the event "closed" was polled.
+        """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")
 
@@ -142,7 +149,10 @@ class FakeClient:
 
     @property
     def answers_ports(self) -> bool:
-        """Whether questions about ports are answered; those put meanwhile are answered later."""
+        """Whether the switch answers queries about its ports.
+
+        Queries that arrive while this is false are answered later.
+        """
         return self._answers_ports
 
     @answers_ports.setter

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch in memory that takes the reconciler's real write requests, and is stricter than any.
+"""Simulates a switch in memory.
 
-It refuses what would leave a dangling reference, and remembers that it had to (`violations`), so
-that a test can demand that it never had to. It can be made to fail (`refuse`), to be full
-(`capacity`), or to lose its session (`break_after`).
+The switch takes the reconciler's write requests, and is stricter than any target. It refuses an
+update that would leave a dangling reference, and records the update in `violations`, which a test
+expects to be empty. A test can make the switch refuse updates (`refuse`), limit its tables
+(`capacity`) or end its session (`break_after`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class FakeSwitch:
         return [Status((code, "")) for code in codes] if any(codes) else []
 
     def take(self, request: p4r.WriteRequest) -> list[int]:
-        """Status codes by update; `watch` is called whenever packets would see another state."""
+        """Applies the updates and returns a status code for each.
+
+        Calls `watch` in each state that packets can meet.
+        """
         codes = []
         for update in request.updates:
             codes.append(self._apply(update))
@@ -97,7 +101,10 @@ class FakeSwitch:
             yield p4r.ReadResponse(entities=part).SerializeToString()
 
     def found(self, wanted: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        """What a read of whole tables and profiles brings; meters and defaults are never asked."""
+        """Returns the entities that a read of these tables and profiles yields.
+
+        Meters and default actions are never read.
+        """
         tables = {one.table_entry.table_id for one in wanted if one.HasField("table_entry")}
         others = {one.WhichOneof("entity") for one in wanted} - {"table_entry"}
         return [
@@ -111,7 +118,7 @@ class FakeSwitch:
         return {key: value for (k, key), value in self.entities.items() if k is kind}
 
     def live(self) -> dict[FlowSlot, FlowVerdict]:
-        """The flows that serve packets: of the epoch that is their list's."""
+        """Returns the flows that serve packets: their epoch is the current epoch of their list."""
         epochs = {
             (direction, key): value.epoch
             for direction, kind in LIST_KINDS.items()
@@ -125,7 +132,10 @@ class FakeSwitch:
         }
 
     def _apply_flow(self, operation: UpdateType, entity: p4r.Entity) -> int | None:
-        """None for what is no flow."""
+        """Applies an update of a flow and returns its status code.
+
+        Returns None if the entity is not a flow.
+        """
         decoded = self.flow_codec.decode(entity)
         if entity.table_entry.table_id not in self.flow_codec._by_id:
             return None
@@ -185,7 +195,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: EntityKind, key: EntityKey) -> int:
-        # What drops without it may go first: a takeover closes it.
+        # An entry whose absence drops packets may be deleted while other entries refer to it. A
+        # takeover does so.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION

@@ -12,7 +12,7 @@ from sluice.sources.tap_keeper import GRACE_SECONDS, TapKeeper
 def start_keeper(
     queues: Mapping[str, int], grace: float = GRACE_SECONDS, handover: Handover | None = None
 ) -> TapKeeper:
-    """Starts a keeper that holds these queues, by the names of their TAPs."""
+    """Starts a keeper that holds these queues. The keys are the names of the TAPs."""
     keeper = TapKeeper.launch(grace, handover)
     try:
         keeper.hold(queues)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network namespace of its own for the thread that a test runs in, and TAPs in it.
+"""Creates a network namespace for the thread of a test, and TAPs in this namespace.
 
-Child processes, sockets and /proc/sys/net opened within belong to the namespace. Needs root.
+Child processes, sockets and /proc/sys/net opened in the thread belong to the namespace. Needs root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _call(name: str, *arguments: int) -> None:
 
 @contextmanager
 def network_namespace() -> Iterator[None]:
-    """Moves the calling thread into a fresh namespace, with `lo` up, and back at the end."""
+    """Moves the calling thread into a new namespace in which `lo` is up, and back at the end."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         _call("unshare", CLONE_NEWNET)
@@ -52,14 +52,14 @@ def ip(command: str, *, lines: str | None = None) -> None:
 
 
 def ip_shows(command: str) -> str:
-    """What `ip` prints."""
+    """Runs `ip` in the namespace and returns its output."""
     return subprocess.run(
         ["ip", *command.split()], check=True, capture_output=True, text=True
     ).stdout
 
 
 def set_sysctl(path: str, value: str) -> None:
-    """net.`path`, with slashes."""
+    """Writes a value to the sysctl `path` below /proc/sys/net."""
     Path("/proc/sys/net", path).write_text(value)
 
 
@@ -68,7 +68,7 @@ def sysctl(path: str) -> str:
 
 
 class Tap:
-    """A TAP whose other side is the test."""
+    """Creates a TAP. The test sends and receives frames in place of the wire."""
 
     def __init__(self, name: str, mac: str = "02:00:00:00:01:01") -> None:
         self._file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
@@ -85,7 +85,10 @@ class Tap:
         os.write(self._file, frame)
 
     def read(self, wanted: Callable[[bytes], bool], deadline: float = DEADLINE) -> bytes:
-        """The next frame that the host sends and that is `wanted`."""
+        """Returns the next frame from the host that `wanted` accepts.
+
+        Raises TimeoutError at the deadline.
+        """
         end = time.monotonic() + deadline
         while (left := end - time.monotonic()) > 0:
             if select.select([self._file], [], [], left)[0]:
@@ -95,7 +98,7 @@ class Tap:
         raise TimeoutError(f"{self.name} sent no such frame within {deadline} s")
 
     def drain(self) -> list[bytes]:
-        """What the host has sent until now."""
+        """Returns the frames that the host has sent and that were not read yet."""
         frames = []
         while select.select([self._file], [], [], 0)[0]:
             frames.append(os.read(self._file, 1 << 16))
@@ -113,7 +116,7 @@ class Source(Protocol[T]):
 def poll_until(
     source: Source[T], done: Callable[[list[T]], object], deadline: float = DEADLINE
 ) -> list[T]:
-    """Polls `source` until `done` says yes of all events so far; gives those events."""
+    """Polls `source` until `done` is true for the list of all its events. Returns the list."""
     events: list[T] = []
     end = time.monotonic() + deadline
     while True:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the controller's loop is kept from its work with a full table: `make bench-stalls`.
+"""Measures how long the controller's event loop stalls with a full table: `make bench-stalls`.
 
     cd controller && PYTHONPATH=src python tests/measure_stalls.py [--routes N]
 
-A controller with the fakes of its tests: routes come in slices as FPM brings them, a switch
-acknowledges every write at once and holds nothing when it is read. Then what walks all routes is
-done once: views, a new session of the routing daemon with its comparison, a change of links, a new
-session with the switch. For each the longest stall of each part is printed, in milliseconds of the
-thread's own processor time, so that other processes do not count; caches and memory they share.
+The controller has the fakes of the tests. Routes come in slices as FPM brings them. The switch
+acknowledges every write at once and is always empty when it is read.
+
+After the load, each kind of work that walks all routes is done once. These are views, a new session
+of the routing daemon with its comparison, a change of links, and a new session with the switch. For
+each kind, the longest stall of each part is printed in milliseconds of the thread's processor time.
+The time of other processes does not count, but their use of caches and memory has an effect.
 """
 
 from __future__ import annotations
@@ -46,16 +48,19 @@ BOUND = 0.020
 
 
 class WillingClient(FakeClient):
-    """Takes every write unread."""
+    """Acknowledges every write without reading it."""
 
     def write(self, token: int, request: bytes) -> None:
-        """Answers at once."""
+        """Acknowledges the write at once."""
         self._check_open()
         self._emit(("write_done", token, 0, "", []))
 
 
 class Routes:
-    """Events made as they are polled for: a list of them all would be part of the measurement."""
+    """Creates route events when they are polled for.
+
+    A list of all events would distort the measurement.
+    """
 
     def __init__(self, world: World) -> None:
         self._feed = world.routes
@@ -70,18 +75,18 @@ class Routes:
 
 
 def key(n: int) -> RouteKey:
-    """The n-th prefix: /24 of 1.0.0.0 and what follows."""
+    """Returns the n-th prefix of the table: the n-th /24 from 1.0.0.0 on."""
     return RouteKey(MAIN_TABLE, Prefix(((1 << 24) + (n << 8)).to_bytes(4, "big"), 24))
 
 
 def update(n: int) -> RouteUpdated:
-    """It leads to one of 200 gateways."""
+    """Returns the n-th route, which leads to one of 200 gateways."""
     leg = gateway(f"10.0.{1 + n % 2}.{10 + n % 100}", 1 + n % 2)
     return RouteUpdated(Route(key(n), 186, 20, (leg,), None))
 
 
 class Bench:
-    """One world, and what is measured in it."""
+    """Measures the stalls of one controller."""
 
     def __init__(self, world: World, stalls: Stalls, folder: Path, count: int) -> None:
         self.world = world
@@ -92,8 +97,8 @@ class Bench:
         self.results: dict[str, Any] = {}
 
     async def measure(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Does it and prints the longest stalls."""
-        await asyncio.sleep(0.001)  # what came before has its own turn
+        """Does the work and prints the longest stall of each part."""
+        await asyncio.sleep(0.001)  # earlier work gets an iteration of its own
         self.stalls.forget()
         began, cpu = time.monotonic(), time.thread_time()
         await work()
@@ -116,31 +121,35 @@ class Bench:
             await asyncio.sleep(0.01)
 
     def asking(self, **request: Any) -> Callable[[], Awaitable[None]]:
-        """What asks the API and throws the answer away."""
+        """Returns work that sends a request to the API and discards the answer."""
         return lambda: asyncio.to_thread(read_answer, self.socket, request)
 
     async def load(self) -> None:
-        """All routes, new."""
+        """Announces all routes to an empty controller."""
         self.world.routes.put(FpmSessionOpened("zebra"))
         await Routes(self.world).send(self.count)
         await self.synced()
 
     async def restart(self) -> None:
-        """The routing daemon comes back without any of its routes; the kernel has half of them."""
+        """Restarts the routing daemon, which then has no routes. The kernel has half of them."""
         world = self.world
         world.routes.put(FpmSessionClosed("gone"), FpmSessionOpened("zebra"))
-        kept = len(world.dump.routes)  # the dictionary is given away
+        # Taken now, because the dictionary itself is handed over and emptied.
+        kept = len(world.dump.routes)
         while self.controller.fib.rib.stale != kept or not self.controller.settled:
             await asyncio.sleep(0.01)
         await self.synced()
 
     async def replay(self) -> None:
-        """All routes again."""
+        """Announces all routes again."""
         await Routes(self.world).send(self.count)
         await self.synced()
 
     async def replumb(self) -> None:
-        """An interface goes and comes back: half of the routes lead nowhere meanwhile."""
+        """Removes an interface and adds it again.
+
+        Meanwhile half of the routes have no usable next hop.
+        """
         self.world.kernel.put(LinkRemoved(ifindex(1)))
         while self.world.kernel.waiting:
             await asyncio.sleep(0.01)
@@ -151,7 +160,7 @@ class Bench:
         await self.synced()
 
     async def reconnect(self) -> None:
-        """The session with the switch ends; the next one finds nothing."""
+        """Ends the session with the switch. The next session finds an empty switch."""
         before = self.world.client
         before.hang_up()
         while self.world.client is before:
@@ -160,7 +169,7 @@ class Bench:
 
 
 def read_answer(path: Path, request: dict[str, Any]) -> None:
-    """Reads an answer to its end; keeps none of it."""
+    """Reads an answer to its end and discards it."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         connection.sendall(json.dumps({"command": "show"} | request).encode() + b"\n")
@@ -174,8 +183,9 @@ def read_answer(path: Path, request: dict[str, Any]) -> None:
 
 
 async def run(stalls: Stalls, folder: Path, count: int) -> dict[str, Any]:
-    """All of it."""
-    limits = "limits: {held_seconds: 0.3, auditor_seconds: 3600}"  # this switch holds nothing
+    """Measures all kinds of work and returns the stalls of each part, in milliseconds."""
+    # The fake switch is always empty, so the auditor must not run.
+    limits = "limits: {held_seconds: 0.3, auditor_seconds: 3600}"
     (folder / "r1.yaml").write_text(CONFIG.replace("limits: {held_seconds: 0.3}", limits))
     config = load_config(folder / "r1.yaml")
     World.quiet = 0.5
@@ -218,7 +228,7 @@ async def run(stalls: Stalls, folder: Path, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the measurements and prints the results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--routes", type=int, default=900_000)
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets for tests, from text addresses."""
+"""Builds packets for tests from addresses in text form."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def ipv6_chain(
     source: str = "2001:db8::1",
     destination: str = "2001:db8:1::1",
 ) -> bytes:
-    """An IPv6 packet with extension headers; the first byte of each is filled in here."""
+    """Returns an IPv6 packet with extension headers.
+
+    Fills in the first byte of each (next header).
+    """
     following = [kind for kind, _ in chain[1:]] + [protocol]
     headers = (
         b"".join(

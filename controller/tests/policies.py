@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules and packets for policy tests, drawn from few values so that they meet often."""
+"""Generates rules and packets from few values, so that many packets match a rule."""
 
 from __future__ import annotations
 

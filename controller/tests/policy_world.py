@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running controller with SPDs, over a fake switch: what the tests of policy act in."""
+"""Runs a controller with SPDs and a fake switch, for the tests of policy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Scenario = Callable[["PolicyWorld"], Awaitable[None]]
 
 
 class PolicyWorld(World):
-    """A router with two SPDs; what it sends is seen by name."""
+    """Runs a router with two SPDs. `sent` returns the metadata of its packet-outs by name."""
 
     @property
     def policy(self) -> Any:
@@ -74,7 +74,7 @@ class PolicyWorld(World):
         await asyncio.wait_for(self.ready.wait(), 5)
 
     def miss(self, frame: bytes, direction: Direction = OUTBOUND, /, **known: int) -> None:
-        """The pipeline asks the list of SPD corp."""
+        """Punts a frame as the pipeline does when it finds no flow of the SPD corp."""
         state = self.state("corp", direction)
         stage = STAGE_INBOUND if direction is INBOUND else STAGE_OUTBOUND
         reason = "INBOUND_MISS" if direction is INBOUND else "OUTBOUND_MISS"
@@ -139,7 +139,7 @@ def run_scenario(tmp_path: Path) -> RunScenario:
 
 
 def filled(text: str, state: Path) -> str:
-    """A configuration made from CONFIG's."""
+    """Returns a configuration. `text` is CONFIG or derived from CONFIG."""
     return text.format(target="sluice-switch", size=100, idle=60, state=state)
 
 

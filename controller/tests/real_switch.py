@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State, reconciler and native client with a real switch, for tests."""
+"""Connects state, reconciler and native client to a real switch, for tests."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ CODEC = load_codec()
 
 
 def address_in(directory: Path) -> str:
-    """Where a test's switch serves P4Runtime. With sluice-switch it is a Unix socket: the native
-    client's thread stays in the namespace where it was first used, and tests have namespaces of
-    their own."""
+    """Returns the address at which a test's switch serves P4Runtime.
+
+    For sluice-switch this is a Unix socket. The native client's thread stays in the namespace where
+    it was first used, and each test has a namespace of its own.
+    """
     return p4runtime_address(None, directory, "switch")
 
 
 class Router:
-    """A Fib and a reconciler, with a real session."""
+    """Has a Fib and a reconciler, with a real session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -97,7 +99,7 @@ class Router:
             await asyncio.gather(task, return_exceptions=True)
 
     async def check(self) -> None:
-        """What the switch tells is what is desired."""
+        """Checks that the switch holds exactly the desired entries."""
         await self.read()
         for kind in EntityKind:
             if kind > EntityKind.HASH_SEED:
@@ -106,7 +108,7 @@ class Router:
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[Router]:
-    """A router in the namespace of the target, primary, with its pipeline."""
+    """Yields a primary router in the target's namespace. The switch has the router's pipeline."""
     async with asyncio.timeout(30):
         session = await primary(target)
         pipeline = load_pipeline(PIPELINE)
@@ -119,7 +121,10 @@ async def connected(target: Target) -> AsyncIterator[Router]:
 
 
 async def primary(target: Target) -> Session:
-    """A session that may write, at the latest when the switch has seen the one before end."""
+    """Returns a primary session.
+
+    Retries until the switch has noticed the end of the previous session.
+    """
     while True:
         client = target.namespace.inside(
             lambda: P4RuntimeClient(target.grpc, target.device_id, (0, 1))

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records what a real zebra says over FPM, as goldens for the decoder's tests.
+"""Records the messages of a real zebra over FPM, as goldens for the decoder's tests.
 
     sudo /usr/bin/python3 controller/tests/record_fpm.py controller/tests/goldens/fpm
 
-Needs root, FRR and `ip netns`. Each scenario gets two fresh network namespaces, joined by three
-veth pairs: `r` runs the recorded zebra (with staticd, and bgpd where asked), `n` is the
-neighbour. A scenario is a list of steps; a step runs commands, and what zebra sends until it has
-been silent for QUIET seconds is written below the step's name, one FPM frame per line, in hex.
-Silence is all there is to go by: zebra marks no end of anything.
+Needs root, FRR and `ip netns`. Each scenario gets two new network namespaces, joined by three veth
+pairs. `r` runs the recorded zebra (with staticd, and bgpd if needed), and `n` is the neighbour.
 
-Recording is not testing: the tests read the files, and need none of this.
+A scenario is a list of steps. A step runs commands. Then the FPM frames that zebra sends are
+recorded below the step's name, one frame per line, in hex. The step ends when zebra has been silent
+for QUIET_SECONDS, because zebra sends no end marks.
+
+The tests only read the files. They need neither root nor FRR.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from pathlib import Path
 
 QUIET_SECONDS = 1.5
 REPLAY_QUIET_SECONDS = 6.0
-# zebra tries to connect again this long after it lost its FPM peer (fpm listener, 8.4.4: 3 s).
+# Limit for zebra to reconnect after the loss of its FPM peer, in seconds. zebra 8.4.4 retries after
+# 3 s.
 CONNECT_SECONDS = 15.0
 DAEMONS = Path("/usr/lib/frr")
 
@@ -40,7 +42,7 @@ def run(*words: str) -> None:
 
 @dataclass
 class Router:
-    """FRR in one namespace with its sockets in a directory of its own."""
+    """Runs FRR in one namespace, with its sockets in its own directory."""
 
     namespace: str
     directory: Path
@@ -76,10 +78,10 @@ class Router:
 
 
 class Listener:
-    """The FPM side: accepts zebra and cuts its stream into frames."""
+    """Accepts zebra's FPM connection and splits its stream into frames."""
 
     def __init__(self, namespace: str) -> None:
-        # A socket belongs to the namespace that its creator is in.
+        # A socket belongs to the namespace of the thread that creates it.
         here = os.open("/proc/self/ns/net", os.O_RDONLY)
         there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
         try:
@@ -93,7 +95,7 @@ class Listener:
         self.buffer = b""
 
     def frames(self, quiet: float) -> Iterator[bytes]:
-        """Frames until nothing has come for `quiet` seconds."""
+        """Yields frames until none has come for `quiet` seconds."""
         while True:
             while (frame := self._next_frame()) is not None:
                 yield frame
@@ -121,7 +123,7 @@ class Listener:
         return frame
 
     def wait_for_peer(self) -> list[bytes]:
-        """Waits until zebra has connected; what it sends meanwhile is returned."""
+        """Waits until zebra has connected. Returns the frames that it has sent meanwhile."""
         first: list[bytes] = []
         for frame in self.frames(CONNECT_SECONDS):
             first.append(frame)
@@ -137,14 +139,14 @@ class Listener:
 
 
 def setns(descriptor: int) -> None:
-    """setns(2); Python has os.setns only from 3.12 on."""
+    """Calls setns(2). Python has os.setns from version 3.12 on."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, 0x40000000) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
 
 class Stage:
-    """One scenario under way: the two namespaces, FRR, the listener and the output file."""
+    """Runs one scenario: holds its two namespaces, FRR, the listener and the output file."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.r, self.n = f"sl-rec-r-{os.getpid()}", f"sl-rec-n-{os.getpid()}"
@@ -168,7 +170,10 @@ class Stage:
         return path
 
     def link(self, index: int) -> None:
-        """e<index> in r with 10.0.<index>.1, p<index> in n with .2; fixed ifindex and MAC."""
+        """Creates a veth pair with fixed interface index and MAC addresses.
+
+        e<index> is in r and has 10.0.<index>.1; p<index> is in n and has 10.0.<index>.2.
+        """
         mac = "02:00:00:00"
         ours = f"e{index} netns {self.r} index {10 + index} address {mac}:00:0{index}"
         theirs = f"p{index} netns {self.n} address {mac}:01:0{index}"
@@ -218,7 +223,7 @@ def frr_version() -> str:
 
 
 def static(stage: Stage, fpm: str = "") -> None:
-    """Every kind of route that an operator writes down."""
+    """Records every kind of static route."""
     stage.start(fpm)
     stage.step("start", wait_for_peer=True)
     stage.vtysh("ip route 0.0.0.0/0 10.0.1.2")
@@ -248,7 +253,7 @@ def static_without_groups(stage: Stage) -> None:
 
 
 def kernel(stage: Stage) -> None:
-    """Routes that somebody else put into the kernel and zebra passes on."""
+    """Records routes that another program adds to the kernel and that zebra passes on."""
     stage.start()
     stage.step("start", wait_for_peer=True)
     stage.ip("route add 10.20.0.0/16 via 10.0.3.2 metric 7")
@@ -263,7 +268,7 @@ def kernel(stage: Stage) -> None:
 
 
 def kernel_tos(stage: Stage) -> None:
-    """Routes of the kernel that a TOS or a source address selects, beside plain ones."""
+    """Records kernel routes with a TOS or a source prefix, next to plain routes."""
     stage.start("no fpm use-next-hop-groups")
     stage.step("start", wait_for_peer=True)
     stage.ip("route add 10.30.0.0/16 via 10.0.1.2 tos 0x10")
@@ -274,7 +279,7 @@ def kernel_tos(stage: Stage) -> None:
 
 
 def link(stage: Stage) -> None:
-    """An ECMP leg fails and comes back, also while the FPM session is new."""
+    """Records the failure and return of an ECMP next hop, also with a new FPM session."""
     stage.start()
     stage.step("start", wait_for_peer=True)
     stage.vtysh("ip route 10.9.0.0/16 10.0.1.2", "ip route 10.9.0.0/16 10.0.2.2")
@@ -290,7 +295,7 @@ def link(stage: Stage) -> None:
 
 
 def bgp_unnumbered(stage: Stage) -> None:
-    """RFC 8950: IPv4 routes with IPv6 link-local next hops, two paths."""
+    """Records IPv4 routes with two IPv6 link-local next hops (RFC 8950)."""
     stage.start()
     stage.step("start", wait_for_peer=True)
     stage.neighbour.start("zebra", "")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records what the kernel says over rtnetlink, as goldens for the decoder's tests.
+"""Records the kernel's rtnetlink messages, as goldens for the decoder's tests.
 
     sudo PYTHONPATH=controller/src:controller/tests python3 controller/tests/record_rtnetlink.py \
         controller/tests/goldens/rtnetlink/changes.netlink
 
-Runs in a network namespace of its own: for each step, what the kernel announces (links, addresses,
-neighbours, routes, next-hop objects), one datagram per line, in hex.
+Runs in its own network namespace. For each step, writes the notifications about links, addresses,
+neighbours, routes and next-hop objects, one datagram per line, in hex.
 """
 
 from __future__ import annotations

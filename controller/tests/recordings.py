@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the recordings of record_fpm.py and record_rtnetlink.py, and compares with goldens.
 
-`REFRESH_GOLDENS=1 pytest` writes the goldens anew, for a person to read before they are committed.
+`REFRESH_GOLDENS=1 pytest` rewrites the goldens. Review them before you commit them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RTNETLINK = GOLDENS / "rtnetlink" / "changes.netlink"
 
 
 def steps(recording: Path) -> list[tuple[str, list[bytes]]]:
-    """(what was done, the frames or datagrams that came of it), in order."""
+    """Returns the steps of a recording in order: the name of each, and its frames or datagrams."""
     found: list[tuple[str, list[bytes]]] = []
     for line in recording.read_text().splitlines():
         if line.startswith("== "):
@@ -26,17 +26,17 @@ def steps(recording: Path) -> list[tuple[str, list[bytes]]]:
 
 
 def stream(recording: Path) -> bytes:
-    """Everything of a recording, one after another."""
+    """Returns all frames or datagrams of a recording, concatenated."""
     return b"".join(data for _, items in steps(recording) for data in items)
 
 
 def fpm(name: str) -> Path:
-    """The recording of an FPM scenario."""
+    """Returns the path of the recording of an FPM scenario."""
     return GOLDENS / "fpm" / f"{name}.fpm"
 
 
 def assert_golden(recording: Path, lines: list[str]) -> None:
-    """Compares with the recording's .events file."""
+    """Checks that the lines equal those of the recording's .events file."""
     golden = recording.with_suffix(".events")
     if os.environ.get("REFRESH_GOLDENS"):
         golden.write_text("\n".join(lines) + "\n")

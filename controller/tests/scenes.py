@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces, addresses and short forms that the tests of the state machines share."""
+"""Defines interfaces, addresses and short forms of events for the tests of the state machines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SPECS = tuple(
 
 
 def ifindex(n: int) -> int:
-    """The kernel's number of the TAP ethN."""
+    """Returns the kernel's interface index of the TAP ethN."""
     return 10 + n
 
 
@@ -109,7 +109,7 @@ def slot(text: str) -> RouteSlot:
 
 
 class Desired:
-    """What a Fib wants in the end, gathered from its changes."""
+    """Collects the desired entities of a Fib from its changes."""
 
     def __init__(self, group_size: int = MAX_GROUP_WEIGHT) -> None:
         self.fib = Fib(SPECS, group_size=group_size)
@@ -143,7 +143,10 @@ class Desired:
 
 
 def resolved(entities: dict[tuple[EntityKind, object], object]) -> dict[object, object]:
-    """The entities with ids replaced by what they stand for: equal for equal forwarding."""
+    """Returns the entities with each id replaced by its meaning.
+
+    Equal results mean equal forwarding.
+    """
     meaning: dict[object, object] = {}
     for (kind, entry), value in entities.items():
         if kind is EntityKind.ROUTE:

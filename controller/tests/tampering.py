@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody else may write to a switch, and an auditor without SPDs that puts it right."""
+"""Provides writes of another client to a switch, and an auditor without SPDs that repairs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ interfaces: [{name: eth1, port: 1, mac: "02:00:00:00:01:01"}]
 
 
 def audit_of(reconciler: Reconciler, directory: Path) -> Auditor:
-    """An auditor that goes round all the time; without SPDs."""
+    """Returns an auditor without SPDs that begins a new round every 50 ms."""
     path = directory / "r1.yaml"
     path.write_text(f"{CONFIG}state_dir: {directory}\n")
     schema = Schema(load_pipeline(PIPELINE).p4info)
@@ -63,7 +63,7 @@ def audit_of(reconciler: Reconciler, directory: Path) -> Auditor:
 
 
 def copies() -> list[bytes]:
-    """A group of copies and a session of clones."""
+    """Returns updates that insert a multicast group and a clone session."""
     entry = p4r.PacketReplicationEngineEntry
     group = p4r.MulticastGroupEntry(
         multicast_group_id=7, replicas=[p4r.Replica(egress_port=1, instance=1)]
@@ -82,7 +82,7 @@ Tampered = tuple[UpdateType, EntityKind, EntityKey, EntityValue | None]
 
 
 def tampered(reconciler: Reconciler) -> list[Tampered]:
-    """One of each way of being wrong."""
+    """Returns one wrong write of each kind."""
     held = reconciler.installed.by_kind
     group, value = next(iter(held[EntityKind.GROUP].items()))
     assert isinstance(value, NexthopGroup)

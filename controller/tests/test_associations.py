@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Associations: engines that refuse, stop answering and return; the record on disk, and its order.
+"""Tests associations: engines that refuse, stop answering and return; the order of writes to disk.
 
-Engines are fakes; they receive the calls that `sources.esp_engine` would send.
+The engines are fakes that receive the calls of `sources.esp_engine`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ security_associations:
 
 
 class PlayedEngine:
-    """An engine in memory; `silent` and `refuses` make it misbehave."""
+    """Simulates an engine in memory. `silent` and `refuses` make it fail."""
 
     def __init__(self) -> None:
         self.held: dict[object, HeldSa] = {}
@@ -83,7 +83,7 @@ class PlayedEngine:
 
 
 class PlayedSwitch:
-    """A reconciler whose switch applies everything at once."""
+    """Simulates a reconciler whose switch applies each write at once."""
 
     def __init__(self) -> None:
         self.compared = True
@@ -361,7 +361,10 @@ def test_what_is_added_stays_until_it_is_deleted(run_scenario: Callable[[Body], 
 def test_a_key_that_the_configuration_takes_is_no_longer_a_commands(
     run_scenario: Callable[[Body], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise two engines could have the key at the same time, both counting from 1."""
+    """Checks that an SA added by command is dropped if the configuration uses its key.
+
+    Otherwise two engines could have the key at the same time, both counting from 1.
+    """
 
     async def body(world: World) -> None:
         text = (

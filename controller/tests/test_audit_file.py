@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log's file: rotation needs no signal, and a write error does not stop the caller."""
+"""Tests the audit log's file.
+
+Its rotation needs no signal. An error of a write does not stop the caller.
+"""
 
 from __future__ import annotations
 

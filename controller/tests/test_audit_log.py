@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: its events, their fields, and their rate limits."""
+"""Tests the audit log: its events, their fields, and their rate limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UDP = ethernet(ipv4("192.0.2.1", "10.0.0.1", bytes.fromhex("0fa00050000c0000") +
 
 
 class Log:
-    """An audit log with its file."""
+    """Has an audit log and its file."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / "r1.yaml"
@@ -125,7 +125,7 @@ def test_discards_of_rules_that_ask_for_it(audit: Log) -> None:
         *("discarded", "corp", "inbound"),
         "loud",
     )
-    # A commit is detected although the list keeps its number.
+    # The log notices the commit although the list keeps its number.
     audit.commit(RULES[0]._replace(audit=True), RULES[1]._replace(audit=False))
     for rule_id in audit.state.rule_ids:
         audit.log.discarded(punted(UDP), audit.state, rule_id, 9.0)

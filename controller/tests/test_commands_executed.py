@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command in a block of a page is executed by a test, or is listed here as an exception.
+"""Checks that a test executes each command of the pages, or that NOT_EXECUTED has it.
 
-Tests declare the commands that they execute by `@pytest.mark.executes(PAGE, START...)`. The fixture
-`shown` (sluice_testkit) passes them the page's own text, and fails if they omit one of its
-commands. This module reads the declarations from the tests' sources. A command that is only `make
-TARGET` counts as executed if `make test`, or a test of the installation, depends on that target.
+Tests declare the commands that they execute with `@pytest.mark.executes(PAGE, START...)`. The
+fixture `shown` (sluice_testkit) gives a test the page's text, and fails if the test omits one of
+its commands. This module reads the declarations from the tests' sources. A command that is only
+`make TARGET` counts as executed if `make test`, or a test of the installation, depends on that
+target.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NOT_EXECUTED = {
     ("switch/crates/fuzz/README.md", "make fuzz"): FUZZ,
     ("switch/crates/fuzz/README.md", "sluice-fuzz replay"): FUZZ,
 }
-"""Why no test executes a command, by (page, beginning of the command)."""
+"""Reason why no test executes a command, by (page, beginning of the command)."""
 
 
 @cache
@@ -99,7 +100,8 @@ def made_by_suites() -> frozenset[str]:
     rules: dict[str, list[str]] = {}
     whole = set()
     for target, needs, recipe in re.findall(r"^([a-z0-9-]+):(?!=)(.*)\n(\t?)", text, re.MULTILINE):
-        chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)  # the images' default
+        # A prerequisite of `make images` by default.
+        chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)
         rules[target] = [*needs.split("##")[0].split(), *chosen]
         if rules[target] and not recipe:
             whole.add(target)
@@ -116,7 +118,7 @@ def made_by_suites() -> frozenset[str]:
 
 
 def made(command: Command) -> bool:
-    """Whether the command is `make TARGET` only, and a suite makes this target."""
+    """Returns whether the command is only `make TARGET`, for a target that a suite makes."""
     words = command.words.split()
     return len(words) == 2 and words[0] == "make" and words[1] in made_by_suites()
 
@@ -151,7 +153,10 @@ def test_what_is_declared_or_listed_is_still_on_its_page(entry: tuple[str, str])
 
 
 def test_every_block_names_its_language() -> None:
-    """So no command can escape the check in a block without a language."""
+    """Checks that each block names its language.
+
+    Otherwise a command in a block without a language would not be checked.
+    """
     for page in pages():
         for block in blocks(page):
             assert block.language in LANGUAGES, f"{page}:{block.line}: {block.language!r}"

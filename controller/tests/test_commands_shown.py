@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs have all commands and options that the pages show.
+"""Checks that the programs have all commands and options that the pages show.
 
 Commands in blocks are executed (test_commands_executed.py). Here the parsers of `sluice` and
-`sluice-switch` check every command and option that a page names, also within sentences.
+`sluice-switch` check each command and option that a page names, also within sentences.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^\s*|\$ |exec \S+ |[;&<]\(?\s*)(sluice(?:-switch)?) ([^|;&#()`<>]*)")
 OPTION = re.compile(r"(--?[a-zA-Z0-9][a-zA-Z0-9-]*)")
 OTHERS = {
-    # Options of BMv2, which the switch refuses or ignores; of docker; of cargo's benchmarks.
+    # Options of BMv2 (sluice-switch refuses or ignores them), of docker, and of cargo's benchmarks.
     *("--thrift-port", "--load-modules", "--debugger", "--restore-state", "--packet-in"),
     *("--dp-grpc-server-addr", "--disable-swap", "--nanolog", "--notifications-addr"),
     *("--debugger-addr", "--dump-packet-data", "--log-flush", "--privileged", "--bench"),
@@ -36,7 +36,7 @@ OTHERS = {
 
 
 def spans(page: Path) -> Iterator[str]:
-    """Yields every line of the page's blocks, and all other text in backquotes."""
+    """Yields each line of the page's blocks, and all other text in backquotes."""
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.findall(text):
         yield from block.replace("\\\n", " ").splitlines()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration is accepted or refused as a whole, with every problem in one error."""
+"""Tests that a configuration is accepted or refused as a whole, with all problems in one error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration reference matches the schema, and the schema matches the readers."""
+"""Tests that the configuration reference matches the schema, and the schema matches the readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sluice.policy.spdfile import load_spd
 from sluice.yamlreader import ConfigError, YamlMapping
 
 ROOT = Path(__file__).parents[2]
-# Contains every section, so that its reader requests all of its keys.
+# Contains each section, so that the reader requests all keys.
 EVERYTHING = """\
 router: r1
 switch: {tls: {ca: a, certificate: b, key: c}, address: "192.0.2.1:9559"}
@@ -49,13 +49,13 @@ bundles:
 """
 SPD = "spd: corp\noutbound: [{name: a, action: bypass}]\n"
 BY_NAME = ("vrfs", "punt_rates")
-"""Sections whose keys are user-chosen names, or punt reasons."""
+"""Sections whose keys are names: chosen by the user, or names of punt reasons."""
 EVERY_KEY = [(part, key) for part in schema().values() for key in part.all_keys()]
 NAMES = [f"{part.title}: {key.name}" for part, key in EVERY_KEY]
 
 
 def tables() -> dict[str, list[list[str]]]:
-    """Returns the cells of each section's table rows, by section, from the committed pages."""
+    """Returns the cells of each section's table, by section and row, from the committed pages."""
     text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
     return {
         title: [
@@ -114,7 +114,7 @@ def test_every_punt_reason_has_its_default_rate_on_the_page() -> None:
 
 
 def everything(directory: Path) -> str:
-    """Returns the configuration, after writing the key file that it names."""
+    """Writes the key file that EVERYTHING names, and returns the configuration."""
     path = directory / "key"
     path.touch(mode=0o600)
     path.write_text("0f" * 20)
@@ -123,7 +123,7 @@ def everything(directory: Path) -> str:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[str]]:
-    """The keys that the readers request, by section."""
+    """Returns the keys that the readers request, by section."""
     found: dict[str, set[str]] = {}
     close = YamlMapping.close
 
@@ -151,7 +151,7 @@ def test_the_readers_ask_for_the_keys_of_the_schema(asked_for: dict[str, set[str
 
 
 def without(document: object, part: type[ConfigSection], key: ConfigKey) -> Iterator[str]:
-    """Removes a key from every occurrence of its section in a document; yields their positions."""
+    """Removes a key from all occurrences of its section in a document. Yields their positions."""
     path = [] if part.title == "router" else part.title.split(".")
     found = [("", document)]
     for name in path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Back-off of connection attempts to a switch that does not answer."""
+"""Tests the back-off of connection attempts to a switch that does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def test_a_switch_that_never_answered_is_asked_for_less_and_less_often() -> None
 
 
 def test_a_switch_that_restarts_is_asked_for_at_the_first_pace() -> None:
-    """The switch's neighbours have to wait as long as the pause between two attempts."""
+    """Checks that attempts start with the shortest pause again when a session ends.
+
+    The switch's neighbours wait as long as this pause.
+    """
     backoff = Backoff()
     for n in range(12):
         backoff.failed(float(n))

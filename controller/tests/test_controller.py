@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole loop with fake sources and a fake switch: the paths of docs/ARCHITECTURE.md."""
+"""Tests the whole loop with fake sources and a fake switch: the paths of docs/ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ limits: {held_seconds: 0.3}
 
 
 class FakeInput:
-    """A fake source: `poll` returns the events that `put` added."""
+    """Fakes a source. `poll` returns the events that `put` added."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -103,15 +103,15 @@ class FakeInput:
 
 
 class FakeDump:
-    """The kernel's routes, complete at the first poll."""
+    """Fakes the dump of the kernel's routes. The first poll returns all of them."""
 
     def __init__(self) -> None:
         self.routes: dict[RouteKey, Route] = {}
         self.give: Callable[[dict[RouteKey, Route]], dict[RouteKey, Route]] = self._in_question
-        """How `poll` returns the routes: the controller takes ownership of the dictionary."""
+        """Returns the routes for `poll`. The controller takes ownership of the dictionary."""
         self.running = False
         self.asked = 0
-        """Number of dumps."""
+        """Number of requested dumps."""
         self._fd = os.eventfd(0, os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
@@ -135,7 +135,7 @@ class FakeDump:
 class World:
     make_client: type[FakeClient] = FakeClient
     quiet = 60.0
-    """Seconds of silence after which the routing daemon's replay counts as complete."""
+    """Seconds without a route after which the routing daemon's replay counts as complete."""
     fast_path: FastPathInput | None = None
     xfrm: Mapping[str, XfrmInput] = {}
     engines: Mapping[int, EngineInput] = {}
@@ -180,7 +180,7 @@ class World:
         return self.clients[-1]
 
     def close(self) -> None:
-        """Closes the descriptors of the fakes, once nothing runs any more."""
+        """Closes the descriptors of the fakes. Order: all tasks must have ended."""
         descriptors = [one.fileno() for one in (self.routes, self.kernel, self.host)]
         descriptors += [self.dump.fileno(), *(client.fileno() for client in self.clients)]
         for descriptor in descriptors:
@@ -280,7 +280,7 @@ def test_nobody_is_asked_for_before_the_kernels_neighbours_are_known(
         await world.until(lambda: world.controller.resolution.waiting)
         assert world.kernel.asked == []
         world.kernel.synced = True
-        world.kernel.put(neighbor(1, "10.0.1.77", 7))  # the table's last entry
+        world.kernel.put(neighbor(1, "10.0.1.77", 7))  # the last entry of the neighbour table
         await world.until(lambda: world.kernel.asked)
         assert world.kernel.asked == [(ifindex(1), parse_address("10.0.1.9"))]
 
@@ -314,7 +314,7 @@ def test_nobody_answers(run_scenario: Callable[..., None]) -> None:
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
         world.client.punt((packet.frame, tuple(packet[1:])))
-        await world.until(lambda: world.client.sent)  # by its deadline
+        await world.until(lambda: world.client.sent)  # sent at the latest by the packet's deadline
         assert metadata(world.client.sent[0][1])["kind"] == 2
         world.client.punt((packet.frame, tuple(packet[1:])))
         await world.until(lambda: len(world.controller.held) == 1)
@@ -355,7 +355,8 @@ def test_a_silent_leg_leaves_its_group_until_it_answers(
             frame = ipv4(destination="20.1.1.1")
             packet = punt(frame, "NEIGHBOR_UNRESOLVED", egress_l3_if=2, nexthop_id=identifier)
             world.client.punt((packet.frame, tuple(packet[1:])))
-            await world.until(lambda: world.client.sent)  # the ICMP error, by its deadline
+            # The ICMP error is sent by the packet's deadline.
+            await world.until(lambda: world.client.sent)
         await world.until(lambda: group_sizes(world) == [1])
         (shown,) = await routes_shown(world, prefix="20.0.0.0/8")
         assert [leg["gateway"] for leg in shown["nexthops"]] == ["10.0.1.9"]
@@ -403,7 +404,10 @@ def test_the_largest_election_id_is_stood_by_until_the_switch_restarts(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Regression: this was an endless loop of ValueErrors, one per turn."""
+    """Checks that a controller stands by while another client has the largest election id.
+
+    Regression: the controller raised a ValueError in an endless loop.
+    """
     monkeypatch.setattr("sluice.primacy.FIRST_RECONNECT", 0.001)
     monkeypatch.setattr("sluice.primacy.LAST_RECONNECT", 0.01)
     caplog.set_level(logging.INFO)
@@ -506,7 +510,7 @@ def test_routes_wait_while_the_reconciler_is_behind(
 
 
 async def quiet_passes(controller: Controller) -> None:
-    """Waits until the quiet time has passed a few times, or the replay counts as complete."""
+    """Waits until the quiet time has passed several times, or the replay counts as complete."""
     async with asyncio.timeout(5):
         rounds = controller._timers.slices + 10
         while controller._timers.slices < rounds and not controller.settled:
@@ -516,7 +520,11 @@ async def quiet_passes(controller: Controller) -> None:
 def test_a_replay_that_waits_to_be_read_is_not_over(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full table stays unread while the switch's is compared: for longer than the quiet time."""
+    """Checks that a replay is not complete while routes wait to be read.
+
+    A full table stays unread while the switch's routes are compared, for longer than the quiet
+    time.
+    """
     switch, kept = FakeSwitch(CODEC), "20.0.0.0/8"
     named = route(kept, gateway("10.0.1.9", 1))
 
@@ -552,7 +560,10 @@ def test_a_replay_that_waits_to_be_read_is_not_over(
 def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replay has no end mark: after its start a controller does not take silence for the end."""
+    """Checks that routes in the kernel stay although zebra pauses before it announces them.
+
+    A replay has no end mark. So silence after a start is no proof that the replay is complete.
+    """
     switch = FakeSwitch(CODEC)
     early, late, gone = (
         route(text, gateway("10.0.1.9", 1)) for text in ("20.0.0.0/8", "21.0.0.0/8", "22.0.0.0/8")
@@ -576,13 +587,14 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.synced()
         assert late_slot in switch.of(EntityKind.ROUTE)
         assert controller.daemons.kept == 1
-        assert controller.sources.gate.due is not None  # the kernel is asked again
+        assert controller.sources.gate.due is not None  # the kernel's routes will be read again
         world.routes.put(late)
         await world.until(lambda: not controller.daemons.kept)
         await world.synced()
         assert controller.reconciler.orphans == 0
         assert late_slot in switch.of(EntityKind.ROUTE)
-        assert world.dump.asked == 1  # nothing was left the second time
+        # No route was in question the second time, so the kernel was not read.
+        assert world.dump.asked == 1
 
     async def third(world: World) -> None:
         controller = world.controller
@@ -602,7 +614,7 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
 
 
 def after_a_restart_of_the_daemon(world: World) -> None:
-    """Sets up 2,000 routes of an earlier session; the kernel has half of them."""
+    """Sets up 2,000 routes of an earlier session. The kernel has half of them."""
     routes = [
         route(f"{20 + n // 256}.{n % 256}.0.0/16", gateway("10.0.1.9", 1)) for n in range(2000)
     ]
@@ -622,7 +634,7 @@ def test_stale_routes_that_the_kernel_lost_as_well_go_in_slices(
         controller = world.controller
         await world.until(lambda: controller.settled)
         assert controller.fib.rib.stale == len(controller.fib.rib) == 1000
-        assert controller.sources.gate.due is not None  # the kernel is asked again
+        assert controller.sources.gate.due is not None  # the kernel's routes will be read again
         assert daemon_of(controller).comparing.slices > 4
         await world.synced()
         routes = [
@@ -641,7 +653,10 @@ def daemon_of(controller: Controller) -> Daemon:
 def test_a_daemon_that_restarts_during_the_comparison_is_compared_anew(
     run_scenario: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The dumped kernel routes are older than the routes of the new session."""
+    """Checks that a restart of the daemon during a comparison starts a new comparison.
+
+    The kernel's routes were read before the new session announced its routes.
+    """
     monkeypatch.setattr(World, "quiet", 0.3)
 
     async def scenario(world: World) -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The final state of the switch depends on the final facts only, not on the history of events.
+"""Tests that the switch's final state depends only on the last event of each object.
 
-Random events go through Fib, reconciler and the strict fake switch, which now and then refuses an
-update or loses its session. At the end:
+Random events go through Fib, reconciler and the strict fake switch. The switch sometimes refuses an
+update or ends its session. At the end:
+
   - no reference was ever dangling;
   - the installed entities equal the desired ones;
-  - a fresh Fib computes the same entities from the final facts.
+  - a new Fib computes the same entities from the last events.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ events: st.SearchStrategy[Event] = st.one_of(
 
 
 class PhaseInputs:
-    """The last event about each object."""
+    """Holds the last event about each object."""
 
     def __init__(self) -> None:
         self.last: dict[object, Event] = {}
@@ -126,7 +127,10 @@ class PhaseInputs:
                 pass
 
     def replay(self) -> list[Event]:
-        """Returns the links first, as in the kernel's dump; then the rest in random order."""
+        """Returns the events.
+
+        Links come first, as in the kernel's dump. The other events follow in random order.
+        """
         found = list(self.last.values())
         links = [event for event in found if isinstance(event, LinkChanged)]
         rest = [event for event in found if not isinstance(event, LinkChanged)]
@@ -135,10 +139,10 @@ class PhaseInputs:
 
 
 def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
-    """Returns the entities that the facts alone give.
+    """Returns the entities that a new Fib computes from the facts.
 
     A neighbour that failed and has not answered since counts as failed, whatever the kernel's last
-    event about it.
+    event says.
     """
     fresh = Desired()
     fresh.apply(*(link(spec.l3_if) for spec in SPECS))
@@ -178,7 +182,7 @@ def test_the_end_depends_on_the_facts_alone(history: list[Event], chance: random
         bench.now += 100
 
         def synced_in_time() -> bool:
-            bench.now += 0.01  # waiting updates are retried after a while
+            bench.now += 0.01  # refused updates are retried after a pause
             return bench.reconciler.synced
 
         await bench.settle(until=synced_in_time)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Left-over routes are released only after all routing daemons have replayed theirs."""
+"""Tests that left-over routes stay until all routing daemons have completed their replays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RED = 1
 
 
 class Switch:
-    """A switch without left-over routes."""
+    """Fakes a switch without left-over routes."""
 
     comparisons = 1
 
@@ -34,13 +34,13 @@ class Switch:
 
 
 class Dump:
-    """A route dump that is never started."""
+    """Fakes a route dump that is never started."""
 
     running = False
 
 
 class TwoDaemons:
-    """Two daemons: the default VRF's and that of VRF red."""
+    """Has two daemons: one of the default VRF, one of VRF red."""
 
     def __init__(self) -> None:
         fib = Fib([], {254: 0, 100: RED}, namespaces={100: RED})
@@ -79,7 +79,7 @@ def test_all_are_waited_for(daemons: TwoDaemons) -> None:
     assert not daemons.names_all(daemons.home, 1.0)
     assert not daemons.daemons.settled
     assert daemons.names_all(daemons.red, 2.0)
-    assert not daemons.daemons.settle(3.0)  # only once
+    assert not daemons.daemons.settle(3.0)  # settled only once
 
 
 def test_in_the_place_of_one_that_does_not_come_the_kernel_is_asked(daemons: TwoDaemons) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repairs are logged with addresses and names, not in Python's own notation."""
+"""Tests that repairs are logged with addresses and names, not in Python's notation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refused updates become due again: by their back-off, a bounded number per call."""
+"""Tests that refused updates become due again: after their back-off, a bounded number per call."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_success_lets_those_that_wait_try_and_no_others() -> None:
     failures.record(EntityKind.ROUTE, 1, WAITING, "next hop 1 is not installed")
     failures.record(EntityKind.ROUTE, 2, FULL, "full")
     failures.record(EntityKind.NEXTHOP, 1, FULL, "full")
-    failures.succeeded(EntityKind.NEXTHOP, [7])  # had not failed
+    failures.succeeded(EntityKind.NEXTHOP, [7])  # an entity that had not failed
     assert failures.due() == []
     failures.succeeded(EntityKind.NEXTHOP, [1])
     assert failures.next_retry == clock.now
     assert failures.due() == [(EntityKind.ROUTE, 1)]
     assert failures.due() == []
-    failures.record(EntityKind.ROUTE, 1, WAITING, "still not")  # its old retry time does not count
+    failures.record(EntityKind.ROUTE, 1, WAITING, "still not")  # the earlier retry time is void
     clock.now += FIRST_RETRY * 1.5
     assert failures.due() == [(EntityKind.ROUTE, 2)]
     clock.now += FIRST_RETRY
@@ -70,7 +70,7 @@ def test_who_fails_anew_does_not_wait_as_long_as_before() -> None:
         failures.record(EntityKind.ROUTE, 1, WAITING, "")
         failures.retry_waiting()
         assert failures.due() == [(EntityKind.ROUTE, 1)]
-    failures.record(EntityKind.ROUTE, 1, WAITING, "")  # for half a minute
+    failures.record(EntityKind.ROUTE, 1, WAITING, "")  # the back-off is now half a minute
     failures.forget(EntityKind.ROUTE, 1)
     failures.record(EntityKind.ROUTE, 1, FULL, "full")
     clock.now += FIRST_RETRY * 1.5

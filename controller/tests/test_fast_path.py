@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native fast path passes only frames that the controller's loop would pass, in the same way.
+"""Tests that the native fast path decides like the controller's loop, or leaves the frame to it.
 
-Random frames go through the loop's decision and the native one. Both give the same verdict, or the
-native one leaves the frame to Python.
+Random frames go through both decisions.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ RED = VrfConfig("red", 1, 100)
 VMAC = bytes.fromhex("00005e000105")
 IN_BOTH = "10.9.0.1"
 TAP = {1: 11, 2: 12}
-"""ifindex by layer-3 interface: eth1 of the default VRF, eth2 of red."""
+"""ifindex by layer-3 interface: eth1 in the default VRF, eth2 in red."""
 WORKING, RESTING = 21, 22
-"""Macvlan devices on eth1."""
+"""Macvlan devices on eth1: one is up, the other is held down."""
 
 
 class KeepingTaps(FakeTaps):
-    """TAPs that record the frames delivered to the host."""
+    """Fakes TAPs. Records the frames delivered to the host."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +76,7 @@ class KeepingTaps(FakeTaps):
 
 
 class Probes:
-    """Replaces `NeighborProbe`, whose ports the kernel chooses."""
+    """Replaces `NeighborProbe`, because the kernel chooses the probe's ports."""
 
     def is_probe(self, ifindex: int, frame: bytes) -> bool:
         udp = 34 if frame[12:14] == b"\x08\x00" else 54
@@ -85,7 +84,10 @@ class Probes:
 
 
 class BothWays:
-    """A controller with its fast path; its host interfaces are real except for the kernel."""
+    """Has a controller with a fast path.
+
+    The host interfaces are real. The kernel and the switch are fakes.
+    """
 
     def __init__(self, text: Path) -> None:
         self.taps = KeepingTaps()
@@ -127,8 +129,10 @@ class BothWays:
         return list(self.sent)
 
     def gives(self, packet: PuntedPacket) -> list[tuple[int, bytes]]:
-        """Returns the frames delivered to the host for a punted packet; a packet-out as well would
-        fail the test."""
+        """Returns the frames that the loop delivers to the host for a punted packet.
+
+        Fails if the loop also sends a packet-out.
+        """
         self.taps.given.clear()
         outcome = PuntActions()
         self.controller.punts.handle(packet, 0.0, outcome)
@@ -143,7 +147,7 @@ def macvlan(ifindex: int, *, held_down: bool = False) -> LinkChanged:
 
 @pytest.fixture
 def router(tmp_path: Path) -> Callable[[Callable[[BothWays], None]], None]:
-    """Runs a test of a router with SPDs in an event loop."""
+    """Returns a function that runs a test on a router with SPDs, in an event loop."""
     path = tmp_path / "r1.yaml"
     path.write_text(filled(CONFIG.replace("port: 2, ", "port: 2, vrf: red, "), tmp_path) + VRFS)
 
@@ -186,7 +190,7 @@ ARP, LLDP = link_frame(0x0806), link_frame(0x88CC)
 
 
 def passing_of(l3_if: int) -> list[bytes]:
-    """Returns frames that have to pass natively."""
+    """Returns frames that the fast path has to pass."""
     four, six = OWN[l3_if]
     to_four, to_six = PEER
     return [
@@ -347,7 +351,7 @@ def test_the_host_gets_nothing_that_the_loop_would_not_give(router: Router) -> N
 
 
 def test_ports_of_a_vrf_are_those_that_the_loop_lets_pass(router: Router) -> None:
-    """Tests all pairs of ports at or next to a limit."""
+    """Tests all pairs of ports that are at a limit or next to one."""
     limits = {0, 65535, 49151, 49152, 53, 500, 520, 521, 646, 3784, 3785, 4500, 4784}
     ports = sorted({p + d for p in limits for d in (-1, 0, 1)} & set(range(65536)))
 
@@ -396,7 +400,7 @@ def test_interfaces_are_told_once_a_change() -> None:
 
 
 class FakeFastPath:
-    """A fast path that has passed some packets."""
+    """Fakes a fast path that has passed some packets."""
 
     def __init__(self) -> None:
         self.untold: list[PuntedPacket] = []
@@ -429,7 +433,7 @@ class FakeFastPath:
 
 
 class FastWorld(PolicyWorld):
-    """A router with SPDs and a fast path."""
+    """Runs a router with SPDs and a fast path."""
 
     def __init__(self, *arguments: Any) -> None:
         self.delivered_packets = FakeFastPath()
@@ -466,14 +470,17 @@ def run_scenario(folder: Path, scenario: Callable[[FastWorld], Awaitable[None]])
 def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     tmp_path: Path, bundle: int
 ) -> None:
-    """Just after a start, an error about an unknown packet would be dropped."""
+    """Checks that a host's error leaves as the quoted packet came by the fast path.
+
+    Otherwise the error would be dropped, since unknown packets have no errors just after a start.
+    """
 
     async def scenario(world: FastWorld) -> None:
         await world.began()
         frame = packets.ethernet(ABOUT)
         world.delivered_packets.untold.append(
             packet_in(frame, "LOCAL", 1, bundle)
-        )  # not seen on its own
+        )  # the loop itself has not seen this packet
         world.host.put(HostFrame(1, of_host(1, ERROR)))
         (sent,) = await world.sent()
         assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragmentation: fragments fit, reassemble to the packet, and carry the right options."""
+"""Tests fragmentation: fragments fit, reassemble to the packet, and have the right options."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sluice.wire.errors import WireError
 from sluice.wire.packet import ESP, build_ipv4, internet_checksum, parse_ipv4, parse_ipv6
 from wire.strategies import damaged
 
-ROUTER_ALERT = b"\x94\x04\0\0"  # copied
-RECORD_ROUTE = b"\x07\x07\x04\0\0\0\0"  # not copied
+ROUTER_ALERT = b"\x94\x04\0\0"  # copied to all fragments
+RECORD_ROUTE = b"\x07\x07\x04\0\0\0\0"  # only in the first fragment
 NOP, END = b"\x01", b"\0"
-# Every list is padded to a multiple of 4.
+# (options of the packet, options of its later fragments). Each list is padded to a multiple of 4.
 OPTION_LISTS = [
     (b"", b""),
     (ROUTER_ALERT, ROUTER_ALERT),
@@ -41,7 +41,7 @@ def sample(
 
 
 def reassemble(fragments: list[bytes]) -> bytes:
-    """Reassembles the fragments of one packet (RFC 791); fails if a byte is missing."""
+    """Reassembles the fragments of one packet (RFC 791). Fails if a byte is missing."""
     headers = [parse_ipv4(fragment) for fragment in fragments]
     payload = b""
     for header, fragment in sorted(
@@ -64,7 +64,7 @@ def reassemble(fragments: list[bytes]) -> bytes:
 def test_fragments_fit_and_reassemble(
     payload: bytes, options: tuple[bytes, bytes], mtu: int, more: bool
 ) -> None:
-    if more:  # a fragment itself: its data is a multiple of 8
+    if more:  # the packet is a fragment itself, so its payload is a multiple of 8
         payload = payload[: len(payload) & ~7]
     whole = sample(payload, options[0], more=more)
     fragments = fragment_ipv4(whole, mtu)

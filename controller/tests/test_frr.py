@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the sessions that policy has to let through from FRR's configuration."""
+"""Tests the reader of FRR's configuration, which finds the sessions that policy must let pass."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every collection traverses a bounded number of objects, whatever the table's size."""
+"""Tests that each collection traverses a bounded number of objects, however large the table is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def test_a_growing_table_is_frozen_as_it_comes(garbage: GarbageCollection) -> No
 
 
 def test_a_table_that_is_replaced_is_as_well(garbage: GarbageCollection) -> None:
-    """As many objects are freed as allocated, so the collector's own count stays near zero."""
+    """Checks the bound while all routes of a table are replaced.
+
+    As many objects are freed as allocated, so the collector's own count stays near zero.
+    """
     most, table = 0, [[prefix(n)] for n in range(200_000)]
     for n in range(200_000):
         table[n] = [prefix(n + 1)]

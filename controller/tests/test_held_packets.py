@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets held for a neighbour: bounded per neighbour and in total, and never lost."""
+"""Tests packets held for a neighbour: bounded per neighbour and in total, and never lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors: their content (RFC 792, 1191, 1812, 4443), the cases without one, and their rate."""
+"""Tests ICMP errors (RFC 792, 1191, 1812, 4443): their content, packets that cause none, rate."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_icmp_error(kind: IcmpErrorKind, type_code_rest: tuple[int, int, int]) -
     assert (header.source, header.destination) == (ROUTER_V4, parse_address(HOST_V4))
     assert (header.protocol, header.tos, header.ttl) == (wire.ICMP, 0xC0, 64)
     assert (message[0], message[1], int.from_bytes(message[4:8], "big")) == type_code_rest
-    assert message[8:] == original  # the padding is not quoted
+    assert message[8:] == original  # padding is not quoted
     assert wire.internet_checksum(error[:20]) == 0
     assert wire.internet_checksum(message) == 0
 

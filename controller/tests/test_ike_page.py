@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/ike.md: its configuration is valid, and its tables match what the mirror accepts.
+"""Tests docs/how-to/ike.md: a valid configuration, and tables that match what the mirror accepts.
 
 The swanctl example runs in topo/interop/test_strongswan.py.
 """

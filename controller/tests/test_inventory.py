@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference counts, which keep a next hop in the switch while a route uses it."""
+"""Tests the reference counts that keep a next hop in the switch while a route uses it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journal records with fields, and lines of text where there is no journal."""
+"""Tests journal records with fields, and lines of text where there is no journal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sluice import journal
 
 
 def decode(data: bytes) -> dict[str, str]:
-    """Reads a record as the journal does."""
+    """Decodes a record as the journal does. Returns its fields."""
     fields = {}
     while data:
         line, data = data.split(b"\n", 1)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: Prometheus' own tool takes their format, labels are bounded, and what monitoring/ has of
-alerts and panels names only metrics and values that there are."""
+"""Tests metrics.
+
+Prometheus' own tool accepts their format, and labels are bounded. The alerts and panels of
+monitoring/ name only metrics and values that exist.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ POLICY = {
 
 
 def promtool(*words: str, stdin: str | None = None, cwd: Path | None = None) -> str:
-    """What promtool says; it has to succeed."""
+    """Runs promtool, which must succeed, and returns its output."""
     program = shutil.which("promtool", path=f"{UNPACKED}:{os.environ['PATH']}")
     assert program, "promtool is not there: make unit-python unpacks it"
     done = subprocess.run(
@@ -81,7 +84,7 @@ def names(text: str) -> set[str]:
 
 
 def lines_with(status: dict[str, Any] | None = None, **views: Any) -> list[str]:
-    """Metrics of made-up views."""
+    """Returns the lines of metrics of these views."""
     config = load_config_of(CONFIG)
     standby = standby_status(config, Primacy(config.switch, nobody), ReloadReport(1.0), 2.0)
     made: dict[str, Any] = {
@@ -129,7 +132,10 @@ def test_a_standby_has_those_of_its_process() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    """Names that are texts of errors, and rules, of which there may be any number."""
+    """Checks the bound on labels.
+
+    Texts of errors and names of rules are labels, and their number is unlimited.
+    """
     events = {f"counters not read: {n}": 1 for n in range(1000)}
     rules = [RULE | {"name": f"r{n}"} for n in range(5000)]
     found = lines_with(
@@ -152,12 +158,12 @@ def test_counts_keep_all_their_digits() -> None:
     assert 'sluice_switch_drops_total{router="r1",reason="TTL"} 12345678901' in found
 
 
-# --- the switch's ---------------------------------------------------------------------------------
+# --- metrics of the switch ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def of_the_switch(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a sluice-switch tells that runs the router, with routes of both IP versions."""
+    """Returns the metrics of a sluice-switch that runs the router, with IPv4 and IPv6 routes."""
     directory = tmp_path_factory.mktemp("switch")
     grpc, metrics = f"unix:{directory}/p4rt.sock", directory / "metrics.sock"
     program = [str(sluice_switch()), str(PIPELINE / "router.json")]
@@ -175,7 +181,7 @@ def of_the_switch(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 async def give_routes(grpc: str) -> None:
-    """Has the switch route some prefixes."""
+    """Writes routes of some prefixes to the switch."""
     session = Session(P4RuntimeClient(grpc, 1, (0, 1)), 1, (0, 1), None, lambda _: None)
     try:
         await session.become_primary()
@@ -191,7 +197,7 @@ async def give_routes(grpc: str) -> None:
 
 
 def scraped(path: Path) -> str:
-    """The metrics that are served at a Unix socket."""
+    """Returns the metrics that are served at a Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(10)
         client.connect(str(path))
@@ -222,7 +228,7 @@ def test_no_metric_of_the_switch_is_called_as_one_of_the_controller_s(of_the_swi
 
 
 def expressions() -> list[tuple[str, str]]:
-    """Where each stands, and what it says."""
+    """Returns each expression of monitoring/ with the name of its alert, panel or variable."""
     rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
     found = [(rule["alert"], rule["expr"]) for group in rules["groups"] for rule in group["rules"]]
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces' numbers: the same over restarts, by name; where they are not, it is known."""
+"""Tests the numbers of interfaces: an interface keeps its number over restarts.
+
+Changed numbers are reported.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def configured(directory: Path, *names: str, engines: str = "[]") -> Config:
 
 
 def give(directory: Path, *names: str, engines: str = "[]") -> tuple[dict[str, int], set[int]]:
-    """One start that got as far as the switch: the numbers, and those that moved."""
+    """Simulates a start that reaches the switch.
+
+    Returns the numbers, and the set of moved numbers.
+    """
     numbers = InterfaceNumbers(directory)
     config = numbers.assign(configured(directory, *names, engines=engines))
     moved = set(map(int, numbers.moved)) if numbers.moved else set()
@@ -61,7 +67,10 @@ def test_a_number_that_is_given_anew_has_moved(
 
 
 def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> None:
-    """A controller that dies before that closes what they meant when it starts again."""
+    """Checks that moved numbers stay moved until the switch is updated.
+
+    If a controller dies before, the next one withdraws the entries that use these numbers.
+    """
     for _ in range(2):
         numbers = InterfaceNumbers(tmp_path)
         numbers.assign(configured(tmp_path, "a", "b"))

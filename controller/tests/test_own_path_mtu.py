@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packet of the host stack that protection makes too big: the kernel learns the path MTU.
+"""Tests that the kernel learns the path MTU when protection makes a packet of the host too big.
 
-Against the real kernel, whose own word it is what it does with what it is told.
+The tests use the real kernel, so they show how the kernel reacts to the controller's errors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_the_kernel_learns_what_protection_leaves(
         assert outcome.packet_outs == []
         assert desk.handler.counters[TOLD] == 1
         host.interfaces.deliver(outcome.to_host)
-        # The interface's 1500, the path's 1400, of which the bundle takes 100.
+        # The MTU of the interface is 1500, that of the path 1400. The bundle's overhead is 100.
         host.until(lambda: path_mtu(udp) == 1300)
         assert udp.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.EMSGSIZE
         with pytest.raises(OSError, match=r"Message too long") as refused:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors about this router's ESP: only a bundle's own, and authentic ones, tell a path MTU."""
+"""Tests ICMP errors about this router's ESP.
+
+An error sets a path MTU only if the error came by the bundle whose ESP it quotes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def sa(direction: Direction, spi: int) -> SecurityAssociation:
 
 
 class ReportRecorder:
-    """SAs that note what they are told."""
+    """Records the path MTUs that are reported for SAs."""
 
     def __init__(self) -> None:
         wanted = [sa(Direction.INBOUND, SPI), sa(Direction.OUTBOUND, SPI)]

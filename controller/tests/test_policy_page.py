@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/policy.md: its files are read by the parsers, and a check says what it shows."""
+"""Tests docs/how-to/policy.md: parsers accept its files, and a check prints what the page shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG, SPD, AUDIT = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The page's router, its rules, and FRR's configuration with one BGP neighbour."""
+    """Returns a directory with the page's router and rules, and an FRR file with one BGP peer."""
     (tmp_path / "r1.yaml").write_text(f"router: r1\n{CONFIG}{AUDIT}")
     (tmp_path / "corp.yaml").write_text(SPD)
     (tmp_path / "frr.conf").write_text("router bgp 65001\n neighbor 10.0.1.2 remote-as 65101\n")

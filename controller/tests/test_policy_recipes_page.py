@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/policy-recipes.md: each recipe is an SPD, and does what its section says."""
+"""Tests docs/how-to/policy-recipes.md: each recipe is an SPD and does what its section says."""
 
 from __future__ import annotations
 

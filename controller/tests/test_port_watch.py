@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A switch without the configuration's ports is named, and its engines are NO_ENGINE."""
+"""Tests that configured ports that the switch lacks are reported.
+
+An engine without its port is NO_ENGINE.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ ALL = {1: True, 2: True, 3: True, 9: True}
 
 @pytest.fixture
 def world(tmp_path: Path) -> Callable[[], World]:
-    """Makes a router with three interfaces and an engine on port 9."""
+    """Returns a function that creates a router with three interfaces, and an engine on port 9."""
     path = tmp_path / "r1.yaml"
     path.write_text(CONFIG.format(state=tmp_path, target="sluice-switch", size=64, idle=60))
     return lambda: World(load_config(path), FakeSwitch(CODEC))
 
 
 async def engine(world: World) -> object:
-    """Returns what the switch has for engine 1, once nothing is under way."""
+    """Waits until all writes are done, and returns the switch's entry of engine 1."""
     await world.synced()
     return world.switch.of(EntityKind.ENGINE)[1]
 
@@ -64,7 +67,8 @@ def test_ports_that_go_and_come(
         assert await engine(router) == ENGINE_DOWN
         assert "engine 1: the link of the switch's port 9 is down" in await problems(router)
         assert "interface eth3: the switch has no port 3" in await problems(router)
-        assert "eth2" not in await problems(router)  # its link is shown with the interface
+        # A link that is down is shown with its interface, not as a problem.
+        assert "eth2" not in await problems(router)
 
         router.client.links = {1: True, 2: True, 3: True}
         await router.until(lambda: watch.state_of(9) == "absent")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller stands by, takes its turn, and is displaced only by one that stays primary."""
+"""Tests primacy.
+
+A controller stands by until it can be primary. Only a client that stays primary displaces it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Scenario = Callable[["Switch"], Awaitable[None]]
 
 
 class Switch:
-    """What answers the sessions: each client is told of `arbitration` first."""
+    """Simulates the switch. `arbitration` has the first answers to each client."""
 
     def __init__(self) -> None:
         self.arbitration: list[Any] = [IS_PRIMARY]
@@ -44,7 +47,7 @@ class Switch:
         return Primacy(config, self.connect, **options)
 
     def give_turn(self) -> None:
-        """The other one has gone: this client is told, asks above, and gets it."""
+        """Ends the other controller. The last client requests a higher id and becomes primary."""
         client = self.clients[-1]
         client.arbitration(*NOBODY)
 
@@ -125,10 +128,13 @@ def test_one_that_lost_its_turn_for_good_is_displaced(
 
 
 def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) -> None:
-    """However long the switch takes to say who is primary: that is nobody else yet."""
+    """Checks that a controller waits as long as the switch does not answer its request.
+
+    A missing answer is no sign of another primary.
+    """
 
     async def scenario(switch: Switch) -> None:
-        switch.arbitration = [NOBODY]  # asked above, and no answer
+        switch.arbitration = [NOBODY]  # the request for a higher id gets no answer
         primacy = switch.primacy(patience=0.001)
         turn = asyncio.create_task(primacy.acquire(lambda _: None))
         await until(lambda: switch.clients[-1:] and switch.clients[-1].elections)

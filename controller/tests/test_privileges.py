@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of root's privileges, in the process and in what it starts. Needs root."""
+"""Tests which of root's privileges a process and its child processes keep. Needs root."""
 
 from __future__ import annotations
 

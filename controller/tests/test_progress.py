@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said while a full table comes in."""
+"""Tests the progress messages while a full table arrives."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of punted packets: one way out for each, or a named counter."""
+"""Tests the handling of punted packets: each has one outcome, or is counted under a name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def punt(frame: bytes, reason: str, **known: int) -> PuntedPacket:
 
 
 class NoPolicy:
-    """Nobody asks a list here; `test_first_packets` is about those."""
+    """Replaces the policy: no packet needs a verdict.
+
+    `test_first_packets` tests packets that do.
+    """
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
         return False
@@ -80,7 +83,7 @@ class NoPolicy:
 
 
 class PuntHarness:
-    """A handler with a Fib of three links, and what it decided."""
+    """Has a handler with a Fib of three links, and records its decisions."""
 
     def __init__(self, rate: float = 1000) -> None:
         self.fib = Fib(SPECS)
@@ -117,7 +120,7 @@ def harness() -> PuntHarness:
 
 
 def sent(outcome: PuntActions) -> tuple[bytes, dict[str, int]]:
-    """The only packet-out: its frame, and its metadata by name."""
+    """Returns the frame of the only packet-out, and its metadata by name."""
     ((frame, metadata),) = outcome.packet_outs
     return frame, dict(zip(PACKET_OUT, metadata, strict=True))
 
@@ -149,7 +152,7 @@ def test_errors_come_from_the_interface_the_packet_came_by(
     error = ip_payload(frame)
     assert parse_ipv4(error).source == parse_address("10.0.3.1")
     assert tuple(error[20:22]) == code4
-    assert metadata["kind"] == 2  # of local origin, routed
+    assert metadata["kind"] == 2  # LOCAL_ORIGIN, to be routed
     assert metadata["egress_l3_if"] == 0
     frame, _ = sent(harness.handle(punt(ipv6("2001:db8:3::7", "2001:db8:9::1"), reason)))
     error = ip_payload(frame)
@@ -238,7 +241,10 @@ class TestTooBig:
     def test_nobody_is_told_of_what_the_controller_or_the_engine_made(
         self, harness: PuntHarness, origin: str
     ) -> None:
-        """`test_own_path_mtu` is about what the host stack made."""
+        """Checks that packets of the controller and the engine cause no ICMP error.
+
+        `test_own_path_mtu` tests packets of the host stack.
+        """
         harness.apply(link(1, mtu=1300))
         big = ipv4(size=1400, dont_fragment=True)
         known = {"origin": ORIGINS[origin], "egress_l3_if": 1, "nexthop_id": 9}
@@ -365,7 +371,10 @@ def test_copies_of_dropped_packets_go_to_the_audit_log(harness: PuntHarness) -> 
 def test_an_error_goes_by_the_bundle_that_carried_its_packet(
     harness: PuntHarness, bundle: int
 ) -> None:
-    """It quotes plaintext (RFC 4301, section 6); what came in clear is answered in clear."""
+    """Checks that an ICMP error leaves as its packet came: by the same bundle, or in clear.
+
+    The error quotes plaintext (RFC 4301, section 6).
+    """
     packet = punt(ipv4(), "TTL_EXCEEDED", bundle=bundle, origin=2 if bundle else 0)
     _, metadata = sent(harness.handle(packet))
     assert (metadata["kind"], metadata["bundle"], metadata["egress_l3_if"]) == (2, bundle, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordered, checked writing: against a switch that refuses every dangling reference."""
+"""Tests the reconciler's writes and their order, with a switch that refuses dangling references."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CODEC = load_codec()
 
 
 class Bench:
-    """A Fib, a reconciler and a fake switch, with a clock of our own."""
+    """Has a Fib, a reconciler and a fake switch. The test sets the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,7 +60,10 @@ class Bench:
         self.reconciler.submit(self.fib.apply(events, self.now))
 
     async def settle(self, until: Callable[[], bool] | None = None) -> None:
-        """Runs the task until nothing is pending (failures may remain), or until the condition."""
+        """Runs the reconciler until `until` is true, by default until nothing is pending.
+
+        Failed updates may remain.
+        """
         task = asyncio.create_task(self.reconciler.run(self.switch))
         try:
             for _ in range(100_000):
@@ -85,7 +88,7 @@ class Bench:
         await self.settle()
 
     def check(self) -> None:
-        """The switch holds what is desired, and never had to refuse a dangling reference."""
+        """Checks that the switch holds what is desired and never refused a dangling reference."""
         desired = {
             (kind, key): value
             for kind, entries in self.reconciler.desired.items()
@@ -212,7 +215,10 @@ def test_orphans_stay_until_released() -> None:
 
 
 def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that has lost its table: all of it leaves the switch, and the loop is not kept."""
+    """Checks that many orphans are deleted in slices, so that the loop does not stall.
+
+    The routing daemon has lost its whole table.
+    """
     monkeypatch.setattr("sluice.reconciler.BATCHES_PER_TURN", 2)
     count, most = 9 * BATCH, 0
 
@@ -229,7 +235,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert second.reconciler.pending >= count
         assert not second.reconciler.orphans
         gone = route("20.0.2.0/24", gateway("10.0.1.9", 1))
-        second.feed(gone)  # wanted again, before its turn has come
+        second.feed(gone)  # this route is wanted again before its slice is deleted
         kept = slot("20.0.2.0/24")
 
         def looked() -> bool:
@@ -247,7 +253,10 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_orphans_that_were_named_meanwhile_are_forgotten_in_slices() -> None:
-    """A controller that starts with a full table: nothing is written, and the loop has its turn."""
+    """Checks that orphans that a daemon announces leave the list of orphans in slices.
+
+    A controller starts with a full table in the switch, and writes nothing.
+    """
     count = 4 * SLICE
 
     async def scenario() -> None:
@@ -430,7 +439,10 @@ def test_settings_are_written_at_every_connection() -> None:
 
 
 def loaded(bench: Bench, count: int) -> None:
-    """A table behind two gateways, one of which is known; a default route, and one that drops."""
+    """Loads a table with two gateways, one of which is resolved.
+
+    Also loads a default route and a route that drops.
+    """
     bench.reconciler.near = bench.fib.on_link_routes
     for n in (1, 2, 3):
         bench.feed(link(n), address(n, f"10.0.{n}.1/24"))
@@ -440,7 +452,10 @@ def loaded(bench: Bench, count: int) -> None:
 
 
 def test_an_empty_switch_gets_its_links_before_the_table() -> None:
-    """A restarted switch does not cut neighbours off for as long as a full table takes."""
+    """Checks that an empty switch gets its on-link routes before the table.
+
+    Neighbours then do not wait for a full table after a restart of the switch.
+    """
 
     async def scenario() -> None:
         bench = Bench()
@@ -454,7 +469,7 @@ def test_an_empty_switch_gets_its_links_before_the_table() -> None:
         assert set(routes[: len(near)]) == near
         others = [place for place, (kind, _) in enumerate(order) if kind is not EntityKind.ROUTE]
         table = order.index((EntityKind.ROUTE, routes[len(near)]))
-        assert max(others) < table  # interfaces, MAC and local addresses, all of them
+        assert max(others) < table  # all interfaces, MAC addresses and local addresses
         admitted = min(place for place in others if order[place][0] is EntityKind.L3_INTERFACE)
         assert max(order.index((EntityKind.ROUTE, key)) for key in near) < admitted
         assert routes[len(near)] == slot("20.0.0.0/12")
@@ -524,7 +539,7 @@ def test_what_comes_while_the_table_is_compared_goes_first() -> None:
 
 
 class CountingTable(MutableMapping[Any, Any]):
-    """Counts what is looked up in a table."""
+    """Wraps a table and counts the lookups in it."""
 
     def __init__(self, table: MutableMapping[Any, Any], looked_up: Counter[str]) -> None:
         self._table = table
@@ -562,7 +577,7 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
         bench.feed(*many(count, gateway("10.0.1.9", 1)))
         await bench.settle()
         bench.reconciler.disconnect()
-        for n in range(0, count, 7):  # somebody else took these meanwhile
+        for n in range(0, count, 7):  # another client has deleted these routes meanwhile
             key = EntityKind.ROUTE, slot(f"20.{n >> 8}.{n & 255}.0/24")
             del bench.switch.entities[key], bench.switch.raw[key]
         await bench.reconciler.read_back(bench.switch)
@@ -578,7 +593,7 @@ def test_a_comparison_is_made_in_slices_and_changes_wait_for_its_end() -> None:
             await asyncio.sleep(0)
             most = max(most, looked_up.total() - before)
             turns += 1
-            if not task.done():  # nobody may correct what is known of them
+            if not task.done():  # the auditor must not correct routes during the comparison
                 assert reconciler.is_under_way(EntityKind.ROUTE, slot("10.0.1.0/24"))
             bench.feed(no_route(f"20.0.{turns}.0/24"), *many(turns, gateway("10.0.2.9", 2))[-1:])
             bench.feed(neighbor(1, "10.0.1.9", turns))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packet of a flow as the switch is to rehearse it, and the way read from what it tells."""
+"""Tests the packet that the switch rehearses for a flow.
+
+Also tests the path that is read from the switch's trace of this packet.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which keys a new configuration changes, by their names, and how each comes into force."""
+"""Tests which keys a new configuration changes, by name, and how each change comes into force."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_the_order_of_interfaces_is_no_difference(tmp_path: Path) -> None:
 
 
 def test_vrfs_stay_where_they_are(tmp_path: Path) -> None:
-    """Also those of interfaces: an undecided one would be taken for one of the default's stack."""
+    """Checks that running VRFs keep their isolation, also in the settings of interfaces.
+
+    An interface without a decision would count as one in the default VRF's stack.
+    """
     new = read(tmp_path, WHOLE)
     running = read(tmp_path, WHOLE.replace("table: 100", "table: 100, isolation: namespace"))
     decided = with_isolation_of(new, running)

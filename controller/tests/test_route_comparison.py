@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes against the kernel's: what follows, slice by slice."""
+"""Tests the comparison of the routing daemon's routes with the kernel's, slice by slice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def some(table: int, *numbers: int) -> dict[RouteKey, Route]:
 
 
 class Dump:
-    """The kernel's routes, at once."""
+    """Fakes the dump of the kernel's routes. The first poll returns all of them."""
 
     def __init__(self, routes: dict[RouteKey, Route]) -> None:
         self.running = False
@@ -53,7 +53,7 @@ class Dump:
 
 
 class Switch:
-    """What the switch was found to hold and nobody wants, a block for each."""
+    """Fakes a switch with routes that no daemon has announced. Each block holds one of them."""
 
     def __init__(self, fib: Fib) -> None:
         self.comparisons: int | None = 1
@@ -73,7 +73,7 @@ class Switch:
 
 
 class Bench:
-    """A session that was opened anew; of the earlier one there are `stale` routes."""
+    """Has a new session of the daemon. `stale` holds the routes of the earlier session."""
 
     def __init__(self, stale: dict[RouteKey, Route], kernel: dict[RouteKey, Route]) -> None:
         self.fib = Fib(SPECS, {MAIN: 0, TABLE: 1})
@@ -93,14 +93,14 @@ class Bench:
         self.fib.apply([event], 0.0)
 
     def step(self) -> bool:
-        """Does one slice; returns whether that was the last."""
+        """Runs one slice. Returns whether it was the last."""
         step = self.comparison.step(3.0)
         assert step.routes <= KERNEL_ROUTES_PER_SLICE
         self.fib.apply(step.events, 3.0)
         return not step.more
 
     def begin(self) -> None:
-        """Begins a comparison; the kernel is asked for its routes."""
+        """Begins a comparison, up to the start of the kernel's dump."""
         assert self.comparison.start_if_due(3.0)
         while not self.dump.running:
             assert not self.step() or self.dump.running
@@ -114,7 +114,10 @@ class Bench:
 
 
 def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> None:
-    """Of a VRF's table the kernel's routes are taken; of the main one none."""
+    """Checks that routes missing in the replay are taken from the kernel before stale ones go.
+
+    Only the kernel's routes in a VRF's table are taken, none of its main table.
+    """
     count = 3 * KERNEL_ROUTES_PER_SLICE
     in_vrf, in_main = some(TABLE, *range(count)), some(MAIN, *range(count, 2 * count))
     known = some(TABLE, 0, 1) | some(MAIN, 0, 1) | some(TABLE, 9000)
@@ -123,7 +126,7 @@ def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> Non
     bench.finish()
     assert bench.keys() == in_vrf.keys()
     assert bench.fib.rib.stale == 0
-    assert bench.gate.due is None  # nothing was kept for the kernel's sake alone
+    assert bench.gate.due is None  # no route was kept only because the kernel has it
 
 
 def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> None:
@@ -152,7 +155,10 @@ def test_what_the_daemon_withdraws_meanwhile_does_not_come_back() -> None:
 
 
 def test_the_kernel_is_not_asked_where_nothing_could_follow() -> None:
-    """After a start: no route is of an earlier session, and no VRF has a table of its own."""
+    """Checks that the kernel's routes are not read if they can change nothing.
+
+    Here no route is of an earlier session, and no VRF has a table of its own.
+    """
     bench = Bench({}, some(MAIN, 1, 2))
     bench.gate = ReplayGate(3.0)
     dump = Dump(some(MAIN, 1, 2))
@@ -185,7 +191,10 @@ def slots(*numbers: int) -> list[RouteSlot]:
 
 
 def test_of_what_was_left_in_the_switch_only_that_goes_which_the_kernel_lost() -> None:
-    """And the kernel is asked for that alone."""
+    """Checks that an unannounced route in the switch is deleted only if the kernel lacks it.
+
+    Only the kernel's routes with the same prefixes are read.
+    """
     dump = Dump(some(MAIN, *range(100)) | some(TABLE, 2))
     bench = Bench({}, {})
     bench.gate = ReplayGate(3.0)
@@ -209,7 +218,10 @@ def test_nothing_is_left_for_certain_until_the_switch_was_read() -> None:
 
 
 def test_nothing_follows_from_what_the_kernel_said_before_the_switch_was_read_again() -> None:
-    """The kernel was asked for what was left then."""
+    """Checks that the comparison deletes nothing if the switch is read again meanwhile.
+
+    The kernel's routes were read only for what the switch held before.
+    """
     bench = Bench({}, {})
     bench.switch.unreplayed = slots(1, 2)
     bench.begin()

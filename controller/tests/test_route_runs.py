@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes as runs, in the native table, against the same routes one by one.
+"""Compares routes as runs, in the native table, with the same routes one by one.
 
-Two routers hear the same of a routing daemon, as bytes, and of the kernel. One reads runs and
-writes routes many at a time; the other decodes every message and writes every route by the general
-way. Whatever comes in between, both forward alike, and know the same of every route.
+Two routers get the same bytes of a routing daemon and the same events of the kernel. One router
+reads runs and writes many routes at a time. The other decodes each message and writes each route by
+the general code.
+
+After any sequence of events, both routers must forward alike and have the same record of each
+route.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ GATEWAYS = {4: ["10.0.1.9", "10.0.1.8", "10.0.2.9"], 16: ["2001:db8:1::9", "2001
 OBJECTS = (5, 6)
 
 
-# -- bytes of zebra
+# -- zebra's messages
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -53,13 +56,16 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def leg(gateway: str) -> tuple[bytes, int]:
-    """A gateway and its interface."""
+    """Returns a gateway's address and interface index."""
     octets = parse_address(gateway)
     return octets, ifindex(octets[2] if len(octets) == 4 else octets[5])
 
 
 def route_message(text: str, table: int, way: Any, protocol: int) -> bytes:
-    """`way`: None for a route that is gone, "blackhole", an object's number, or gateways."""
+    """Returns a route message.
+
+    `way` is None (a deletion), "blackhole", an object id or gateways.
+    """
     prefix = Prefix.parse(text)
     family = 2 if len(prefix.address) == 4 else 10
     form = 6 if way == "blackhole" else 1
@@ -92,7 +98,7 @@ def object_message(identifier: int, gateway: str | None) -> bytes:
 
 
 class Server:
-    """What the FPM source reads."""
+    """Fakes the server from which the FPM source reads."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -138,7 +144,7 @@ class Router:
         self.hear()
 
     def hear(self) -> None:
-        """All that zebra has sent."""
+        """Handles all frames that zebra has sent."""
         if self.frames:
             self.server.events.append(("frames", self.session, self.frames))
             self.frames = []
@@ -151,13 +157,13 @@ class Router:
         self.reconciler.submit(self.fib.apply(events, self.now))
 
     def sweep(self) -> None:
-        """The replay is over: what was not named again goes."""
+        """Ends the replay: deletes the routes that were not announced again."""
         self.hear()
         keys = tuple(key for key in self.fib.rib if self.fib.rib.is_stale(key))
         self.tell(StaleRoutesGone(keys))
 
     async def connect(self) -> None:
-        """A session with the switch, in place of the one before."""
+        """Replaces the session with the switch by a new one."""
         if self.task is not None:
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
@@ -168,7 +174,7 @@ class Router:
         self.task = asyncio.create_task(self.reconciler.run(self.switch))
 
     async def turns(self, count: int) -> None:
-        """The reconciler writes for some turns of the loop."""
+        """Lets the reconciler write for at most `count` iterations of the loop."""
         for _ in range(count):
             await asyncio.sleep(0)
             assert self.task is not None
@@ -185,7 +191,7 @@ class Router:
         self.switch.refuse = lambda *_: 0
         self.switch.break_after = None
         for _ in range(40):
-            self.now += 60  # failures are tried again
+            self.now += 60  # failed updates are retried
             self.reconciler._work.set()
             await self.turns(2000)
             if self.reconciler.synced:
@@ -195,10 +201,10 @@ class Router:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
-    # -- what it knows and does
+    # -- its state and its forwarding
 
     def forwards(self) -> dict[RouteSlot, object]:
-        """Where the switch sends what, without the numbers of next hops."""
+        """Returns the switch's routes with what each leads to, without ids of next hops."""
         found: dict[RouteSlot, object] = {}
         for (kind, key), value in self.switch.entities.items():
             if (
@@ -242,7 +248,7 @@ class Router:
         }
 
     def check(self) -> None:
-        """The switch holds what is desired, and nothing is left over in the table."""
+        """Checks that the switch holds what is desired, and that the table's queues are empty."""
         desired = {
             (kind, key): value
             for kind, entries in self.reconciler.desired.items()
@@ -264,7 +270,7 @@ class Router:
                 assert installed.uses((kind, identifier)) == uses + member
 
 
-# -- what happens
+# -- random events
 
 WAYS = {
     size: st.one_of(
@@ -278,7 +284,10 @@ WAYS = {
 
 @st.composite
 def said(draw: st.DrawFn) -> list[tuple[str, int, Any, int]]:
-    """Routes of one frame: prefix, table, way, protocol. Most say the same."""
+    """Draws the routes of one frame: prefix, table, way, protocol.
+
+    All but the prefix is the same.
+    """
     table = draw(st.sampled_from([254, 254, 254, 100, 77]))
     protocol = draw(st.sampled_from([186, 188]))
     size = draw(st.sampled_from([4, 4, 16]))
@@ -305,7 +314,7 @@ STEPS = st.one_of(
 
 def send(router: Router, said: Sequence[tuple[str, int, Any, int]], replaces: bool) -> None:
     messages = [route_message(*one) for one in said]
-    if replaces:  # zebra deletes, then adds, in one frame
+    if replaces:  # zebra deletes and adds a route in one frame
         gone = [route_message(text, table, None, 0) for text, table, _, _ in said]
         pairs = zip(gone, messages, strict=True)
         router.frames.append(b"".join(part for pair in pairs for part in pair))
@@ -406,7 +415,10 @@ def test_no_run_has_a_prefix_that_is_not_routed_by() -> None:
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> None:
-    """Inserted, deleted and inserted with the first value again, before the first answer."""
+    """Checks changes of a route while its first write is under way.
+
+    The route is inserted, deleted and inserted with the first value, all before the first answer.
+    """
 
     async def scenario() -> None:
         router = Router(runs=bulk)
@@ -430,7 +442,10 @@ def test_a_change_while_a_write_is_under_way_is_written_after_it(bulk: bool) -> 
 
 
 def test_a_run_that_covers_a_neighbor_takes_its_host_route() -> None:
-    """A neighbour's host route stands only under a connected prefix of its own link."""
+    """Checks that a run that covers a neighbour removes the neighbour's host route.
+
+    The host route exists only under a connected prefix of the neighbour's link.
+    """
 
     async def scenario() -> None:
         router = Router(runs=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/rules.md: every example is a rule that the parser takes, and means what is said."""
+"""Tests docs/how-to/rules.md: the parser accepts each example, which means what the page says."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ outbound:
 def test_the_lines_about_fragments_are_those_of_the_demos_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORY", tmp_path)  # no controller runs here
+    # No controller runs in this directory.
+    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORY", tmp_path)
     said = CliRunner().invoke(cli, ["spd", "check", str(ROOT / "topo/two_sites/r1/wan.yaml")])
     quoted = [line for line in PAGE.splitlines() if line.startswith("wan ")]
     assert len(quoted) == 2

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When an SA has packets fragmented: which SAs may have ESP fragmented, and how that is kept."""
+"""Tests the key `fragmentation` of an SA.
+
+Some SAs may fragment ESP. The setting must be saved and read back.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ TAKES_DF = "takes df: clear"
 
 
 def read(directory: Path, rest: str, direction: str = "outbound") -> SecurityAssociation:
-    """The SA that a file has."""
+    """Parses a file with one SA, and returns the SA."""
     path = directory / "key"
     path.touch(mode=0o600)
     path.write_text("0f" * 20)
@@ -64,7 +67,7 @@ def test_what_cannot_be_fragmented_is_refused(
 
 
 def problems(directory: Path, old: str, new: str) -> list[str]:
-    """The problems of a file with one outbound SA in which `new` stands for `old`."""
+    """Returns the problems of a file with one outbound SA in which `new` replaces `old`."""
     path = directory / "key"
     path.touch(mode=0o600)
     path.write_text("0f" * 20)

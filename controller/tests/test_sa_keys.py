@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in files: read by their owner alone, told by no error; and the record of who had them."""
+"""Tests keys in files, and the record of their uses.
+
+Only their owner can read the files, and no error shows a key.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def uses(tmp_path: Path) -> SaUses:
 
 
 def again(uses: SaUses) -> SaUses:
-    """The record as a restart finds it."""
+    """Returns the record as a restart reads it."""
     uses.close()
     made = SaUses(uses.path.parent)
     made.open()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns: by priority, in slices, without starving anybody."""
+"""Tests the scheduler: priorities, slices, and the absence of starvation."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_lone_piece_of_work_is_served_at_once() -> None:
             scheduler.add(inlet)
         task = asyncio.create_task(scheduler.run())
         scheduler.serve(lone)
-        assert served == []  # nobody serves yet
+        assert served == []  # the scheduler has not run yet
         await asyncio.sleep(0)
         assert served == ["lone"]
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ def test_a_lone_piece_of_work_is_served_at_once() -> None:
         assert served == ["lone", "lone"]
         scheduler.wake(other)
         scheduler.serve(lone)
-        assert served == ["lone", "lone"]  # in its turn, behind the more urgent one
+        assert served == ["lone", "lone"]  # `lone` waits for its turn, behind the more urgent inlet
         while len(served) < 4:
             await asyncio.sleep(0)
         assert served[2:] == ["other", "lone"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/security.md: its commands make certificates by which controller and switch know each other.
+"""Tests docs/security.md: its commands create certificates for controller and switch.
 
-The peer is OpenSSL by Python's ssl, asking for a client certificate as sluice-switch does; the
-controller's side is the daemon's own way from the configuration to the native client.
+With these certificates, controller and switch authenticate each other. The peer is Python's ssl
+(OpenSSL), which requires a client certificate as sluice-switch does. The controller's end is the
+daemon's own code, from the configuration to the native client.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ interfaces:
 
 
 def commands() -> str:
-    """The shell commands under the page's heading."""
+    """Returns the shell commands under the page's heading."""
     section = PAGE.read_text(encoding="utf-8").split("## Mutual TLS", 1)[1]
     found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert found is not None
@@ -46,7 +47,8 @@ def commands() -> str:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certificates")
-    for where in (directory, directory / "stranger"):  # another authority with the same names
+    # `stranger` has another authority with the same names.
+    for where in (directory, directory / "stranger"):
         where.mkdir(exist_ok=True)
         subprocess.run(
             ["bash", "-eu", "-c", commands()], cwd=where, check=True, capture_output=True
@@ -56,7 +58,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def switch(files: Path) -> Iterator[tuple[int, Future[str]]]:
-    """A port that takes one client of the authority; who it was, or why it was not taken."""
+    """Serves one client of the authority. Yields the port, and a future.
+
+    The future returns the client's subject, or raises the error of its connection.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files / "ca.pem")
     context.load_cert_chain(files / "switch-1.pem", files / "switch-1.key")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -78,7 +83,7 @@ def switch(files: Path) -> Iterator[tuple[int, Future[str]]]:
         try:
             yield listener.getsockname()[1], client
         finally:
-            with socket.socket() as last:  # where nobody came
+            with socket.socket() as last:  # ends `accept` if no client came
                 last.connect_ex(listener.getsockname())
             thread.join()
 
@@ -91,7 +96,7 @@ def configuration(files: Path, **words: object) -> Config:
 
 
 def end(config: Config) -> tuple[int, str]:
-    """How a connection ends that the peer does not take."""
+    """Returns how a refused connection ends: its code and message."""
     client = connect(config, (0, 1))
     try:
         while select.select([client.fileno()], [], [], 10)[0]:
@@ -130,7 +135,10 @@ def test_a_switch_of_another_authority_is_refused(files: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stranger/r1", "switch-1"])
 def test_a_client_that_is_no_controller_is_refused(files: Path, name: str) -> None:
-    """Of another authority, and with a switch's key, whose certificate says what it is for."""
+    """Checks that certificates that are not a controller's are refused.
+
+    One is of another authority. The other is a switch's, which is not valid for clients.
+    """
     with switch(files) as (port, client):
         connection = connect(configuration(files, port=port, name=name), (0, 1))
         error = client.exception(timeout=10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's lives: standing by, reloading, and beginning again; sources and switch are fakes."""
+"""Tests the daemon's lives: standby, reload and restart. Sources and switch are fakes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OTHER = (5, 7)
 
 
 class Manager(ServiceManager):
-    """Hears everything."""
+    """Records all notifications."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -58,7 +58,7 @@ class Manager(ServiceManager):
 
 
 class Daemon:
-    """A service, with all that it has done to its host."""
+    """Has a service, and records its changes to the host."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
@@ -165,7 +165,10 @@ def test_a_standby_opens_nothing_before_it_is_primary(
 def test_a_standby_that_reloads_removes_no_interface(
     run_scenario: Callable[[Scenario], None],
 ) -> None:
-    """They are the primary's, on the same host."""
+    """Checks that a standby's reload removes no interface.
+
+    The interfaces are those of the primary on the same host.
+    """
 
     async def scenario(daemon: Daemon) -> None:
         daemon.arbitration = [(False, 6, "", OTHER)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service manager hears of the controller."""
+"""Tests the notifications to a service manager."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the loop was kept from its work, by the clock that is given."""
+"""Tests the measurement of the loop's stalls, with a given clock."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def test_a_turn_of_the_loop_is_all_that_ran_in_it() -> None:
 
 
 def test_waiting_is_no_stall() -> None:
-    """The selector's own time passes by the real clock here."""
+    """Checks that waiting in the selector is not a stall.
+
+    Here the real clock runs.
+    """
     stalls = Stalls()
     with asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner:
         runner.run(asyncio.sleep(0.01))

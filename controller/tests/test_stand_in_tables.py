@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a controller leaves to its stand-in, and when: only while packets pass, and never stale."""
+"""Tests the tables that a controller leaves to its stand-in.
+
+The tables exist only while packets pass, and are never stale.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,7 @@ def test_its_role_is_for_the_hosts_packets_alone(handover: Handover, fast_path: 
 
 
 class FakeSession:
-    """A session that is primary at once, and writes down what is asked of it."""
+    """Fakes a session that becomes primary at once. Records its calls."""
 
     log: list[str]
     election_id = ELECTION_ID
@@ -133,7 +136,7 @@ class FakeSession:
 
 
 class FakeReconciler:
-    """Reads nothing back, and fails before it writes."""
+    """Fakes a reconciler that reads nothing back and fails before it writes."""
 
     async def read_back(self, _: object, close: Any) -> None:
         close({})
@@ -143,7 +146,7 @@ class FakeReconciler:
 
 
 class FakeStandIns:
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self, log: list[str], problem: OSError | None = None) -> None:
         self._log, self._problem = log, problem
@@ -160,7 +163,7 @@ class FakeStandIns:
 def one_session(
     monkeypatch: pytest.MonkeyPatch, closing: object, problem: OSError | None = None
 ) -> list[str]:
-    """What a session does, in order."""
+    """Runs one session and returns its calls in order."""
     log: list[str] = []
     monkeypatch.setattr(FakeSession, "log", log, raising=False)
     monkeypatch.setattr(primacy, "Session", FakeSession)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon loads no package that it does not need: while it starts, BFD hears nothing.
+"""Tests the start of the daemon.
 
-Where it cannot start it says why, in a sentence.
+The daemon must load no package that it does not need, since BFD gets no packets while it starts. A
+daemon that cannot start says why in a sentence.
 """
 
 import os
@@ -17,7 +18,7 @@ from sluice.config import load_config
 from sluice.yamlreader import SHOWN, ConfigError
 
 NOT_NEEDED = {"finsy", "grpc", "rich"}
-"""Packages that others bring along. They cost a fifth of the time of all imports."""
+"""Packages that other packages would import. They take a fifth of the time of all imports."""
 
 
 def test_the_daemon_imports_no_client_and_no_tables_for_people() -> None:
@@ -32,7 +33,10 @@ def test_the_daemon_imports_no_client_and_no_tables_for_people() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_an_address_that_another_program_has_is_named_once(tmp_path: Path) -> None:
-    """In a sentence: what cannot be, where, and no numbers of the kernel's."""
+    """Checks the error if another program has the address of FPM.
+
+    The sentence names the key and the address, and has no error numbers of the kernel.
+    """
     with network_namespace(), socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         config = tmp_path / "r1.yaml"

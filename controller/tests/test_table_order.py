@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which routes a switch without them gets first, and that none is lost on the way."""
+"""Tests the order in which an empty switch gets its routes, and that no route is lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large table is read beside what does not depend on it."""
+"""Tests that work that does not depend on a large table goes on while the table is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTES = 200
 
 
 class SlowSwitch(FakeSwitch):
-    """Tells its routes in two parts; the second one when `more` is set."""
+    """Yields its routes in two parts, the second after `more` is set."""
 
     def __init__(self) -> None:
         super().__init__(CODEC)
@@ -45,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def restarted(switch: SlowSwitch) -> Bench:
-    """A new controller, with half of the table read, before the kernel has said anything."""
+    """Returns a new controller that has read half of the table and has no kernel events yet."""
     switch.more.set()
     first = Bench()
     first.switch = switch
@@ -76,9 +76,9 @@ def test_interfaces_and_next_hops_do_not_wait_for_a_large_table() -> None:
         switch = SlowSwitch()
         bench = await restarted(switch)
         kernel(bench)
-        bench.feed(neighbor(1, "10.0.1.9", 7))  # it has another MAC address by now
+        bench.feed(neighbor(1, "10.0.1.9", 7))  # the neighbour has another MAC address by now
         bench.feed(*many(ROUTES, gateway("10.0.1.9", 1))[1:], no_route("20.0.0.0/24"))
-        bench.reconciler.release(EntityKind)  # the other gateway's next hop is nobody's
+        bench.reconciler.release(EntityKind)  # no route uses the next hop of the other gateway
         await bench.settle(lambda: bench.reconciler.forwards)
         assert not bench.reconciler.compared
         assert not bench.reconciler.synced

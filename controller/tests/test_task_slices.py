@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long walks, in slices."""
+"""Tests long walks in slices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/TESTING.md: the tests that it names exist, and it leaves out no end-to-end or PTF test."""
+"""Tests docs/TESTING.md.
+
+All tests that the page names exist. The page names all end-to-end and PTF tests.
+"""
 
 import re
 from pathlib import Path
@@ -17,7 +20,7 @@ SHORT = {
 
 
 def named() -> list[Path]:
-    """The paths of the page."""
+    """Returns the paths that the page names."""
     paths = re.findall(r"`((?:ct|sc|ptf|e2e|topo|switch|packaging)/[\w./-]*)`", TEXT)
     parts = (path.split("/", 1) for path in paths)
     return [ROOT / SHORT.get(first, first) / rest for first, rest in parts]

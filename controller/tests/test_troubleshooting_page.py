@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/how-to/troubleshooting.md has an entry for every drop and every warning in the sources."""
+"""Tests that docs/how-to/troubleshooting.md has each drop and each warning of the sources."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SWITCH = sorted((ROOT / "switch/crates").glob("*/src/**/*.rs"))
 
 
 def named(section: str) -> set[str]:
-    """What the first column of a section's table has in backquotes."""
+    """Returns the names in backquotes in the first column of a section's table."""
     rows = [line for line in SECTIONS[section].splitlines() if line.startswith("| `")]
     cells = [row.split(" | ")[0].removeprefix("| ") for row in rows]
     return {name.strip() for cell in cells for _, name in re.findall(r"(`+) ?(.+?) ?\1(?!`)", cell)}
 
 
 def covers(entries: set[str], text: str) -> bool:
-    """Whether an entry stands for the text; `…` in the entry stands for anything."""
+    """Returns whether an entry covers the text. `…` in the entry covers any text."""
     patterns = (".*".join(re.escape(part) for part in entry.split("…")) for entry in entries)
     return any(re.fullmatch(pattern, text, re.DOTALL) for pattern in patterns)
 
@@ -44,7 +44,7 @@ def test_each_drop_reason_of_the_pipeline_has_a_row_and_nothing_else_has() -> No
 
 
 def counts_of(tree: ast.AST) -> Iterator[str]:
-    """What a module counts: the keys of `counters[...]`, with `…` for what is not constant."""
+    """Yields the counters of a module: the keys of `counters[...]`, with `…` for variable parts."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Subscript)
@@ -74,7 +74,7 @@ def test_each_drop_of_the_controller_has_a_row() -> None:
     }
     assert len(counted) > 30
     entries = named("Drops in the controller")
-    # "dropped: …" stands for unreadable headers, which themselves name it: no other has it alone.
+    # "dropped: …" stands for the names of unreadable headers. No other counter may rely on it.
     others = entries - {"dropped: …"}
     for text in counted | {f"dropped: {refusal.value}" for refusal in FragmentRefusal}:
         assert text in entries or covers(others, text), text
@@ -91,7 +91,7 @@ def test_each_counter_of_the_switch_has_a_row() -> None:
 
 
 def warnings_of(tree: ast.AST) -> Iterator[str]:
-    """The messages of `log.warning` and `log.error`, with `…` for what is put in."""
+    """Yields the messages of `log.warning` and `log.error`, with `…` for their arguments."""
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -107,7 +107,7 @@ def warnings_of(tree: ast.AST) -> Iterator[str]:
 def test_each_warning_of_the_controller_has_a_row(path: Path) -> None:
     entries = named("Warnings in the controller's log")
     for text in warnings_of(ast.parse(path.read_text(encoding="utf-8"))):
-        # Sentences made elsewhere are the problems of `show status`, which the page says.
+        # A text that is not constant is a problem of `show status`. The page says so.
         assert text == "…" or covers(entries, text), text
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views take turns: after what is more urgent, but not never, and one after the other."""
+"""Tests the turns of views.
+
+Views wait for urgent work but are not starved. Several views take turns.
+"""
 
 from __future__ import annotations
 

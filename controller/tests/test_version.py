@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One version for all parts, and the changelog knows it."""
+"""Tests that all parts have one version, and that the changelog has it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which modules write to the switch, as docs/ARCHITECTURE.md has it."""
+"""Tests that only the modules named in docs/ARCHITECTURE.md write to the switch."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import sluice
 SOURCE = Path(sluice.__file__).parent
 WRITERS = {
     "reconciler.py",
-    "readback.py",  # for the reconciler
+    "readback.py",  # called by the reconciler
     "auditor.py",
     "policy/commit.py",
     "policy/flow_tables.py",

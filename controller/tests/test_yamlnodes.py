@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML is composed as PyYAML would, within limits that no text gets around."""
+"""Tests that YAML is composed as by PyYAML, within limits that hold for any text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running controllers, without policy (`run_scenario`) and with it (`run_policy_scenario`)."""
+"""Provides fixtures that run a controller with and without policy."""
 
 from policy_world import run_scenario as run_policy_scenario
 from test_controller import run_scenario

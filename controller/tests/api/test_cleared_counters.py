@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts since `sluice clear counters`."""
+"""Tests that views count from the last `sluice clear counters`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client against daemons that answer badly, late or not at all."""
+"""Tests the client against daemons that answer badly, answer late or do not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer, ask
 
 @contextmanager
 def daemon(path: Path, *chunks: bytes) -> Iterator[list[bytes]]:
-    """Answers one request with these chunks, and closes. Yields the requests received."""
+    """Answers one request with these chunks, then closes the socket.
+
+    Yields a list of the requests received.
+    """
     received: list[bytes] = []
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -108,6 +111,6 @@ def test_a_request_over_the_limit_is_not_sent(
     monkeypatch.setattr(client, "REQUEST_BYTES", 20)
     path = tmp_path / "r1.sock"
     with pytest.raises(DaemonAbsentError):
-        ask(path, {"rules": "x" * 7})  # 20 bytes
+        ask(path, {"rules": "x" * 7})  # the request has 20 bytes
     with pytest.raises(RequestError, match=r"21 bytes is over the .* limit of 20"):
         ask(path, {"rules": "x" * 8})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The problems of a router are listed, each as long as it lasts."""
+"""Tests that the status lists each problem of the router for as long as the problem lasts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
         await router.until(lambda: interface.addresses)
         assert await problems(router) == []
 
-        # zebra kept the route of a removed link.
+        # As if zebra had kept the route of a removed link.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
         await router.until(lambda: router.controller.fib.has_no_path(0, NETWORK))
         (found,) = await problems(router)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of the API: what the client refuses the server would refuse, and the most rules fit."""
+"""Tests the API's limits.
+
+Client and server have the same limit for a request. A request can hold as many rules as a pipeline
+can number.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics over HTTP: one path, bounded requests and connections."""
+"""Tests the HTTP server for metrics: it serves one path and bounds requests and connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def serving(text: Callable[[], Awaitable[str]]) -> AsyncIterator[int]:
 
 
 async def ask(port: int, request: bytes) -> tuple[str, str]:
-    """Status line and body."""
+    """Sends a request to the port and returns the status line and the body of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     answer = (await asyncio.wait_for(reader.read(), 10)).decode()
@@ -78,7 +78,8 @@ def test_connections_are_bounded() -> None:
         async with serving(up) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
             first = ""
-            while "503" not in first:  # the last of them may not have been taken yet
+            # The server may not have accepted the last silent connection yet.
+            while "503" not in first:
                 first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for _, writer in silent:
                 writer.close()

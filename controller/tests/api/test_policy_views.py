@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of SPDs and flows: rules with their hits, flows in the order of eviction."""
+"""Tests the views of SPDs (rules with their hits) and of flows (in the order of eviction)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RunScenario = Callable[..., None]
 
 
 async def with_flows(world: PolicyWorld, *frames: bytes) -> None:
-    """A router that has installed a flow for each of these frames, one after the other."""
+    """Starts the router and waits until it has installed a flow for each frame, in order."""
     await world.began()
     for number, frame in enumerate(frames, 1):
         world.miss(frame)
@@ -61,7 +61,7 @@ def test_searches_and_hits_are_counted_by_rule(run_policy_scenario: RunScenario)
         searched = {rule["name"]: rule["searched"] for rule in outbound["rules"]}
         assert (searched["web"], searched["dns"]) == (1, 0)
         assert outbound["final_discard"]["searched"] == 1
-        assert {rule["hits"] for rule in outbound["rules"]} == {0}  # the switch tells none
+        assert {rule["hits"] for rule in outbound["rules"]} == {0}  # the fake switch counts no hits
         assert outbound["flows"] == 2
 
     run_policy_scenario(scenario)
@@ -148,7 +148,7 @@ def test_flows_are_limited_in_the_order_of_eviction(run_policy_scenario: RunScen
         assert [flow["destination_port"] for flow in shown] == [80, 81]
         world.miss(tcp(90), INBOUND)
         await world.until(lambda: len(world.switch.live()) == 4)
-        shown = await show(world, "flows", limit=2)  # of all lists together
+        shown = await show(world, "flows", limit=2)  # the limit is for all lists together
         assert [(flow["direction"], flow["destination_port"]) for flow in shown] == [
             *(("inbound", 90), ("outbound", 80)),
         ]

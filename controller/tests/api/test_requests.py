@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch of requests, and those that check, compare, commit and export rules."""
+"""Tests the dispatch of requests, and the requests that check, compare, commit and export rules."""
 
 from __future__ import annotations
 

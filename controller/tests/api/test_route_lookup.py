@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup of an address as in the switch, and the reason why a longer prefix does not match."""
+"""Tests the lookup of an address as the switch does it.
+
+A lookup also returns the reason why a longer prefix does not match.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of a full table: in bounded slices, page by page, while the table changes."""
+"""Tests the view of a full table that changes meanwhile, in bounded slices and page by page."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def prefixes(world: World, **request: Any) -> list[str]:
 
 
 def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path: Path) -> None:
-    """Measured by the processor time of the loop with all its tasks."""
+    """Checks the longest stall, in processor time of the event loop with all its tasks."""
     stalls = Stalls(time.thread_time)
     path = tmp_path / "r1.sock"
 
@@ -96,13 +96,14 @@ def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path:
         api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
         task = asyncio.create_task(controller.scheduler.run())
         async with api:
-            await asyncio.sleep(0)  # ends the iteration of the set-up, which is not the view's
+            # Ends the loop's iteration of the set-up, so that the view is measured alone.
+            await asyncio.sleep(0)
             await asyncio.sleep(0.001)
             stalls.forget()
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
             writer.write(b'{"command": "show", "what": "routes"}\n')
             size = 0
-            while size < 10_000_000:  # a part; the rest is similar
+            while size < 10_000_000:  # only part of the answer is read; the rest is similar
                 size += len(await reader.read(1 << 20))
             writer.close()
             for request in (
@@ -145,7 +146,8 @@ def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[...
         assert met == sorted(met, key=Prefix.parse)
         stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
-        assert (evens & stays) <= set(met)  # never removed, since removed evens do not return
+        # No such route was ever removed, since removed evens do not return.
+        assert (evens & stays) <= set(met)
 
     run_scenario(scenario)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON in pieces: the concatenation equals the whole text, and no piece is long."""
+"""Tests the generation of JSON in pieces: joined, they are the whole text, and each is short."""
 
 from __future__ import annotations
 

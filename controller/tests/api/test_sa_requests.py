@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about SAs: shown without their keys; added, rekeyed and deleted by name."""
+"""Tests requests about SAs.
+
+Views show SAs without keys. Requests add, rekey and delete an SA by its name.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ Scenario = Callable[[PolicyWorld], Awaitable[None]]
 def run_sa_scenario(
     run_policy_scenario: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Scenario], None]:
-    """Runs a router whose engine 1 holds one configured SA, "out"."""
+    """Returns a function that runs a scenario on a router with an SA.
+
+    The configured SA has the name "out". Engine 1 holds it.
+    """
     for name in ("POLL", "RECONNECT"):
         monkeypatch.setattr(associations, name, 0.02)
     key_file(tmp_path, "first", FIRST_KEY)
@@ -113,7 +119,7 @@ def test_added_sas_are_answered_and_deleted_by_name(
         assert added["fragmentation"] is None
         await until_in_use(world, "in", 0x2000)
         with pytest.raises(BadRequestError, match=r"more\.yaml"):
-            await world.ask("sa add", **more)  # its name is taken
+            await world.ask("sa add", **more)  # an SA of this name exists
         (deleted,) = await world.ask("sa del", name="in")
         assert (deleted["name"], deleted["spi"]) == ("in", 0x2000)
         assert set(await shown(world)) == {("out", 0x100)}

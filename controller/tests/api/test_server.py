@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket: one line per request and answer, access for its group only, and clear errors."""
+"""Tests the API's socket: line protocol, access for its group only, error messages."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_bad_requests_are_answered_and_the_connection_stays(tmp_path: Path, line
 
 
 async def answer_to(path: Path, *chunks: bytes) -> dict[str, Any]:
-    """Sends raw bytes and returns the answer."""
+    """Sends raw bytes to the server and returns its answer."""
     reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
     for chunk in chunks:
         writer.write(chunk)
@@ -104,7 +104,8 @@ def test_the_client_says_how_much_too_large_a_request_is(tmp_path: Path) -> None
     with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of {REQUEST_BYTES}"):
         ask(path, request)
 
-    async def scenario() -> None:  # a server with another limit reports it despite the broken pipe
+    # A server with another limit reports it, although the client gets a broken pipe.
+    async def scenario() -> None:
         with pytest.raises(RequestError, match="a request is at most 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
 
@@ -127,7 +128,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def who(request: dict[str, Any]) -> Any:
-        # Like a commit, which continues if the client disconnects.
+        # The handler runs in a task, as a commit does, which goes on when the client disconnects.
         return await asyncio.create_task(asked_by())
 
     async def asked_by() -> Any:
@@ -187,7 +188,7 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
         await asyncio.wait_for(two(), 10)
-        for _ in range(50):  # iterations in which a third would have started
+        for _ in range(50):  # a third request would have started within these iterations
             await asyncio.sleep(0)
         assert len(under_way) == 2
         go_on.set()
@@ -198,7 +199,10 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
 
 
 def test_large_requests_are_received_one_after_the_other(tmp_path: Path) -> None:
-    """While one stalls, small ones are answered. After its timeout, the next large one is."""
+    """Checks that the server answers small requests while a large request stalls.
+
+    The next large request waits until the stalled one has timed out.
+    """
     path = tmp_path / "r1.sock"
     large = {"what": "x" * 100_000}
     limits = ServerLimits(small_bytes=1000, large_at_once=1, patience=0.2)
@@ -224,7 +228,7 @@ def test_a_client_that_takes_no_answer_is_hung_up_on(tmp_path: Path) -> None:
         stalled.connect(str(path))
         request = json.dumps({"what": "x" * 4_000_000}).encode() + b"\n"
         await asyncio.to_thread(stalled.sendall, request)
-        # The only slot is in use until the server's timeout.
+        # The stalled request has the only slot until the server's timeout.
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
         stalled.close()
 
@@ -290,7 +294,7 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        seen: list[int] = []  # by a timer that is always due
+        seen: list[int] = []  # slices made when the timer fired; the timer is always due
 
         def tick() -> None:
             seen.append(len(ran))
@@ -319,9 +323,9 @@ def test_no_more_is_made_than_the_client_takes(tmp_path: Path) -> None:
         stalled = socket.socket(socket.AF_UNIX)
         stalled.connect(str(path))
         stalled.sendall(b'{"what": "rows"}\n')
-        # The only slot is in use until the server's timeout.
+        # The stalled request has the only slot until the server's timeout.
         assert await asyncio.to_thread(ask, path, {"what": 1}) == {"what": 1}
-        assert len(ran) * 10_000 < 2_000_000  # the size of both sides' buffers
+        assert len(ran) * 10_000 < 2_000_000  # the buffers of client and server together hold less
         stalled.close()
 
     limits = ServerLimits(answered_at_once=1, patience=0.2)

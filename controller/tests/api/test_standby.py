@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a controller that is not the primary."""
+"""Tests the status of a controller that is not the primary."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_of_a_controller_that_stands_by() -> None:
     assert found["switch"]["arbitration"] == "standby"
     assert found["switch"]["target"] == "bmv2"
     assert found["uptime"] == 2.0
-    assert found["problems"] == []  # standing by is none
+    assert found["problems"] == []  # standby is not a problem
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The views of `sluice show`: the state of a running controller, with the switch's counts."""
+"""Tests the views of `sluice show`: the state of a running controller, with the switch's counts."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_next_hops_and_groups(run_scenario: Callable[[Scenario], None]) -> None:
         }
         gateway_1 = by_gateway["eth1", "10.0.1.9"]
         assert gateway_1["mac"] == format_mac(mac(4))
-        assert gateway_1["used_by"] == 2  # the host route, and the group
+        assert gateway_1["used_by"] == 2  # by the host route and by the group
         assert by_gateway["eth2", "10.0.2.9"]["mac"] is None
         [group] = found["groups"]
         assert group["used_by"] == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller's answers, one example of each view, with the text that the command must show."""
+"""Holds an example answer for each view, and the text that the command must print for it."""
 
 from __future__ import annotations
 
@@ -408,4 +408,4 @@ PAGES: dict[str | None, dict[str, Any]] = {
     },
     "4.0.0.0/8": {"data": [ROUTE | {"prefix": "100.100.100.0/24", "vrf": 3}]},
 }
-"""Pages of routes by the prefix `after` of the request."""
+"""Pages of routes. The key is the prefix `after` of the request."""

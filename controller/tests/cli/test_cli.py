@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command: tables for people, JSON for programs, correct exit codes."""
+"""Tests the `sluice` command: tables for people, JSON for programs, and exit codes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_page_that_fails_ends_the_command(daemon: Path, monkeypatch: pytest.Mo
 
 
 def test_rows_are_printed_as_they_come() -> None:
-    """The next page is requested after the current one was printed."""
+    """Checks that the command requests the next page only after it has printed the current one."""
     printed: list[str] = []
 
     def found() -> Iterator[list[dict[str, Any]]]:
@@ -166,7 +166,10 @@ def test_no_routes(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whoever_stops_reading_is_told_nothing(daemon: Path) -> None:
-    """As in `sluice show routes | head`: the pipe is full and its reader has ended."""
+    """Checks that the command prints no error if the reader of its pipe ends.
+
+    An example is `sluice show routes | head`.
+    """
     PAGES["endless"] = {"data": [ROUTE] * 1000, "next": {"after": "endless"}}
     command = [sys.executable, "-c", "from sluice.cli.main import main; main()"]
     command += ["show", "routes", "--after", "endless", "--socket", str(daemon)]
@@ -388,7 +391,7 @@ MANY = 123_456_789_012
 
 
 def _stretched(data: Any, key: str = "") -> Any:
-    """Returns the same data with the longest likely names, addresses and counts."""
+    """Returns the data with long names, addresses and counts in place of its own."""
     if isinstance(data, dict):
         return {name: _stretched(value, name) for name, value in data.items()}
     if isinstance(data, list):
@@ -481,7 +484,10 @@ def test_without_a_controller_nothing_is_completed(tmp_path: Path) -> None:
 
 
 def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
-    """They have no number; the others are numbered as in their file."""
+    """Checks that `--generated` shows the generated rules without numbers.
+
+    The operator's rules keep the numbers of their file.
+    """
     folded = sluice("show", "spd", "--socket", str(daemon)).stdout
     assert "nd-out-v6" not in folded
     shown = sluice("show", "spd", "--generated", "--socket", str(daemon)).stdout

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next hops that die and come back, with packets: only their flows move.
+"""Tests with packets that only the flows of a next hop move when it fails and when it recovers.
 
-The controller's state and reconciler write a group of 7:15:46:30 to sluice-switch, without the legs
-that cannot carry packets. Frames tell which leg gets which flow. BMv2 promises nothing here.
+The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch. The
+group lacks the legs (its next hops) that cannot carry packets. Frames show which leg each flow
+takes. BMv2 does not guarantee that other flows stay.
 """
 
 from __future__ import annotations
@@ -32,25 +33,28 @@ from sluice.rehearsal import Flow, trace
 pytestmark = pytest.mark.skipif(target_name() != "sluice-switch", reason="its groups are meant")
 
 FLOWS = 2000
-LEGS = {  # neighbour: (interface, number of its MAC address, weight)
+LEGS = {  # neighbour: (interface, number of the neighbour's MAC address, weight)
     "10.0.2.9": (2, 4, 7),
     "10.0.2.10": (2, 5, 15),
     "10.0.3.9": (3, 6, 46),
     "10.0.3.10": (3, 7, 30),
 }
 NAMES = {mac(number): name for name, (_, number, _) in LEGS.items()}
-LEGS6 = {  # likewise, behind the same MAC addresses
+LEGS6 = {  # the same for IPv6; the MAC addresses are the same
     "2001:db8:2::9": (2, 4, 7),
     "2001:db8:3::9": (3, 6, 46),
     "2001:db8:3::10": (3, 7, 30),
 }
 ASKED = 150
-"""Flows whose leg the switch is asked for; it answers 100 questions a second."""
+"""Number of flows for which the test queries the leg from the switch.
+
+The switch answers 100 such queries a second.
+"""
 
 
 @pytest.fixture
 def hosts(lab: Lab) -> Namespace:
-    """What is at the other ends of the ports."""
+    """Returns the namespace at the other ends of the switch's ports."""
     return lab.namespace("hosts")
 
 
@@ -72,7 +76,7 @@ IPV6 = partial(ipv6, "2001:db8:1::2", "2001:db8:9::1")
 
 
 class Flows:
-    """Sends a packet of each flow and tells which leg each took."""
+    """Sends a packet of each flow and returns the leg that each took."""
 
     def __init__(self, hosts: Namespace, packet: Callable[[bytes], bytes] = IPV4) -> None:
         self._hosts = hosts
@@ -90,7 +94,7 @@ class Flows:
             sent = 0
             with self._hosts.socket(17, 3) as port:  # AF_PACKET, SOCK_RAW
                 port.bind(("h1", 0))
-                # In small batches, so that no queue overflows.
+                # Small batches prevent an overflow of the queues.
                 while left:
                     batch, left = left[-100:], left[:-100]
                     for frame in reversed(batch):
@@ -129,7 +133,7 @@ async def _start(router: Router) -> None:
 
 
 async def _said(router: Router, source: str, destination: str) -> list[str | None]:
-    """The gateway that the switch says a flow takes, for the first flows."""
+    """Returns, for each of the first flows, the gateway that the switch names."""
     packets = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
     ends = parse_address(source), parse_address(destination)
     said: list[str | None] = []
@@ -171,7 +175,7 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
             only_one = flows.taken()
             _assert_only_moved(one_less, only_one, {"10.0.3.9", "10.0.2.9", "10.0.2.10"})
 
-            # Back in the order in which they went.
+            # The legs come back in the order in which they failed.
             router.feed(neighbor(3, "10.0.3.9", 6))
             await router.settle()
             two = flows.taken()
@@ -187,7 +191,7 @@ def test_a_leg_that_dies_moves_only_its_flows(switch: Target, hosts: Namespace) 
 
 
 def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Namespace) -> None:
-    """What `show route` tells of a flow, against where its packets go."""
+    """Checks that `show route` names the leg that the packets of each flow take."""
 
     async def scenario() -> None:
         async with connected(switch) as router:
@@ -210,7 +214,8 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == {"10.0.3.10"}
             router.feed(device(3, carrier=False))
             await router.settle()
-            # No leg can carry packets: all share the flows again, until one can.
+            # No leg can carry packets: the flows are spread over all legs, until one leg can carry
+            # packets again.
             assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
     run_scenario(scenario)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The role of a stand-in at a real switch: it passes packets of the host's and does nothing else.
+"""Tests the role of a stand-in on a real switch: it permits only the host's packets.
 
-With TARGET=bmv2 there are no roles: the first session of a stand-in carries, and any controller
-displaces it.
+BMv2 (TARGET=bmv2) has no roles. There, a stand-in's first session carries the packets, and any
+controller displaces the stand-in.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconciler, session and native client against a real switch: sluice-switch, or TARGET=bmv2.
+"""Tests reconciler, session and native client with a real switch.
 
-What was written is read back as it was meant, a second controller adopts it without touching it,
-wrong entries are corrected and unknown ones removed, and a switch that restarts is filled again. A
-second controller waits, takes over from one that is gone, and stands by, by name, where a client
-has used up the election ids.
+The switch is sluice-switch, or BMv2 with TARGET=bmv2. Reads of the switch return the entries that
+were written. A second controller adopts them without a write. The reconciler corrects wrong
+entries, removes unknown ones, and fills a restarted switch again.
+
+A second controller waits while the first is primary, and takes over when the first is gone. Where a
+client has used the largest election id, the status says so.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def many() -> list[Event]:
 
 
 def test_the_switch_tells_its_ports(target: Target) -> None:
-    """Of the targets sluice-switch does; from BMv2 nothing is learned."""
+    """Checks that sluice-switch reports its ports. BMv2 reports none."""
 
     async def scenario() -> None:
         async with connected(target) as router:
@@ -205,7 +207,7 @@ def test_a_restarted_switch_is_filled_again(target: Target) -> None:
     run_scenario(scenario)
 
 
-# --- who is primary -------------------------------------------------------------------------------
+# --- election of the primary ----------------------------------------------------------------------
 
 
 def session_of(target: Target, election_id: ElectionId | None = None) -> Session:
@@ -218,7 +220,8 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
     async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
-        seconds = [session_of(target) for _ in range(4)]  # half of them ask with a larger low half
+        # Half of them request an id with a larger low half.
+        seconds = [session_of(target) for _ in range(4)]
         await until(lambda: all("another controller" in one.arbitration for one in seconds))
         assert first.is_primary
         first.close()
@@ -246,7 +249,8 @@ def test_the_largest_id_is_stood_by_and_a_restarted_switch_is_taken(target: Targ
         waiting = session_of(target)
         await until(lambda: "largest election id; stop it" in waiting.arbitration)
         stranger.close()
-        # A switch that remembers the highest id of all times refuses every other for good.
+        # Some switches remember the highest id of all time and refuse every lower one until they
+        # restart.
         assert "restart the switch" in (told := await outcome()) or told == "primary"
         target.stop()
         target.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificate authorities and certificates for tests of TLS, made by the `openssl` command."""
+"""Creates certificate authorities and certificates for tests of TLS, with the `openssl` command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 
 
 class Authority:
-    """Signs certificates; has its own directory of files."""
+    """Signs certificates. Keeps its files in its own directory."""
 
     def __init__(self, directory: Path, name: str) -> None:
         directory.mkdir()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drains an object with `fileno()` and `poll()`, waiting on the descriptor like the event loop."""
+"""Reads all events of an object with `fileno()` and `poll()`.
+
+Waits on the descriptor, as the event loop does.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ class Pollable(Protocol[Event_co]):
 
 
 def readable(descriptor: int, seconds: float = 0.0) -> bool:
-    """Whether the descriptor becomes readable within `seconds`."""
+    """Returns whether the descriptor becomes readable within `seconds`."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(seconds * 1000))
 
 
 class Drain(Generic[Event]):
-    """Stores the events that were not requested yet, in order."""
+    """Polls a source of events. Keeps events that were polled but not yet requested, in order."""
 
     def __init__(self, source: Pollable[Event], slice_size: int = 256) -> None:
         self.source = source
@@ -34,7 +37,10 @@ class Drain(Generic[Event]):
         self.kept: list[Event] = []
 
     def until(self, wanted: Callable[[Event], bool]) -> Event:
-        """Waits for the first wanted event and returns it; drops it and the events before it."""
+        """Waits for the first event that `wanted` accepts, and returns it.
+
+        Drops this event and all earlier ones.
+        """
         end = time.monotonic() + DEADLINE
         while True:
             for position, event in enumerate(self.kept):

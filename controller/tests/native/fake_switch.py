@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A P4Runtime server in this process, with grpcio and finsy's message classes.
+"""Runs a P4Runtime server in this process, with grpcio and finsy's message classes.
 
-It records requests and returns the test's answers; it does not model a switch.
+The server records requests and returns the answers that the test gives. It does not model a switch.
 """
 
 # ruff: noqa: N802 -- the methods have gRPC's names
@@ -23,7 +23,7 @@ NO_LIMIT = 512 * 1024 * 1024
 
 
 def write_status(errors: list[Status]) -> rpc_status.Status:
-    """Returns the status of a Write of which some updates failed."""
+    """Returns the status of a Write in which some updates failed."""
     status = rpc_status.Status(code=2, message="some updates failed")
     for code, message in errors:
         status.details.add().Pack(p4r.Error(canonical_code=code, message=message))
@@ -31,7 +31,7 @@ def write_status(errors: list[Status]) -> rpc_status.Status:
 
 
 class FakeSwitch(p4r_grpc.P4RuntimeServicer):
-    """Listens within its context, on a free port or at the given address."""
+    """Listens for clients while its context is open, on the given address or on a free port."""
 
     def __init__(
         self, listen: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None
@@ -89,12 +89,12 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
                 for request in request_iterator:
                     self.requests.put(request)
             except grpc.RpcError:
-                pass  # the client closed the stream, which the test checks on its side
+                pass  # the client closed the stream; the test checks the client's end
 
         threading.Thread(target=receive, daemon=True).start()
         while (response := self.responses.get()) is not None:
             yield response
-        self.responses.put(None)  # for the other streams, if there are any
+        self.responses.put(None)  # ends the next stream too, if there is one
 
     def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
         self.writes.append(request)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switch and the neighbour of test_fast_path.py, in a separate process.
+"""Simulates the switch and the neighbour for test_fast_path.py, in a separate process.
 
-It listens at the given address and prints a line when it is ready. For each line that it reads, the
-neighbour sends a packet to the router, as a packet-in. It prints a line when the answer, a
-packet-out, has arrived.
+The process listens at the given address and prints a line when it is ready. It reads one command a
+line. A command makes the neighbour send a packet to the router, as a packet-in. When the router's
+answer has arrived as a packet-out, the process prints a line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def packet_in(frame: bytes, reason: str, bundle: int = 0) -> p4r.StreamMessageRe
 
 
 def checksummed(protocol: int, message: bytes, addresses: bytes) -> bytes:
-    """Returns ICMP or UDP of IPv6 with its checksum."""
+    """Returns an ICMPv6 or UDP message over IPv6 with its checksum filled in."""
     at = 2 if protocol == wire.ICMPV6 else 6
     pseudo = wire.pseudo_header(addresses[:16], addresses[16:], len(message), protocol)
     checksum = wire.internet_checksum(pseudo + message).to_bytes(2, "big")
@@ -74,7 +74,10 @@ def question() -> bytes:
 
 
 class FarEnd:
-    """A switch, and daemons of the host that speak BFD."""
+    """Simulates the switch and the neighbour.
+
+    Also holds the sockets of the router's BFD daemons.
+    """
 
     def __init__(self, switch: FakeSwitch) -> None:
         self.switch = switch
@@ -127,7 +130,7 @@ class FarEnd:
         )
 
     def packet_out(self, wanted: Callable[[bytes], bool]) -> None:
-        """Waits for a wanted packet-out."""
+        """Waits for the first packet-out whose payload `wanted` accepts."""
         while True:
             request = self.switch.requests.get(timeout=SECONDS)
             if request.HasField("packet") and wanted(request.packet.payload):

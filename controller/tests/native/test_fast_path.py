@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BFD, pings and ARP pass between switch and host while this process cannot run any Python.
+"""Tests that BFD, pings and ARP pass between switch and host while this process cannot run Python.
 
-The switch and the neighbour are another process (`far_end.py`). This process blocks in a system
-call with the GIL held, like a loop during a garbage collection or a long computation, until the
-other process has seen its packets pass in both directions. Needs root.
+The switch and the neighbour run in another process (`far_end.py`). This process waits in a system
+call with the GIL held, as during a garbage collection or a long computation. The call returns when
+the other process has seen packets pass in both directions. Needs root.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def wait_with_the_gil(descriptor: int) -> bool:
 
 
 class Router:
-    """eth1 in this namespace and a session with the switch in the other process."""
+    """Has interface eth1 in this namespace, and a session with the switch in the other process."""
 
     def __init__(self, stack: ExitStack, folder: Path, *, remembers: bool) -> None:
         self.fast_path = FastPath(SCHEMA, remembers=remembers)
@@ -97,7 +97,7 @@ class Router:
 
 @contextmanager
 def router(folder: Path, *, remembers: bool = False) -> Iterator[Router]:
-    # The native module's one thread starts here, in the namespace of other tests.
+    # The native module's only thread starts here, in the namespace that other tests use.
     P4RuntimeClient(f"unix:{folder}/nobody.sock", 1, (0, 1)).close()
     with network_namespace(), ExitStack() as stack:
         yield Router(stack, folder, remembers=remembers)
@@ -114,7 +114,8 @@ def test_it_passes_both_ways_while_no_python_runs(plain: Router, what: str) -> N
     plain.ask(what)
     assert plain.answer() == {"passed": what}
 
-    def counted() -> bool:  # the count may follow the packet, which the other process has seen
+    # The counter may be incremented after the other process has seen the packet.
+    def counted() -> bool:
         stats = plain.fast_path.native.stats()
         return stats["from_host"] >= 1 and stats["to_host"] == 1
 
@@ -133,7 +134,7 @@ def test_what_passed_is_counted_where_it_belongs(plain: Router) -> None:
 
 
 def test_what_the_host_may_answer_with_an_error_is_told(tmp_path: Path) -> None:
-    """Python gets the error after a copy of the packet that the error quotes."""
+    """Checks that Python gets the host's ICMP error, and before it a copy of the quoted packet."""
     with router(tmp_path, remembers=True) as running:
         running.ask("closed port")
         assert select.select([running.taps], [], [], DEADLINE)[0]
@@ -151,7 +152,7 @@ def iter_frames(taps: TapSet) -> Iterator[tuple[int, bytes]]:
 
 
 def test_a_session_that_ended_takes_nothing_more(plain: Router) -> None:
-    """The loop handles the host's frames then, as before the first session."""
+    """Checks that after a session ends, the event loop handles the host's frames."""
     plain.client.close()
     before = plain.fast_path.native.stats()["from_host"]
     ip("neigh replace 10.0.1.99 lladdr 02:00:00:00:00:99 dev eth1 nud permanent")

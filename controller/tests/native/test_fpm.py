@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FpmServer over loopback: whole frames in order, named framing errors, backpressure."""
+"""Tests FpmServer over loopback: whole frames in order, names of framing errors, backpressure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def payloads(events: Drain[Any], count: int) -> list[bytes]:
 
 
 def closing_events(events: Drain[Any]) -> tuple[list[Any], Any]:
-    """Returns the events before "closed", and "closed"."""
+    """Returns the list of the events before "closed", and the event "closed"."""
     before: list[Any] = []
     while (event := events.until(lambda _: True))[0] != "closed":
         before.append(event)

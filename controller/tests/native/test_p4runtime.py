@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4RuntimeClient against a gRPC server in this process."""
+"""Tests P4RuntimeClient against a gRPC server in this process."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ class TestPackets:
             client.set_packet_metadata(fields, [])
 
     def test_a_full_packet_out_queue_says_how_many_fitted(self) -> None:
-        # A listener that never answers: the queue is no longer drained when HTTP/2's initial window
-        # (64 KiB) is full.
+        # The listener never answers. So the client stops draining its queue when HTTP/2's initial
+        # window (64 KiB) is full.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             with closing(P4RuntimeClient(address, 1, (0, 1), packet_out_limit=16)) as client:
@@ -313,7 +313,8 @@ class TestRead:
             client.read(token, b"")
         for _ in range(64):
             assert produced.acquire(timeout=DEADLINE)
-        # Nothing was polled, so the reads block now or soon. A packet-in must still arrive.
+        # The test has polled nothing, so the reads block now or soon. A packet-in must still
+        # arrive.
         switch.responses.put(whole_packet_in(b"still here"))
         wait_until(lambda: client.stats()["packet_in"] == 1, DEADLINE)
         events: Drain[Any] = Drain(client, slice_size=16)
@@ -365,7 +366,7 @@ class TestEnd:
         events.until(named("connected"))
         client.close()
         client.close()
-        # At once, before the session's thread has processed it.
+        # These calls fail at once, before the session's thread has processed `close`.
         with pytest.raises(ConnectionError):
             client.packet_out([(b"x", (1, 2, 3))])
         with pytest.raises(ConnectionError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After its controller's death, a keeper forwards BFD, pings, ND and ARP in a separate process.
+"""Tests that a keeper forwards BFD, pings, ND and ARP after its controller's death.
 
-The switch is scripted (`far_end.py`) and has no roles, so that there is only one session. Closing
-the controller's descriptors simulates its death. Needs root.
+The keeper is a separate process. The scripted switch (`far_end.py`) has no roles, so there is only
+one session. The test closes the controller's descriptors to simulate its death. Needs root.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ELECTION_ID = (3, 99)
 
 
 class Controller:
-    """A controller with eth1 and its keeper, and the far end of its switch."""
+    """Has the interface eth1, its keeper, and the far end of the switch."""
 
     def __init__(self, stack: ExitStack, folder: Path, grace: float = 60) -> None:
         self.handover = Handover()
@@ -88,14 +88,17 @@ class Controller:
         self.keeper.close()
 
     def ask(self, what: str) -> Any:
-        """Sends a command to the far end and waits until it is done."""
+        """Sends a command to the far end, waits until it is done, and returns the answer."""
         assert self.far_end.stdin is not None
         self.far_end.stdin.write(f"{what}\n".encode())
         self.far_end.stdin.flush()
         return self.answer()
 
     def make_primary(self) -> None:
-        """Makes the session primary; returns when packets pass, as earlier ones would be lost."""
+        """Makes the session primary.
+
+        Sends probes until a packet passes, because earlier packets are lost.
+        """
         self.ask("primary")
         assert self.far_end.stdin is not None
         assert self.far_end.stdout is not None

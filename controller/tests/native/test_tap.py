@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TapSet with real TAPs in the test's own network namespace. Needs root."""
+"""Tests TapSet with real TAPs, in a network namespace of the test. Needs root."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from test_punts import SCHEMA
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 MAC = "02:00:00:00:00:01"
-ETHERTYPE = 0x88B5  # for local experiments (IEEE 802)
+ETHERTYPE = 0x88B5  # local experimental EtherType (IEEE 802)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,10 @@ def taps() -> Iterator[TapSet]:
 
 @pytest.fixture
 def up(taps: TapSet) -> Callable[[str], int]:
-    """Adds a TAP that is up and silent."""
+    """Returns a function that adds a TAP and sets it up.
+
+    IPv6 is off, so the TAP sends no frames by itself.
+    """
 
     def add(name: str) -> int:
         index = taps.add(name, 1500, MAC)
@@ -60,7 +63,7 @@ def up(taps: TapSet) -> Callable[[str], int]:
 
 
 def link(name: str) -> dict[str, Any]:
-    """Returns the output of `ip -details -json link show`."""
+    """Returns the parsed output of `ip -details -json link show`."""
     command = ["ip", "-details", "-json", "link", "show", name]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = json.loads(output)[0]
@@ -72,7 +75,7 @@ def exists(name: str) -> bool:
 
 
 def host_socket(name: str) -> socket.socket:
-    """Opens the host's side of a TAP, to send and receive frames of the test's EtherType."""
+    """Opens a packet socket on the host's end of a TAP, for frames of the test's EtherType."""
     side = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
     side.bind((name, ETHERTYPE))
     side.settimeout(DEADLINE)
@@ -117,7 +120,7 @@ def test_up_and_carrier_are_independent(taps: TapSet) -> None:
 
 
 def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
-    """Reads frames up to this one and returns them."""
+    """Reads frames until `last` was read, and returns them all."""
     frames: list[tuple[int, bytes]] = []
     while last not in [data for _, data in frames]:
         frames += read(taps, 1)
@@ -125,7 +128,7 @@ def read_until(taps: TapSet, last: bytes) -> list[tuple[int, bytes]]:
 
 
 def test_an_interface_of_each_namespace_is_another(taps: TapSet, up: Callable[[str], int]) -> None:
-    """Each namespace has its own numbering; `base` makes indexes unique."""
+    """Checks that `base` makes interface indexes unique. Each namespace has its own numbering."""
     here = up("tap-a")
     with host_socket("tap-a") as at_home, network_namespace():
         there = taps.add("tap-a", 1500, MAC, base=1 << 24)
@@ -260,7 +263,7 @@ def test_a_tap_outlives_a_set_while_another_holds_it(taps: TapSet) -> None:
 
 
 class Resting:
-    """A set that rests, and a session of its fast path."""
+    """Has a TapSet whose queues start detached (`rests`), and a session of its fast path."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.fast_path = FastPath(SCHEMA, remembers=False)
@@ -286,7 +289,7 @@ def test_a_set_that_rests_leaves_frames_to_whoever_has_the_tap_open(
     assert resting.taps.add("tap-a", 1500, MAC) == index
     assert queues_of("tap-a") == (1, 1)
     with closing(host_socket("tap-a")) as host:
-        for number in range(50):  # one flow by address, several by size
+        for number in range(50):  # one flow if hashed by address, several if hashed by size
             host.send(frame(number, 60 + number))
         assert [number_of(got) for _, got in read(taps, 50)] == list(range(50))
         resting.wake()
@@ -306,7 +309,10 @@ def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> Non
 
 
 def test_a_set_that_rests_leaves_the_carrier_that_is_there_alone(resting: Resting) -> None:
-    """The kernel notifies of each attached or detached queue, and walks its IPv6 FIB each time."""
+    """Checks that setting an unchanged carrier causes no notification.
+
+    For each attached or detached queue, the kernel notifies its listeners and walks its IPv6 FIB.
+    """
     index = resting.taps.add("tap-a", 1500, MAC)
     resting.taps.set_up(index, True)
     for carrier, state in ((False, "DOWN"), (True, "UP")):
@@ -372,7 +378,11 @@ def test_what_is_no_queue_is_refused(taps: TapSet) -> None:
 def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
     taps: TapSet, up: Callable[[str], int]
 ) -> None:
-    """Otherwise frames in the queue would keep waking the reading thread."""
+    """Checks that the set stops reading the queue of a TAP that it has removed.
+
+    Another process may have the queue open. Its frames would wake the reading thread again and
+    again.
+    """
     index = up("tap-a")
     kept = os.dup(taps.queue(index))
     try:
@@ -388,7 +398,7 @@ def test_what_is_let_go_is_not_read_any_more_while_another_has_its_queue(
 
 @contextmanager
 def opened(name: str) -> Iterator[int]:
-    """Yields a queue of a TAP, opened like by another process."""
+    """Opens a queue of a TAP as another process would, and yields it."""
     queue = os.open(CLONE_DEVICE, os.O_RDWR)
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P4RuntimeClient over a Unix socket and over TCP with mutual TLS."""
+"""Tests P4RuntimeClient over a Unix socket and over TCP with mutual TLS."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def serve(authority: Authority, *alternatives: str, listen: str = "127.0.0.1:0") -> FakeSwitch:
-    """Starts a switch that accepts only clients with certificates of the authority."""
+    """Creates a switch that accepts only clients with certificates of the authority."""
     certificate, key = authority.issue("switch", *alternatives)
     credentials = grpc.ssl_server_credentials(
         [(key, certificate)], root_certificates=authority.certificate, require_client_auth=True
@@ -64,7 +64,7 @@ def check_session(client: P4RuntimeClient, switch: FakeSwitch) -> None:
 
 
 def end_of(client: P4RuntimeClient) -> tuple[int, str]:
-    """Waits until a session ends by itself; returns its status."""
+    """Waits until the session ends and returns its status code and message."""
     _, code, message = Drain[Any](client).until(named("closed"))
     return code, message
 

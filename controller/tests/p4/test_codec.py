@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of entity round-trips; the hand-written encoding equals protobuf's."""
+"""Tests that decoding inverts encoding for each kind of entity.
+
+The hand-written encoding must equal protobuf's.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,10 @@ def test_entities_survive(kind: EntityKind, key: EntityKey, value: EntityValue) 
 
 
 def test_a_group_of_another_size_is_not_understood() -> None:
-    """Its size cannot be changed, so the controller must not adopt and modify it."""
+    """Checks that the codec decodes a group of another maximum size as UNKNOWN.
+
+    The maximum size of a group cannot be modified, so the controller must not adopt the group.
+    """
     value = NexthopGroup(((1, 1), (2, 3)))
     (insert,) = updates_of(CODEC.update(UpdateType.INSERT, EntityKind.GROUP, 4, value))
     insert.entity.action_profile_group.max_size = 64
@@ -157,7 +163,10 @@ def test_a_group_of_another_size_is_not_understood() -> None:
     [(65536, 0, MAX_GROUP_WEIGHT), (16384, 64, 64), (0, 0, MAX_GROUP_WEIGHT), (500, 0, 500)],
 )
 def test_a_group_is_as_large_as_p4info_lets_it_be(size: int, most: int, expected: int) -> None:
-    """For example, TNA's selector has groups of 64."""
+    """Checks that the group size comes from P4Info.
+
+    For example, TNA's selector has groups of 64.
+    """
     p4info = p4i.P4Info()
     p4info.CopyFrom(load_pipeline(PIPELINE).p4info)
     [selector] = p4info.action_profiles

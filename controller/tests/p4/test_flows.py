@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows round-trip in all four tables; counters are requested and decoded."""
+"""Tests that decoding inverts encoding for flows of all four tables.
+
+Also tests the requests for their counters, and the decoding of these counters.
+"""
 
 from __future__ import annotations
 

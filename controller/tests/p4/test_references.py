@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of writes agrees with the references that the P4 program declares (`@refers_to`).
+"""Tests that the order of writes agrees with the references in the P4 program.
 
-`@refers_to(TABLE, FIELD)` at an action parameter: the value names an entry of this table by this
-match field. `entities.references` and the order of `EntityKind` say the same in the controller's
-terms.
+The program declares references by `@refers_to(TABLE, FIELD)` at an action parameter: the value
+names an entry of this table by this match field. In the controller, `entities.references` and the
+order of `EntityKind` must express the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ KINDS = {
     "nexthop_group": EntityKind.GROUP_ENTRY,
     "outbound.list_state": EntityKind.OUTBOUND_LIST,
 }
-"""The kind of the entries of each table that parameters refer to."""
+"""Kind of the entries of each table that a parameter may refer to."""
 ENTITIES: list[tuple[EntityKind, EntityKey, EntityValue]] = [
     (EntityKind.ROUTE, SLOT, RouteTarget(RouteTargetKind.NEXTHOP, 7)),
     (EntityKind.ROUTE, SLOT, RouteTarget(RouteTargetKind.GROUP, 8)),
@@ -71,7 +71,7 @@ ENTITIES: list[tuple[EntityKind, EntityKey, EntityValue]] = [
 
 
 def declared(annotations: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields table and field of each `@refers_to` among annotations."""
+    """Yields the table and the field of each `@refers_to` among the annotations."""
     for annotation in annotations:
         match = re.fullmatch(r"@refers_to\((.*),(.*)\)", annotation.replace(" ", ""))
         if match:
@@ -86,7 +86,7 @@ DECLARED = {
 
 
 def referred(action: p4r.Action) -> set[tuple[EntityKind, int]]:
-    """Returns kind and value of each reference among an action's parameters."""
+    """Returns the kind and value of each reference in an action's parameters."""
     return {
         (KINDS[table], int.from_bytes(param.value, "big"))
         for param in action.params
@@ -95,7 +95,7 @@ def referred(action: p4r.Action) -> set[tuple[EntityKind, int]]:
 
 
 def number(key: EntityKey) -> int:
-    """Returns the number by which a parameter names the entity of this key."""
+    """Returns the number of the entity in an action parameter, from the entity's key."""
     if isinstance(key, BundleInVrf):
         return key.bundle
     assert isinstance(key, int)
@@ -112,7 +112,8 @@ def test_the_controller_refers_to_what_the_program_declares(
     action = member.action if member else entity.table_entry.action.action
     expected = {(of, number(name)) for of, name in references(kind, key, value)}
     assert referred(action) == expected
-    assert all(of < kind for of, _ in expected)  # the order in which entities are installed
+    # Entities are installed in the order of their kinds.
+    assert all(of < kind for of, _ in expected)
 
 
 def test_each_declared_reference_names_a_match_field() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full table that is read back: fast and slow path agree, whatever the bytes are."""
+"""Tests that the fast path and the slow path of the route reader agree for any bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entity(kind: EntityKind, key: EntityKey, value: EntityValue) -> p4r.Entity:
 
 
 def reader(decode: Callable[[p4r.Entity], DecodedEntity | None]) -> RouteReader:
-    """Returns a reader that has not learned any form."""
+    """Returns a reader that has not read any entry yet."""
     tables = [
         entity(
             EntityKind.ROUTE, RouteSlot(0, Prefix(b"\x14" * size, 8 * size)), UNREACHABLE
@@ -56,7 +56,10 @@ def reader(decode: Callable[[p4r.Entity], DecodedEntity | None]) -> RouteReader:
 
 
 class Reading:
-    """Reads parts one after the other; `decoded` counts the entities of the slow path."""
+    """Reads the parts of a response in order.
+
+    `decoded` counts the entities that took the slow path.
+    """
 
     def __init__(self) -> None:
         self.decoded = 0
@@ -68,7 +71,7 @@ class Reading:
         return CODEC.decode(one)
 
     def read(self, part: bytes) -> Found:
-        """Returns the routes of a response, and its other entities."""
+        """Reads one part and returns its routes and its other entities."""
         self._table.installed.clear()
         others = list(chain.from_iterable(self._reader.read(part, self._table)))
         return dict(self._table.installed.items()), others
@@ -121,7 +124,7 @@ def some(number: int) -> p4r.Entity:
 
 
 def not_ours() -> p4r.Entity:
-    """Returns an entry with an action that the controller does not write."""
+    """Returns a table entry with an action that the controller never writes."""
     one = some(9)
     one.table_entry.action.action.action_id = 1
     return one
@@ -165,7 +168,10 @@ def test_an_action_of_somebody_else_is_unknown_each_time() -> None:
 
 
 def test_an_action_without_its_parameter_is_unknown() -> None:
-    """The controller cannot have written it, so it must be corrected under its key."""
+    """Checks that the reader returns UNKNOWN for an action without parameter.
+
+    The controller cannot have written such an entry, so it must correct the entry of this key.
+    """
     whole = p4r.ReadResponse.FromString(SAMPLES[0])
     del whole.entities[0].table_entry.action.action.params[:]
     routes, _ = Reading().read(whole.SerializeToString())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Election ids: above the one that was seen, if there is a higher one, and never guessable."""
+"""Tests election ids: each is above the highest known id if possible, and cannot be guessed."""
 
 from __future__ import annotations
 

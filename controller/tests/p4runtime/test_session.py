@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session: arbitration, pipeline, and the status of each update."""
+"""Tests a session: arbitration, pipeline, and the status of each update."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_write_read_and_packets() -> None:
         client.punt((b"frame", (1, 2)))
         await turns()
         assert packets == [(b"frame", (1, 2))]
-        (asked,) = client.elections  # the client's own (0, 1) was only a question
+        (asked,) = client.elections  # the client's own id (0, 1) only served as a query
         assert asked[0] == 1
         assert (client.requests[0].election_id.high, client.requests[0].election_id.low) == asked
 
@@ -71,7 +71,8 @@ def test_the_pipeline_is_given_only_when_it_is_another() -> None:
         assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
         assert not await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
         assert await session.ensure_pipeline(pipeline.p4info, b"another")
-        client.pushed[-1].config.ClearField("cookie")  # like a switch started with the pipeline
+        # As on a switch that was started with the pipeline.
+        client.pushed[-1].config.ClearField("cookie")
         assert not await session.ensure_pipeline(pipeline.p4info, b"another")
         assert await session.ensure_pipeline(pipeline.p4info, pipeline.device_config)
 
@@ -86,7 +87,7 @@ def test_going_above_an_election_id_that_nobody_holds() -> None:
         await turns()
         (asked,) = client.elections
         assert asked[0] == 1
-        client.arbitration(True, 0, "", (0, 1))  # an answer to the earlier id
+        client.arbitration(True, 0, "", (0, 1))  # the answer to the previous id
         await turns()
         assert not waiting.done()
         client.arbitration(True, 0, "", asked)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys are read from files for each connection; another user's socket is refused."""
+"""Tests that each connection reads its keys from files.
+
+A socket of another user is refused.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def test_a_key_that_everybody_can_read_is_refused(tls: TlsConfig) -> None:
 def test_a_socket_of_another_user_is_not_the_switch(tmp_path: Path) -> None:
     path = tmp_path / "p4rt.sock"
     switch = SwitchConfig(UnixAddress(path))
-    assert transport.prepare(switch) is None  # missing: the client reports it
+    assert transport.prepare(switch) is None  # the socket is missing, which the client reports
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         assert transport.prepare(switch) is None

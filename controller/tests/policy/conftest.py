@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The world of policy, for every test here."""
+"""Provides the policy fixtures to every test in this folder."""
 
 from policy_world import run_scenario
 

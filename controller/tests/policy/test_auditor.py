@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes of another client to the switch are found, repaired and reported; the controller's own
-writes are not."""
+"""Tests that the auditor finds, repairs and reports writes of other clients.
+
+The auditor must never report the controller's own writes.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def write(
     key: EntityKey,
     value: EntityValue | None = None,
 ) -> None:
-    """What another client writes."""
+    """Applies an update to the switch as another client would."""
     update = switch.codec.update(operation, kind, key, value)
     assert switch.take(p4r.WriteRequest.FromString(update)) == [0]
 
@@ -63,7 +65,7 @@ def write_flow(switch: FakeSwitch, slot: FlowSlot, verdict: FlowVerdict) -> None
 
 
 async def rounds(world: PolicyWorld, number: int = 2) -> None:
-    """Wait for some more complete rounds of each part."""
+    """Waits until each part of the auditor has completed `number` more rounds."""
     reports = world.controller.auditor.reports.values()
     before = {id(report): report.rounds for report in reports}
     await world.until(
@@ -91,7 +93,7 @@ def quick(run_scenario: RunScenario, tmp_path: Path) -> RunScenario:
 
 
 def test_what_we_write_ourselves_is_never_repaired(quick: RunScenario) -> None:
-    """Commits, routes and flows come and go all the while."""
+    """Checks that the auditor repairs nothing while lists, routes and flows change."""
 
     async def scenario(world: PolicyWorld) -> None:
         await settled(world)
@@ -174,7 +176,11 @@ def test_a_flow_that_was_made_a_bypass_is_what_it_was_again(quick: RunScenario) 
 
 
 def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> None:
-    """What a session begins with is searched in the rules: only what they say stays."""
+    """Checks that a restarted controller deletes a flow that another client added meanwhile.
+
+    When a session begins, the controller searches the rules for each flow and keeps only flows that
+    agree with them.
+    """
     switch = FakeSwitch(CODEC)
 
     async def first(world: PolicyWorld) -> None:
@@ -197,7 +203,10 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> Non
 
 
 def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
-    """An old epoch would bring retired flows back to life; nothing said meanwhile counts."""
+    """Checks that the list gets a new epoch when another client sets back its epoch.
+
+    An old epoch makes retired flows valid again, so the list must not keep it.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         await settled(world)
@@ -252,7 +261,10 @@ def test_a_switch_that_was_given_another_pipeline_is_taken_over_anew(quick: RunS
 
 @pytest.mark.parametrize("written", ["before", "meanwhile"])
 def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, written: str) -> None:
-    """The answer shows the value of before; a later look would show ours."""
+    """Checks that a read overtaken by the controller's own write causes no repair.
+
+    The answer has the value from before the write. A later read would have the controller's value.
+    """
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)
     held = reconciler.installed.by_kind[EntityKind.HASH_SEED]
@@ -278,7 +290,7 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
 
 def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
-    """As after a reconnect: nothing is held yet of all that is wanted."""
+    """Checks that a walk over wanted but uninstalled routes, as after a reconnect, is sliced."""
 
     async def scenario(world: PolicyWorld) -> None:
         auditor = world.controller.auditor

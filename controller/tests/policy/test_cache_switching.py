@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow cache by hand, and what of policy can be shown."""
+"""Tests the commands `flow-cache off`, `on` and `clear`, and the views of policy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def test_clear_retires_every_flow(run_scenario: RunScenario) -> None:
         await world.until(world.switch.live)
         before = world.state("corp", OUTBOUND).version
         (_, outbound) = await world.ask("flow-cache clear", spd="corp")
-        # The rules are the same, so what travels with their verdict must not be lost.
+        # The rules are unchanged. So the generation stays, and packets that carry a verdict are not
+        # dropped.
         assert world.state("corp", OUTBOUND).version == (before.epoch + 1, before.generation)
         assert (outbound["flows"], outbound["stale_flows"]) == (1, 1)
         assert world.switch.live() == {}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits of rules: in force when they return, whole or not at all, also after a restart."""
+"""Tests commits of rules.
+
+Commits are in force when they return, are applied whole or not at all, and survive a restart.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +225,11 @@ def test_a_commit_that_failed_is_not_made_by_a_restart(run_scenario: RunScenario
 def test_a_full_disk_says_what_a_restart_would_do(
     run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The change reaches the disk, the switch refuses it, and there is no room to take it back."""
+    """Checks the error of a refused commit whose record cannot be removed from disk.
+
+    The switch refuses the commit after the disk has its record. The full disk prevents the removal.
+    The error says what a restart would do.
+    """
     monkeypatch.setattr("sluice.policy.record.DISK_RETRY", 0.01)
     fsync, full = os.fsync, False
 
@@ -255,7 +262,7 @@ def test_a_full_disk_says_what_a_restart_would_do(
 
 
 def rules_in(path: Path) -> list[str]:
-    """The names of corp's outbound rules, as a restart would find them."""
+    """Returns the names of corp's outbound rules on disk, as a restart would read them."""
     (found,) = (one for one in SpdStore(path.parent).load().lists if one[1:3] == ("corp", OUTBOUND))
     return [rule.name for rule in found.rules or ()]
 
@@ -323,7 +330,7 @@ def test_every_change_is_in_the_audit_log(run_scenario: RunScenario, tmp_path: P
         before = world.state("corp", OUTBOUND).digest
         token = REQUESTED_BY.set(Requester(1000, 4711))
         await world.commit(COMMIT)
-        await world.commit(COMMIT)  # changes nothing, and is no event
+        await world.commit(COMMIT)  # changes nothing, so the audit log has no entry
         for action in ("off", "on", "clear"):
             await world.ask(f"flow-cache {action}", spd="corp")
         REQUESTED_BY.reset(token)

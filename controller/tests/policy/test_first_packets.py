@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First packets: searched, cached and sent on, or ended. What fails, drops."""
+"""Tests the handling of a flow's first packets.
+
+The controller searches the rules, caches the verdict, and sends the packet on or drops it. On
+failure the packet is dropped.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +139,10 @@ BAD_OPTIONS = [
 def test_source_routes_are_refused_whatever_the_rules_say(
     run_scenario: RunScenario, options: bytes, name: str, direction: Direction
 ) -> None:
-    """Re-injected behind the list, nobody would look at the options again (RFC 1812, 5.3.13.4)."""
+    """Checks that the controller refuses packets with a source route, whatever the rules say.
+
+    After re-injection, no stage would check the options again (RFC 1812, 5.3.13.4).
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -189,7 +196,10 @@ def test_packets_of_one_flow_make_one_write_and_each_goes_on(run_scenario: RunSc
 
 
 def test_a_write_of_a_flow_without_an_answer_ends_the_session(run_scenario: RunScenario) -> None:
-    """Nobody knows what the switch took: it is read back."""
+    """Checks that the session ends if the switch does not answer a write of a flow.
+
+    It is then unknown which flows the switch has, so the next session reads them back.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -250,7 +260,7 @@ def test_a_full_cache_keeps_the_flow_that_is_busy(run_scenario: RunScenario) -> 
             await world.until(lambda number=number: len(world.switch.flows) == number)  # type: ignore[misc]
         busy = min(world.switch.flows, key=lambda slot: slot.key.destination)
         cache = world.policy.flows.caches[busy.list_id].cache
-        assert cache.flows()[0][0] == busy.key  # the oldest: the first to go
+        assert cache.flows()[0][0] == busy.key  # the oldest flow is evicted first
         while cache.flows()[0][0] == busy.key:
             world.switch.flow_packets[busy] += 1
             await asyncio.sleep(0.05)

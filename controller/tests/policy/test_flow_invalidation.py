@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that keep cached flows: a flow that a commit treats otherwise is gone first."""
+"""Tests commits that keep cached flows.
+
+Flows whose verdict changes are deleted before the new rules apply.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ REFUSED = 13
 
 
 def rules(*, discarded: set[int] = frozenset(), unrelated: str = "10.8.0.0/16") -> str:  # type: ignore[assignment]
-    """An SPD with a rule for each port, and one that meets none of the tests' packets."""
+    """Returns an SPD with one rule for each port.
+
+    No packet of the tests matches the rule `unrelated`.
+    """
     lines = [f"  - {{name: unrelated, action: discard, destination: {unrelated}}}"]
     for port in PORTS:
         action = "discard" if port in discarded else "bypass"
@@ -44,7 +50,7 @@ def rules(*, discarded: set[int] = frozenset(), unrelated: str = "10.8.0.0/16") 
 
 
 async def with_flows(world: PolicyWorld) -> PolicyList:
-    """Commits the rules, and has a flow for each port cached."""
+    """Commits the rules, caches a flow for each port, and returns the outbound list."""
     await world.began()
     await world.commit(rules())
     before = len(world.client.sent)
@@ -62,7 +68,7 @@ def live_ports(world: PolicyWorld) -> set[int]:
 
 
 def versions_in(switch: FakeSwitch) -> dict[tuple[Direction, int], ListVersion]:
-    """The numbers of each list in the switch."""
+    """Returns the epoch and generation of each list in the switch."""
     return {
         (direction, key): ListVersion(*value)
         for direction, kind in LIST_KINDS.items()
@@ -107,7 +113,7 @@ def test_what_changes_is_deleted_before_the_rules_do(run_scenario: RunScenario) 
         assert seen == [set(PORTS) - {8003, 8004}]
         assert live_ports(world) == seen[0]
         assert counted(world)["flows that a commit deleted"] == 2
-        # An answer by the rules of before comes too late.
+        # A packet that was punted under the old rules gets the verdict of the new rules.
         world.miss(tcp(8003), generation=before.version.generation)
         await world.until(lambda: 8003 in live_ports(world))
         (verdict,) = [v for s, v in world.switch.live().items() if s.key.destination_port == 8003]
@@ -158,7 +164,7 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScen
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         caches = world.policy.flows.counters
         if not caches["flow not installed: a commit is under way"]:
-            # It was searched by the new rules, then.
+            # The commit was over, so the controller searched the new rules.
             await world.counted("dropped: policy discards outbound")
         for slot, verdict in world.switch.live().items():
             expected = DISCARD if slot.key.destination_port == 8003 else 1
@@ -181,7 +187,7 @@ def test_a_flow_that_is_not_deleted_retires_them_all(
         if refused == "before":
             cache = world.policy.flows.caches[before.list_id].cache
             (slot,) = [one for one in world.switch.live() if one.key.destination_port == 8003]
-            world.policy.flows.verify(slot, None)  # as the auditor has it deleted
+            world.policy.flows.verify(slot, None)  # deletes the flow, as the auditor would
             world.policy.flows.flush()
             await world.until(lambda: not cache.is_exact)
             assert 8003 in live_ports(world)
@@ -263,11 +269,11 @@ def test_a_restart_between_disk_and_switch_retires_them_all(run_scenario: RunSce
     run_scenario(second, switch)
 
 
-# -- epochs that wrap
+# -- epochs that wrap around
 
 
 async def at_the_last_epoch(world: PolicyWorld) -> PolicyList:
-    """Flows of several epochs, the last of all among them."""
+    """Installs flows of two epochs, one of them the highest epoch. Returns the list."""
     state = await with_flows(world)
     world.policy.table.observe(state.list_id, ListVersion(MAXIMUM_COUNT - 1, 7))
     await world.ask("flow-cache clear", spd="corp")
@@ -337,7 +343,7 @@ def test_epochs_start_anew_over_a_restart(
     run_scenario(second, switch, text=text)
 
 
-# -- what `spd diff` tells
+# -- output of `spd diff`
 
 
 def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> None:
@@ -361,11 +367,11 @@ def test_a_diff_names_the_flows_that_would_change(run_scenario: RunScenario) -> 
     run_scenario(scenario)
 
 
-# -- any order of events
+# -- random orders of events
 
 
 class VerdictObserver:
-    """Looks at every state of the switch: a flow that serves packets says what the rules say."""
+    """Checks every state of the switch: flows that serve packets have the verdict of the rules."""
 
     def __init__(self, world: PolicyWorld) -> None:
         self._switch = world.switch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments meet the rule that their datagram meets (RFC 4301, section 7), or none."""
+"""Tests that each fragment gets its datagram's verdict (RFC 4301, section 7) or is dropped."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ outbound:
         await world.commit(rules)
         world.miss(fragment6(0, True, DESTINATION_OPTIONS, options + ports(OPEN)))
         world.miss(fragment6(24, True, DESTINATION_OPTIONS, bytes(16)))
-        world.miss(fragment6(40, False, 6, bytes(16)))  # claims to be TCP
+        world.miss(fragment6(40, False, 6, bytes(16)))  # the next header says TCP
         sent = await world.sent(3)
         assert [each["verdict"] for each in sent] == [PROTECT] * 3
 
@@ -208,7 +208,11 @@ def test_neighbour_discovery_in_fragments_is_refused(
 
 
 def test_neighbour_discovery_behind_a_deep_chain_is_refused(run_scenario: RunScenario) -> None:
-    """The pipeline saw neither its type nor that its hop limit must be 255."""
+    """Checks that neighbour discovery behind a chain of headers that is too deep is dropped.
+
+    The pipeline cannot parse such a chain. So it could check neither the ICMP type nor that the hop
+    limit is 255.
+    """
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()

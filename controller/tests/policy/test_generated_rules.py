@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ND and IKE pass without a rule of the operator, and nothing else does."""
+"""Tests that the generated rules let ND and IKE pass, and no other packet."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ports(source: str, sport: int, destination: str, dport: int, protocol: int =
         (IN, icmp(PEER6, "2001:db8:2::1", NS), False),
         (IN, icmp(PEER6, OWN6, ECHO), False),
         (IN, icmp(PEER6, OWN6, NS)._replace(icmp=None, protocol=None), False),
-        # This router's own packets only: neither delivered here nor made here.
+        # Generated rules match only this router's own packets: delivered to it or sent by it.
         (IN, icmp(PEER6, OWN6, NA)._replace(is_own=False), False),
         (OUT, icmp(OWN6, PEER6, NA)._replace(is_own=False), False),
         (OUT, icmp(LINK_LOCAL, SOLICITED, NS)._replace(is_own=False), False),

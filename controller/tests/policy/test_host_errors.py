@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host stack says about packets that a bundle carried leaves by that bundle, or not."""
+"""Tests that a host's ICMP error about a bundle's packet leaves by this bundle or is dropped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from test_punts import punt
 
 OWN, PEER, BRANCH, LAB = "10.0.1.1", "10.9.0.1", 7, 8
 NOW = [1000.0]
+"""Current time in seconds. A test may advance it."""
 CONFIGURED: list[Config] = []
-"""The time, which a test may have go on."""
+"""Holds the configuration that the fixture `errors` loaded last."""
 RULES = """\
     inbound:
       - {name: site, action: protect, bundle: branch, source: 10.9.0.0/16}
@@ -39,7 +40,7 @@ def bundle(name: str, number: int, spd: str, vrf: str = "default") -> str:
 
 @pytest.fixture
 def errors(tmp_path: Path) -> HostErrors:
-    """Two SPDs whose bundles are of the default VRF."""
+    """Returns HostErrors for two SPDs whose bundles are in the default VRF."""
     more = bundle("lab", LAB, "corp") + bundle("rim", 9, "edge")
     text = CONFIG.replace("    inbound: [{{name: all-in, action: bypass}}]\n", RULES)
     text = text.replace("spds:\n", more.replace("{", "{{").replace("}", "}}") + "spds:\n")
@@ -92,7 +93,8 @@ def test_where_two_bundles_could_have_carried_it_nothing_leaves(errors: HostErro
 
 def test_a_quoted_fragment_that_could_have_come_protected_stays_here(errors: HostErrors) -> None:
     assert errors.carrier_for(about("10.0.3.7", fragment_offset=80)) is None
-    assert bundle_for(errors, about(PEER, fragment_offset=80)) == BRANCH  # its rule is first
+    # The first rule that could match names this bundle.
+    assert bundle_for(errors, about(PEER, fragment_offset=80)) == BRANCH
 
 
 def test_what_cannot_be_read_stays_here(errors: HostErrors) -> None:
@@ -106,7 +108,7 @@ def test_a_list_that_has_not_started_decides_nothing(errors: HostErrors) -> None
     assert errors.carrier_for(about("10.0.3.7")) is None
 
 
-# -- packets that the host got a moment ago
+# -- packets that the host received shortly before
 
 
 def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9, vrf: int = 0) -> None:
@@ -116,25 +118,33 @@ def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9, vrf:
 
 
 def test_how_the_packet_came_is_remembered(errors: HostErrors) -> None:
-    delivered(errors, PEER, IN_CLEAR)  # by an interface without SPD
+    delivered(errors, PEER, IN_CLEAR)  # through an interface without SPD
     assert bundle_for(errors, about(PEER)) == IN_CLEAR
     delivered(errors, "10.9.9.1", BRANCH)
     assert bundle_for(errors, about("10.9.9.1")) == BRANCH
     delivered(errors, "10.0.3.7", LAB)
     assert bundle_for(errors, about("10.0.3.7")) == LAB
-    assert bundle_for(errors, about("10.0.3.7", 10)) == IN_CLEAR  # another packet
+    assert bundle_for(errors, about("10.0.3.7", 10)) == IN_CLEAR  # another port, so another packet
 
 
 def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> None:
-    """Somebody repeats in clear what a bundle carried, to hear its plaintext back."""
+    """Checks that no error leaves about a packet that came in clear and by a bundle.
+
+    Otherwise an attacker could repeat a protected packet in clear, and get its plaintext quoted
+    back.
+    """
     delivered(errors, PEER, BRANCH)
     delivered(errors, PEER, IN_CLEAR)
     assert errors.carrier_for(about(PEER)) is None
 
 
 def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors) -> None:
-    """Until the host has no more to say about it; from then on the lists tell."""
-    delivered(errors, "10.0.3.7", BRANCH)  # by rules that have changed since
+    """Checks the bound on remembered packets.
+
+    While the host may still send errors about forgotten packets, an error about an unknown packet
+    is dropped. Afterwards the lists decide.
+    """
+    delivered(errors, "10.0.3.7", BRANCH)  # the rules that protected it have changed since
     for port in range(10, 10 + REMEMBERED):
         delivered(errors, PEER, IN_CLEAR, port)
     assert len(errors._delivered) == REMEMBERED
@@ -154,7 +164,10 @@ def test_an_error_goes_to_the_vrf_of_the_bundle_whatever_interface_the_host_chos
 
 
 def test_after_a_start_nothing_is_said_about_packets_from_before_it(errors: HostErrors) -> None:
-    """They came under rules that may have changed over the restart."""
+    """Checks that after a start, errors about unknown packets are dropped for a while.
+
+    Such packets may have come under other rules, from before the restart.
+    """
     config, lists = CONFIGURED[0], errors._list_of
     for had_bundles in (True, False):
         fresh = HostErrors(config, lists, lambda: NOW[0], had_bundles=had_bundles)

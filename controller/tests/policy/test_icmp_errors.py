@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ICMP errors that no rule matches (RFC 4301, section 6): no bypass that no rule grants them."""
+"""Tests ICMP errors that no rule matches (RFC 4301, section 6).
+
+The controller searches the rules for the packet that the error quotes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ REFUSED = {
 
 
 def datagram(source: str, destination: str, port: int, **header: object) -> bytes:
-    """UDP to `port`: an error about it is an answer from `port`."""
+    """Returns a UDP datagram to `port`. An error about it counts as an answer from `port`."""
     payload = (40000).to_bytes(2, "big") + port.to_bytes(2, "big") + bytes(4)
     return ipv4(source, destination, payload, 17, **header)  # type: ignore[arg-type]
 
@@ -138,7 +141,7 @@ def test_inbound_what_a_bundle_carried_must_be_about_its_own_flows(
 
 CHECKED = CONFIG.replace("  - name: corp\n", "  - name: corp\n    icmp_errors: checked\n")
 ESP_SPI = 7000
-"""Of the bundle `branch` in CONFIG."""
+"""SPI of the bundle `branch` in CONFIG."""
 
 
 @pytest.mark.parametrize(("port", "passes"), [(SECRET, False), (OPEN, True), (CLOSED, False)])

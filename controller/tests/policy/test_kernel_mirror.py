@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An SPD that is the kernel's: in force from the start, in step with it, else closed."""
+"""Tests an SPD that mirrors the kernel's SPD.
+
+The mirrored rules are in force from the start and follow the kernel's changes. Where the kernel's
+rules are unknown, the SPD drops packets.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +75,7 @@ spds:
 
 
 class FakeKernel:
-    """A kernel's IPsec databases, written by the test."""
+    """Simulates the kernel's IPsec databases, which a test writes."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -86,7 +90,7 @@ class FakeKernel:
         self._changed = False
 
     def has(self, *policies: KernelPolicy) -> None:
-        """These policies and no others, which a mirror is told of."""
+        """Replaces all policies by these and notifies the mirror."""
         self.policies = {one.key: one for one in policies}
         self._changed = True
         os.write(self._writable, b"!")
@@ -101,7 +105,7 @@ class FakeKernel:
         return changed
 
     def refuses(self) -> None:
-        """Will not be read any more, which a mirror is told of."""
+        """Makes further reads fail and notifies the mirror."""
         self.synced, self.is_refused = False, True
         self._changed = True
         os.write(self._writable, b"!")
@@ -135,7 +139,7 @@ BLOCK = protect()._replace(action=PolicyAction.BLOCK, templates=())
 
 
 class KernelWorld(PolicyWorld):
-    """A router whose SPD is a kernel's."""
+    """Runs a router whose SPD mirrors a kernel's."""
 
     @property
     def kernel_policies(self) -> FakeKernel:
@@ -153,7 +157,7 @@ class KernelWorld(PolicyWorld):
         return [one for one in status["problems"] if one.startswith("SPD corp")]
 
     async def has_problems(self, count: int) -> list[str]:
-        """Waits until there are this many problems, and returns them."""
+        """Waits until the status has this many problems, and returns them."""
         while len(problems := await self.problems()) != count:
             await asyncio.sleep(0.01)
         return problems
@@ -328,7 +332,10 @@ def test_a_packet_without_an_sa_is_an_acquire_and_few_are(
 def test_a_dead_host_of_a_trap_delays_no_other(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    """Each pair of hosts needs an SA of its own, so each causes acquires of its own."""
+    """Checks that acquires for one host do not delay acquires for another.
+
+    Each pair of hosts needs an SA of its own, and so causes acquires of its own.
+    """
     anyone = (
         protect()
         .templates[0]
@@ -429,7 +436,10 @@ def test_states_are_sas_of_the_bundles_that_policies_ask_for(
 def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    """It is left out, since its nonces would repeat, and the daemon is told once."""
+    """Checks that an SA that the kernel has used is not mirrored, since its nonces would repeat.
+
+    The IKE daemon is told once to rekey the SA.
+    """
     kernel.policies = {PolicyKey(9): protect()}
     used = OUTBOUND_STATE._replace(sequence=3)
     kernel.states = {used.key: used}
@@ -446,7 +456,7 @@ def test_an_sa_that_the_kernel_itself_used_is_to_be_rekeyed(
 
 
 def naming(spi: int) -> KernelPolicy:
-    """The policy as strongSwan has it: its template names the SPI."""
+    """Returns the policy as strongSwan writes it, with the SPI in its template."""
     (template,) = protect().templates
     return protect()._replace(templates=(template._replace(spi=spi),))
 
@@ -521,7 +531,7 @@ def test_what_engines_count_and_see_end_is_told_to_the_kernel_once(kernel: FakeK
     ]
 
 
-# --- IKE packets and the SAs that they tell of ---------------------------------------------------
+# --- order of IKE packets and the SAs that they announce ------------------------------------------
 
 INBOUND_STATE = OUTBOUND_STATE._replace(key=StateKey(HERE, 0x2000, 50), source=THERE)
 PORTS = (500).to_bytes(2, "big") * 2
@@ -530,7 +540,7 @@ ENGINE = "engines: [{{id: 1, port: 9, admin: /run/engine.sock}}]\n"
 
 
 class SlowEngine(PlayedEngine):
-    """An engine that takes SAs in when the test lets it."""
+    """Simulates an engine that adds SAs only when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -551,7 +561,7 @@ class SlowEngine(PlayedEngine):
 
 
 class EngineWorld(KernelWorld):
-    """A router with an engine."""
+    """Runs a router with an engine."""
 
     def __init__(self, *arguments: Any) -> None:
         self.engine = SlowEngine()
@@ -559,7 +569,7 @@ class EngineWorld(KernelWorld):
         super().__init__(*arguments)
 
     def answers(self, frame: bytes = ANSWER) -> None:
-        """The IKE daemon sends a packet to its peer."""
+        """Sends a packet from the IKE daemon to its peer."""
         self.host.put((1, frame))
 
 
@@ -650,7 +660,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
 
 
 def next_outbound(spi: int) -> KernelState:
-    """An outbound state with a key of its own."""
+    """Returns an outbound state with its own SPI and key."""
     aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(spi.to_bytes(4, "big") * 5), 128)
     return OUTBOUND_STATE._replace(key=StateKey(THERE, spi, 50), aead=aead)
 
@@ -658,7 +668,10 @@ def next_outbound(spi: int) -> KernelState:
 def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_has_that(
     with_engine: Any, kernel: FakeKernel
 ) -> None:
-    """strongSwan as initiator of a rekey: new SA, policy, and the old SA is deleted."""
+    """Checks a rekey as strongSwan does it as initiator.
+
+    strongSwan adds the new SA, writes the policy, then deletes the old SA.
+    """
     kernel.policies = {one.key: one for one in (naming(0x1000), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}
     seen: set[object] = set()
@@ -688,7 +701,10 @@ def test_an_outbound_sa_that_goes_as_the_next_one_comes_serves_until_an_engine_h
 def test_an_outbound_sa_takes_over_once_its_peer_may_be_taken_to_have_it(
     with_engine: Any, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
 ) -> None:
-    """Libreswan as responder of a rekey: when the old SA is deleted, or after a while."""
+    """Checks a rekey as Libreswan does it as responder.
+
+    The new SA takes over when the old SA is deleted, or after a time.
+    """
     monkeypatch.setattr(kernel_mirror, "TAKEOVER", 1000.0 if is_deleted else 1.0)
     kernel.policies = {one.key: one for one in (protect(OUT, 1), protect(FWD, 2))}
     kernel.states = {OUTBOUND_STATE.key: OUTBOUND_STATE}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPDs, engines and bundles in the configuration, and that silence about an SPD is an error."""
+"""Tests SPDs, engines and bundles in the configuration.
+
+An interface must say which SPD it has, or that it has none.
+"""
 
 from __future__ import annotations
 

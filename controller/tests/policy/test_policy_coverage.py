@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules never reached: exactly those whose every packet one earlier rule matches."""
+"""Tests the search for rules that no packet reaches.
+
+A rule counts as unreachable if one earlier rule matches all of its packets.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +53,20 @@ def read(*written: str) -> tuple[Rule, ...]:
         ("source: 10.0.0.0/8", "source: 10.1.0.0/16, destination: 10.2.0.0/16", True),
         ("source: 10.1.0.0/16", "source: 10.0.0.0/8", False),
         ("source: 10.0.0.0/8", "source: [10.0.0.1, 11.0.0.1]", False),
-        ("source: [10.0.0.0/9, 10.128.0.0/9]", "source: 10.0.0.0/8", True),  # both halves
+        # Together they are the /8.
+        ("source: [10.0.0.0/9, 10.128.0.0/9]", "source: 10.0.0.0/8", True),
         ("source: 10.0.0.0/8", "destination: 10.0.0.0/8", False),
-        ("source: 0.0.0.0/0", "destination: 10.0.0.0/8", True),  # IPv4 by its destination
-        ("source: 0.0.0.0/0", "protocol: tcp", False),  # IPv6 too
+        # An IPv4 destination implies an IPv4 source.
+        ("source: 0.0.0.0/0", "destination: 10.0.0.0/8", True),
+        ("source: 0.0.0.0/0", "protocol: tcp", False),  # the later rule also matches IPv6
         ("source: '::/0'", "source: '2001:db8::/32'", True),
         ("source: '::/0'", "source: 10.0.0.0/8", False),
         ("source: 0.0.0.0-255.255.255.255", "source: 10.0.0.0/8", True),
         ("protocol: tcp, source_ports: 1-9", "protocol: tcp, source_ports: [2, 4-6]", True),
         ("protocol: tcp, source_ports: [1-4, 5-9]", "protocol: tcp, source_ports: 3-6", True),
         ("protocol: tcp, source_ports: 1-9", "protocol: tcp, source_ports: 9-10", False),
-        ("protocol: tcp, source_ports: 0-65535", "protocol: tcp", False),  # later fragments
+        # Later fragments have no ports.
+        ("protocol: tcp, source_ports: 0-65535", "protocol: tcp", False),
         ("protocol: tcp, source_ports: opaque", "protocol: tcp", False),
         ("source_ports: opaque", "protocol: gre", True),  # GRE has no ports
         ("source_ports: opaque", "source_ports: opaque, protocol: tcp", True),
@@ -98,7 +104,11 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 
 
 def as_parsed(rule: Rule) -> Rule:
-    """No numbers without protocols that have them, and none generated, as in every file."""
+    """Returns the rule as the parser would.
+
+    The rule is not generated. It has ports, or ICMP types and codes, only if all of its protocols
+    have them.
+    """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 
     def shown(numbers: Numbers, wanted: frozenset[int]) -> Numbers:
@@ -114,7 +124,7 @@ def as_parsed(rule: Rule) -> Rule:
 
 
 def as_seen(packet: Selectors) -> Selectors:
-    """No numbers that its protocol does not have."""
+    """Returns the packet without the port or ICMP numbers that its protocol lacks."""
     has_ports, has_icmp = packet.protocol in PORT_PROTOCOLS, packet.protocol in ICMP_PROTOCOLS
     return packet._replace(
         source_port=packet.source_port if has_ports else None,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of fragments' verdicts, held against the definition for all addresses and protocols."""
+"""Tests where fragments get their verdicts from, by comparison with the definition.
+
+The definition is evaluated for all addresses and protocols.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sluice.state.spd import FINAL_DISCARD
 
 OUT = Direction.OUTBOUND
 ELSEWHERE = (parse_address("11.0.0.1"), parse_address("2001:db9::1"))
-PROTOCOLS = (1, 6, 17, 50, 58, 132, 99)  # those of `policies`, and one more
+PROTOCOLS = (1, 6, 17, 50, 58, 132, 99)  # the protocols of `policies`, and one more
 VERDICTS = st.sampled_from(
     [
         {"action": Action.BYPASS, "bundle": None, "generated": False},
@@ -32,7 +35,10 @@ FINAL = Rule(FINAL_DISCARD, Action.DISCARD)
 
 
 def could_match(rule: Rule, source: Address, destination: Address, protocol: int | None) -> bool:
-    """A later fragment in transit; its protocol is None where it is not believed."""
+    """Returns whether a rule could match a later fragment in transit.
+
+    `protocol` is None if the fragment's protocol field is not trusted.
+    """
     return (
         rule.looks_at(is_own=False)
         and _holds(rule.source, source)
@@ -42,7 +48,10 @@ def could_match(rule: Rule, source: Address, destination: Address, protocol: int
 
 
 def matches_for_certain(rule: Rule, protocol: int | None) -> bool:
-    """Of a rule that could match."""
+    """Returns whether a rule matches a fragment whatever its first fragment says.
+
+    The rule is one for which `could_match` is true.
+    """
     shown = (rule.source_port, rule.destination_port, rule.icmp)
     return not any(isinstance(one, tuple) for one in shown) and (
         protocol is not None or rule.protocol in (None, OPAQUE)
@@ -60,7 +69,10 @@ def _lists(rule: Rule, protocol: int) -> bool:
 
 
 def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, set[str]]]:
-    """By the rule's name: where the verdict comes from, and why."""
+    """Returns how fragments of each rule are served, and which earlier rules have other verdicts.
+
+    The keys, and the earlier rules, are names of rules.
+    """
     ways: dict[str, set[bool]] = {}
     because: dict[str, set[str]] = {}
     addresses = [one for one in (*ADDRESSES, *ELSEWHERE) if len(one) == size]
@@ -70,7 +82,7 @@ def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, se
         certain = next((one for one in could if matches_for_certain(one, protocol)), FINAL)
         before = could[: could.index(certain)] if certain in could else could
         differing = {one.name for one in before if one[1:3] != certain[1:3]}
-        # The search that packets meet asks for the first fragment in the same cases.
+        # The search used for packets requires the first fragment in the same cases.
         later = Selectors(source, destination, protocol, None, None, None)
         found = first_match_of_fragment(listed, later, None)
         assert (found is None) == bool(differing)
@@ -102,7 +114,7 @@ def test_it_is_what_the_definition_says(listed: list[Rule]) -> None:
         }
         if served_by:
             assert served_by == {name: way for name, (way, _) in expected.items()}
-        else:  # only the final discard could match
+        else:  # no rule could match, only the final discard
             assert set(expected) == {FINAL_DISCARD}
         for one in found:
             if family in one.families:
@@ -121,7 +133,7 @@ def read(*written: str) -> tuple[Rule, ...]:
         (
             ["name: dns, action: bypass, protocol: udp, destination_ports: 53",
              "name: rest, action: bypass"],
-            [("IPv4 and IPv6", "cache", "dns rest", "")],  # all the same
+            [("IPv4 and IPv6", "cache", "dns rest", "")],  # all rules have the same verdict
         ),
         (
             ["name: site, action: bypass, source: 10.1.0.0/16",
@@ -142,7 +154,7 @@ def read(*written: str) -> tuple[Rule, ...]:
              ("IPv4", "cache", "later", ""),
              ("IPv6", "cache", "later rest", "")],
         ),
-        (  # IPv6: the protocol of a later fragment is not believed
+        (  # IPv6: the protocol of a later fragment is not trusted
             ["name: udp, action: bypass, protocol: udp, source: '2001:db8::/32'",
              "name: unseen, action: discard, protocol: opaque"],
             [("IPv6", "either", "unseen", "udp"), ("IPv6", "controller", "udp", "udp")],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules as text, lists compared, and what a check warns of."""
+"""Tests rules as text, the comparison of lists, and the warnings of a check."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy at a start and after a restart: what the switch gets, in which order, and what ends it."""
+"""Tests the writes of policy to the switch at a start, also after a restart, and failures."""
 
 from __future__ import annotations
 
@@ -166,7 +166,10 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(
 def test_interfaces_that_change_places_are_never_without_their_policy(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Bindings are by number, and the numbers are the places in the file."""
+    """Checks that no interface loses its policy when interfaces swap their numbers.
+
+    Bindings name an interface by its number, which is its position in the file.
+    """
     switch = FakeSwitch(CODEC)
     lines = CONFIG.splitlines(keepends=True)
     at = lines.index("interfaces:\n") + 1
@@ -237,7 +240,11 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
 def test_a_number_that_another_bundle_takes_over_never_means_both(
     run_scenario: RunScenario, tmp_path: Path, known: bool
 ) -> None:
-    """Flows say "protect by 7": while one does that meant the old bundle 7, 7 has no SA."""
+    """Checks that a bundle number given to another bundle never stands for both bundles.
+
+    Flows say "protect by bundle 7". As long as such a flow of the old bundle 7 is live, bundle 7
+    must have no SA.
+    """
     switch = FakeSwitch(CODEC)
     branch = CONFIG[CONFIG.index("  - name: branch") : CONFIG.index("spds:")]
     lab = branch.replace("branch", "lab").replace("sa: 100", "sa: 101")

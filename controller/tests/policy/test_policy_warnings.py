@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings of a check: sessions of this router's own, path MTU discovery, lists of discards."""
+"""Tests the warnings of a check.
+
+The subjects are this router's own sessions, path MTU discovery, and lists that discard everything.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +54,10 @@ def with_frr(text: str) -> RuleContext:
     [
         ([ALL], [ALL], True),
         ([ACTIVE_OUT], [ACTIVE_IN], True),
-        ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports seen from the listening side
-        ([ACTIVE_OUT], [ACTIVE_OUT], False),  # neither kind of session has both ways
-        ([REST, ACTIVE_OUT], [ALL], False),  # never reached
+        ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports, if this router accepts the connection
+        # Packets of either kind of session pass in one direction only.
+        ([ACTIVE_OUT], [ACTIVE_OUT], False),
+        ([REST, ACTIVE_OUT], [ALL], False),  # the second rule is never reached
         ([ACTIVE_OUT._replace(protocol=(UDP,))], [ALL], False),
         ([ACTIVE_OUT._replace(source=(prefix_range(Prefix.parse("10.9.0.0/16")),))], [ALL], False),
         ([ACTIVE_OUT._replace(destination=(prefix_range(Prefix.parse("::/0")),))], [ALL], False),
@@ -142,7 +146,7 @@ def test_a_peer_several_hops_away() -> None:
     assert "the BGP session 10.0.0.1 - 192.0.2.1 (frr.conf:2) cannot come up" in found
     from_loopback = with_frr(text + " neighbor 192.0.2.1 update-source 10.255.0.1\n")
     assert warned([by_loopback], [ACTIVE_IN], from_loopback) == []
-    # On a link that this SPD does not guard it is none of its business.
+    # This SPD does not apply to the session if another SPD guards the link.
     elsewhere = with_frr(text)._replace(elsewhere=(Prefix.parse("192.0.2.0/24"),))
     assert warned([by_loopback], [ACTIVE_IN], elsewhere) == []
 
@@ -183,13 +187,13 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
     ("inbound", "protocols"),
     [
         ([ALL], []),
-        ([ACTIVE_IN, OSPF_RULE], []),  # what is protected has its errors by the bundle
-        ([WEB], ["ICMP f", "ICMPv6"]),  # no rule matches them
+        ([ACTIVE_IN, OSPF_RULE], []),  # protected packets get their errors by the bundle
+        ([WEB], ["ICMP f", "ICMPv6"]),  # no rule matches the errors
         ([WEB._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),))], ["ICMP f"]),
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
         ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
-        # A rule for some addresses only says nothing about the errors for others.
+        # A rule for some addresses does not decide on errors to other addresses.
         ([Rule("one", Action.DISCARD, protocol=(ICMP, ICMPV6), destination=HOST), WEB],
          ["ICMP f", "ICMPv6"]),
         ([Rule("site", Action.PROTECT, "b", source=HOST), WEB], ["ICMP f", "ICMPv6"]),
@@ -198,7 +202,7 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
         ([Rule("ptb", Action.BYPASS, protocol=(ICMPV6,), icmp=(PTB,)), REST], ["ICMP f"]),
         ([Rule("no-icmp", Action.DISCARD, protocol=(ICMP, ICMPV6))], ["ICMP f", "ICMPv6"]),
         ([Rule("ping", Action.DISCARD, protocol=(ICMP,), icmp=(NumberRange(0x800, 0x8FF),))], []),
-        # A protected site's errors pass, those of routers on the way there do not.
+        # Errors from the protected site pass. Errors from routers on the path to the site do not.
         ([ALL._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),)), REST],
          ["ICMP f", "ICMPv6"]),
     ],
@@ -232,7 +236,8 @@ TIME_EXCEEDED = NumberRange(11 << 8, (11 << 8) + 255)
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(TIME_EXCEEDED,))], [ALL],
          "ICMPv6 time exceeded (3)"),
         ([ALL], [ALL], None),
-        ([WEB], [Rule("secret", Action.PROTECT, "b")], None),  # no probe comes in
+        # No inbound rule lets a traceroute probe pass.
+        ([WEB], [Rule("secret", Action.PROTECT, "b")], None),
     ],
 )  # fmt: skip
 def test_a_traceroute_through_a_guarded_interface_needs_the_router_s_errors(

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A restart with another configuration: what packets would meet after each single update.
+"""Tests restarts with another configuration: where packets could go after each single update.
 
-After every update that the switch takes (after the whole write, where it is atomic), each way
-through the pipeline is followed: from an attachment by its inbound list, the route and the next
-hop's interface to the outbound list and the port. Each way must be one of the old configuration as
-a whole, or of the new one; not one list of each, and not a route of one by a number of the other.
+After each update that the switch applies, the test follows all paths through the pipeline. If
+writes are atomic, the test does so after each whole write. A path begins at an attachment and
+passes its inbound list, the route, the next hop's interface and the outbound list, to the port.
+
+Each path must belong to the old configuration as a whole, or to the new one as a whole. It must not
+combine lists of both, nor a route of one with an interface number of the other.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ NAMES = ("eth1", "eth2", "eth3")
 RESTARTS = 12
 SEEDS = int(os.environ.get("SLUICE_RESTART_SEEDS", "4"))
 PREFIXES = {f"20.0.{n}.0/24": n for n in (1, 2, 3)}
-"""What is routed, and by which interface: by its name, whatever its number and port are."""
+"""Maps each routed prefix to the number in the name of its egress interface (1 is eth1)."""
 RawList = tuple[int, int]  # the list's number and its epoch
 
 
 class PacketPath(NamedTuple):
-    """How packets go: in by an attachment, to a prefix, out by another. 0: no list is asked."""
+    """A path of packets: attachment, inbound list, prefix, outbound list, attachment.
+
+    A list of 0 means that the interface has no policy.
+    """
 
     came: Attachment
     inbound: RawList | int
@@ -58,14 +63,14 @@ class PacketPath(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicySetting:
-    """Changes that an operator makes between two runs."""
+    """The part of a configuration that an operator changes between two runs."""
 
     order: tuple[str, ...]
     ports: dict[str, int]
     guards: dict[str, str]
     vrfs: dict[str, str]
     rules: dict[str, tuple[str, str]]
-    """By SPD, what names its inbound and its outbound rules."""
+    """Names of the inbound and the outbound rule, by SPD."""
 
     def text(self, state: Path, target: str) -> str:
         lines = [f"router: r1\nstate_dir: {state}\nswitch: {{target: {target}}}\n"]
@@ -85,7 +90,7 @@ class PolicySetting:
         return "".join(lines)
 
     def paths(self) -> set[tuple[Attachment, str, str, str, Attachment]]:
-        """All ways of this configuration, with rules in the place of lists."""
+        """Returns all paths of this configuration, with names of rules in place of lists."""
         found = set()
         for came in NAMES:
             for prefix, n in PREFIXES.items():
@@ -104,7 +109,7 @@ class PolicySetting:
 
 
 def draw(dice: random.Random, before: PolicySetting | None) -> PolicySetting:
-    """Any configuration; parts of it may be as they were before."""
+    """Returns a random configuration. Parts of it may be taken from the previous one."""
     spds = dice.sample(["corp", "edge", "rim", "hub"], 3)
     drawn = {spd: (f"i{dice.randrange(3)}", f"o{dice.randrange(3)}") for spd in spds}
     setting = PolicySetting(
@@ -128,7 +133,7 @@ def draw(dice: random.Random, before: PolicySetting | None) -> PolicySetting:
 
 
 class Observer:
-    """Follows all ways whenever the switch changes."""
+    """Records all paths through the switch at each change of the switch."""
 
     def __init__(self, switch: FakeSwitch) -> None:
         self._switch = switch
@@ -165,7 +170,10 @@ class Observer:
         return PacketPath(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
     def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
-        """The list that is asked; None where the packet drops."""
+        """Returns the list that applies to an interface, 0 if none does.
+
+        Returns None if packets are dropped.
+        """
         bound = self._get(binding, l3_if)
         if not isinstance(bound, ListBinding):
             return None
@@ -180,7 +188,7 @@ class Observer:
         return self._switch.of(kind).get(key)
 
     def learn(self, world: PolicyWorld) -> None:
-        """Which rules each epoch of a list stands for."""
+        """Learns the rules of each list's current epoch."""
         for state in world.policy.table.lists.values():
             names = [rule.name for rule in state.rules if not rule.generated]
             self.names[state.direction.value, (state.list_id, state.version.epoch)] = names[0]
@@ -202,7 +210,7 @@ class Observer:
 
 
 async def routed(world: PolicyWorld) -> None:
-    """Wait until everything is as configured."""
+    """Announces neighbours and routes, and waits until the switch has everything."""
     for n in (1, 2, 3):
         world.kernel.put(neighbor(n, f"10.0.{n}.9", n))
         prefix = next(prefix for prefix, by in PREFIXES.items() if by == n)
@@ -212,7 +220,7 @@ async def routed(world: PolicyWorld) -> None:
 
 
 class Router:
-    """One switch, and controllers that run it one after the other."""
+    """Runs controllers with one switch, one after the other."""
 
     def __init__(self, run_scenario: RunScenario, state: Path, target: str) -> None:
         self._play, self._state, self._target = run_scenario, state, target
@@ -221,11 +229,16 @@ class Router:
         self._before: PolicySetting | None = None
 
     def run(self, setting: PolicySetting) -> None:
-        """Start with this configuration; it stands in the end, and nothing else was seen."""
+        """Starts a controller with this configuration.
+
+        Checks that the switch ends with the paths of this configuration. All paths seen meanwhile
+        must belong to this configuration or the previous one.
+        """
         observer = self._observer
 
         async def scenario(world: PolicyWorld) -> None:
-            reconciler = world.controller.reconciler  # writes all that does not wait for policy
+            # The reconciler writes all entries that do not depend on policy.
+            reconciler = world.controller.reconciler
             await world.until(lambda: reconciler.compared and not reconciler.pending)
             for n in (1, 2, 3):
                 world.kernel.put(address(n, f"10.0.{n}.1/24"))
@@ -288,7 +301,7 @@ PLAIN = PolicySetting(
 def test_with_other_rules_at_the_same_time(
     run_scenario: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
 ) -> None:
-    """There, back, and there again without the file that says what the numbers mean."""
+    """Checks a change, its reversal, and the same change without the file of interface numbers."""
     router = Router(run_scenario, tmp_path, target)
     changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
     for setting in (PLAIN, changed, PLAIN):
@@ -300,8 +313,11 @@ def test_with_other_rules_at_the_same_time(
 def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """An interface gets another SPD: its new list is asked before the controller knows that the
-    switch has it."""
+    """Checks that a new list gives verdicts before the write of the list is acknowledged.
+
+    An interface gets another SPD. The switch uses the new list for a packet before the controller
+    knows that the switch has this list.
+    """
     switch = FakeSwitch(CODEC)
     settings = (
         replace(PLAIN, rules={"corp": PLAIN.rules["corp"]}),

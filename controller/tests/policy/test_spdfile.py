@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SPD files: taken whole or refused whole, every problem with line, list, rule and name."""
+"""Tests SPD files: a file is accepted whole or refused whole.
+
+Each problem is reported with line, list, rule and name.
+"""
 
 from __future__ import annotations
 

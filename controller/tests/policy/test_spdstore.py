@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record on disk: whole or not there, and damage has a name."""
+"""Tests the record of policy on disk: it is complete or absent, and damage is reported."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_it_is_known_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     calls = iter((os.fsync, no_space))
 
     def sync(descriptor: int) -> None:
-        """The file is synced, the directory is not."""
+        """Syncs the file, and fails for the directory."""
         next(calls)(descriptor)
 
     monkeypatch.setattr(os, "fsync", sync)

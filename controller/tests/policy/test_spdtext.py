@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules as files say them: written and read they are the same."""
+"""Tests that rules are unchanged after they were written as text and parsed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims on interfaces and TAPs that other local users can neither take nor open."""
+"""Tests claims on interfaces and TAPs: other local users can neither take nor open them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def namespace() -> Iterator[None]:
 
 
 def as_nobody(act: Callable[[], object]) -> int:
-    """Returns the errno of an action by an unprivileged user; 0 if it succeeds."""
+    """Runs an action as an unprivileged user. Returns its errno, or 0 if the action succeeds."""
     child = os.fork()
     if child == 0:
         try:
@@ -88,7 +88,7 @@ def test_a_controller_that_died_leaves_its_claim_to_the_next(claims: Path) -> No
 def test_no_other_user_can_take_a_name(claims: Path) -> None:
     ours = Devices(claims)
     squatter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    squatter.bind("\0sluice/interface/eth1")  # blocked a claim by abstract socket
+    squatter.bind("\0sluice/interface/eth1")  # would block a claim by abstract socket
     ours.claim("eth1")
     squatter.close()
     assert stat.S_IMODE(claims.stat().st_mode) == 0o700
@@ -118,7 +118,8 @@ def test_a_directory_that_is_open_is_closed(claims: Path) -> None:
 
 @pytest.mark.usefixtures("namespace")
 def test_no_other_user_can_open_a_tap(claims: Path) -> None:
-    queue = os.open(device.CLONE_DEVICE, os.O_RDWR)  # Debian: mode 0666
+    # On Debian, every user may open the device (mode 0666)
+    queue = os.open(device.CLONE_DEVICE, os.O_RDWR)
     flags = device.IFF_TAP | device.IFF_NO_PI | device.IFF_MULTI_QUEUE
     request = IFREQ.pack(b"eth1", flags)
 
@@ -132,7 +133,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
     unguarded = TapSet()
     unguarded.add("eth2", 1500, MAC)
     request = IFREQ.pack(b"eth2", flags)
-    assert as_nobody(attach) == 0  # the reason for the guard
+    assert as_nobody(attach) == 0  # without the guard, any user can attach
     os.close(queue)
     unguarded.close()
     taps.close()
@@ -142,7 +143,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
 def test_a_device_loses_its_queueing_and_keeps_the_rest(claims: Path) -> None:
     taps = TapSet()
     taps.add("eth1", 1500, MAC)
-    links.remove_queueing("eth1")  # before its first packet
+    links.remove_queueing("eth1")  # before the device's first packet
     ip("link set eth1 up")
     assert " qdisc noqueue " in ip_shows("link show eth1")
     queue = "tc qdisc replace dev eth1 root tbf rate 8kbit burst 1600 limit 9000"
@@ -167,7 +168,7 @@ def test_a_tap_outlives_its_reservation_only_if_somebody_opened_it(claims: Path)
         pass
 
 
-# --- queues of other users -----------------------------------------------------------------------
+# --- queues of other users ------------------------------------------------------------------------
 
 
 def open_queue(name: str) -> int:
@@ -188,7 +189,7 @@ def leads_somewhere(queue: int) -> bool:
 
 
 class Racer:
-    """Opens a queue between the creation of the TAP and TUNSETOWNER, the given number of times."""
+    """Opens a queue between the creation of the TAP and TUNSETOWNER, as often as `wins` says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wins: int) -> None:
         self.queues: list[int] = []
@@ -242,7 +243,11 @@ def test_of_a_tap_that_is_there_nobody_may_have_an_attached_queue(
 def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
     namespace: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The lock identifies the stand-in, which forwards until the controller is primary."""
+    """Checks that a stand-in may keep an attached queue of an existing TAP.
+
+    The stand-in forwards until the controller is primary. The controller identifies the stand-in by
+    its lock.
+    """
     monkeypatch.setattr(device, "CLOSING_SECONDS", 0.05)
     keepers = tap_keeper_queue()
     stand_ins = open_queue("eth1")
@@ -258,7 +263,7 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
         assert socket.if_nametoindex("eth1") == ifindex
     assert leads_somewhere(stand_ins)
     assert asked == [tmp_path]
-    others = open_queue("eth1")  # of another process
+    others = open_queue("eth1")  # a queue of another process, which is not a stand-in
     with Devices(tmp_path).reserved("eth1") as queue:
         assert links.queues_of("eth1") == (1, 0)
         flags = IFREQ.unpack(fcntl.ioctl(queue, TUNGETIFF, bytes(IFREQ.size)))
@@ -274,7 +279,11 @@ def test_of_a_tap_that_is_there_a_stand_in_may_have_an_attached_queue(
 def test_the_owner_is_set_where_it_is_another(
     namespace: None, monkeypatch: pytest.MonkeyPatch, user: str, before: int | None, is_set: bool
 ) -> None:
-    """Not again after a restart, since the kernel walks its whole IPv6 FIB each time."""
+    """Checks that the owner of a TAP is set only if the TAP has another owner.
+
+    After a restart the owner must not be set again, since the kernel walks its whole IPv6 FIB each
+    time.
+    """
     requests: list[int] = []
     ioctl = fcntl.ioctl
 
@@ -297,7 +306,10 @@ def tap_keeper_queue() -> int:
 
 
 def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
-    """Each of several controllers in quick succession leaves a keeper."""
+    """Checks that a TAP held by two keepers stays.
+
+    Each of several controllers in quick succession leaves a keeper.
+    """
     keepers = tap_keeper_queue()
     other_keepers = tap_keeper_queue()
     ifindex = socket.if_nametoindex("eth1")
@@ -309,7 +321,10 @@ def test_a_tap_that_keepers_hold_stays(namespace: None) -> None:
 
 
 def test_another_kind_of_device_is_never_removed(namespace: None) -> None:
-    """For example, if a configuration uses the port's own device as the TAP's name."""
+    """Checks that a device that is not a TAP is never removed.
+
+    For example, a configuration may use the port's own device as the TAP's name.
+    """
     ip("link add eth1 type veth peer name far")
     ifindex = socket.if_nametoindex("eth1")
     with pytest.raises(OSError), Devices().reserved("eth1"):

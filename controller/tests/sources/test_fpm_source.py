@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPM sessions: one at a time, ended by bad bytes, in bounded slices."""
+"""Tests FPM sessions: one session at a time, ended by malformed bytes, read in bounded slices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FakeServer:
-    """Returns the test's events; records disconnects."""
+    """Returns the events that a test gives, and records disconnects."""
 
     def __init__(self, *events: FpmEvent) -> None:
         self.events: deque[FpmEvent] = deque(events)
@@ -128,7 +128,7 @@ def test_a_stranger_displaces_nobody_and_says_nothing(caplog: pytest.LogCaptureF
 
 
 class Flood(FakeServer):
-    """A user who connects again at each poll."""
+    """Simulates a user who connects again at each poll."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_a_framing_error_is_counted_and_closes() -> None:
     assert source.counters["framing_errors"] == 1
 
 
-# --- groups that zebra replays short of a leg ----------------------------------------------------
+# --- groups that zebra replays without one of their next hops -------------------------------------
 
 E2 = 12
 LEG_IS_DOWN = LinkChanged(E2, "e2", True, False, 1500, bytes(6))
@@ -193,7 +193,10 @@ def step_payloads(step: str) -> list[bytes]:
 
 
 def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
-    """A source whose session got the replay with e2 in the given state, and then e2 coming up."""
+    """Returns a server, and a source that has read a replay while e2 was in the given state.
+
+    Afterwards e2 is up, and the server has later frames that the source has not read yet.
+    """
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
     source = source_of(server)
     source.link_changed(at_open)
@@ -272,7 +275,10 @@ HOME, RED = 4030153402, 3503969248
 
 
 def test_routes_of_another_network_namespace_are_left_out_and_named() -> None:
-    """zebra -n; the ports were recorded from zebra 8.4.4."""
+    """Checks that routes of another network namespace are dropped and reported.
+
+    zebra has such routes with option -n. The sender ports were recorded from zebra 8.4.4.
+    """
     frames = sent_by(HOME, *ROUTES[:2]) + sent_by(RED, *ROUTES[2:4]) + sent_by(HOME, ROUTES[4])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
     source = FpmSource(server, admit, Senders(HOME.__eq__))
@@ -299,7 +305,10 @@ def test_what_a_session_began_with_is_forgotten_if_it_was_another_namespaces() -
 
 
 def test_sockets_of_the_same_namespace_are_believed() -> None:
-    """So is a peer other than zebra, as long as it uses one sender port."""
+    """Checks that routes from several sockets of this namespace are accepted.
+
+    A peer other than zebra is accepted too, if it uses one sender port.
+    """
     frames = sent_by(HOME, ROUTES[0]) + sent_by(RED, ROUTES[1]) + sent_by(HOME, ROUTES[2])
     server = FakeServer(("open", 1, "peer"), ("frames", 1, frames))
     source = FpmSource(server, admit, Senders({HOME, RED}.__contains__))
@@ -315,4 +324,4 @@ def test_the_kernel_tells_the_ports_of_this_namespaces_sockets() -> None:
         port = netlink.getsockname()[0]
         assert is_port_here(port)
     assert not is_port_here(port ^ 0x5A5A5A5A)
-    assert not is_port_here(0)  # the port of the kernel's own socket
+    assert not is_port_here(0)  # port of the kernel's own socket

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handover memory of a controller, and the locks by which a stand-in is found and ended."""
+"""Tests a controller's handover memory, and the locks that find and end a stand-in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def test_the_last_tables_are_left_until_they_are_withdrawn(handover: Handover) -
 
 
 def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
-    """A controller that is killed during a write leaves a mix of new and old tables."""
+    """Checks that an interrupted write of the tables leaves no valid tables.
+
+    A controller that is killed during a write leaves a mix of new and old tables.
+    """
     handover.publish({"rules": "other" * 100})
     before = os.pread(handover.file, 10_000, 0)
     handover.publish(TABLES)
@@ -67,7 +70,7 @@ def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
 
 
 def another(claims: Path, *names: str) -> subprocess.Popen[bytes]:
-    """Starts a process that holds these locks."""
+    """Starts another process that holds the locks of these TAPs."""
     argv = [sys.executable, "-c", HOLD, str(claims), *names]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces: the host's packets pass between the kernel and the switch, and nothing else.
+"""Tests host interfaces: only the host's own packets pass between kernel and switch.
 
-Mostly against the real kernel, in a network namespace of its own.
+Most tests use the real kernel, in their own network namespace.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sluice.wire import packet as wire
 from test_punts import SCHEMA
 from wire.strategies import damaged
 
-# type, code, checksum, identifier, sequence number
+# Fields: type, code, checksum, identifier, sequence number.
 ICMP_ECHO = Struct("!BBHHH")
 VRF = VrfConfig("default", 0, 254)
 PEER_MAC = packets.HOST_MAC
@@ -70,7 +70,7 @@ def interface(number: int, device: str | None = None, vrf: VrfConfig = VRF) -> I
 
 
 class WatchedTaps:
-    """TAPs that compare each frame with the fast path's decision."""
+    """Wraps TAPs: records each frame that the fast path would send."""
 
     def __init__(self, taps: TapSet, fast_path: FastPath) -> None:
         self._taps, self._fast_path = taps, fast_path
@@ -87,8 +87,10 @@ class WatchedTaps:
 
 
 class Host:
-    """Host interfaces eth1 and eth2 in a namespace, with their monitor. Every frame that the fast
-    path would send must also pass the host interfaces."""
+    """Runs the host interfaces eth1 and eth2 in a namespace, with their monitor.
+
+    Checks that each frame that the fast path would send also passes the host interfaces.
+    """
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class Host:
         self.carrier: dict[int, bool] = {}
 
     def step(self) -> None:
-        """Processes all waiting events, like the controller's loop."""
+        """Handles all pending events, as the controller's loop does."""
         while events := self.monitor.poll(64):
             self.events += events
             for event in events:
@@ -137,12 +139,13 @@ class Host:
                 return
             left = end - time.monotonic()
             assert left > 0, f"not within {DEADLINE} s; {self.interfaces.counters}"
-            # Some conditions do not wake these descriptors (a sysctl, an address's state).
+            # Some conditions cause no event on these descriptors, such as a sysctl or an address's
+            # state.
             descriptors = [self.monitor.fileno(), self.interfaces.fileno()]
             select.select(descriptors, [], [], min(left, 0.1))
 
     def sent(self, wanted: Callable[[HostFrame], bool]) -> HostFrame:
-        """Waits for the first `wanted` frame of the host and returns it."""
+        """Waits for the first frame of the host that `wanted` accepts, and returns it."""
         self.until(lambda: any(map(wanted, self.frames)))
         return next(filter(wanted, self.frames))
 
@@ -249,12 +252,12 @@ def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address:
         set_sysctl(name.format("delay_first_probe_time"), "0")
     ifindex = host.interfaces.ifindex(1)
     assert ifindex is not None
-    # The kernel cannot solicit before its address has passed duplicate address detection.
+    # The kernel cannot solicit before its own address has passed duplicate address detection.
     host.until(lambda: "tentative" not in ip_shows("address show dev eth1"))
     ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
     host.step()
     host.monitor.use_neighbor(ifindex, parse_address(address))
-    host.sent(lambda frame: frame.frame[:6] == PEER_MAC)  # it is confirmed
+    host.sent(lambda frame: frame.frame[:6] == PEER_MAC)  # a probe to confirm the neighbour
     assert host.interfaces.counters["from_host_neighbor_probe"] == 1
     assert not [frame for frame in host.frames if is_udp(frame.frame)]
 
@@ -293,7 +296,10 @@ def test_the_host_reassembles_our_fragments(host: Host) -> None:
 def test_the_host_believes_our_icmp_errors(
     host: Host, family: int, target: str, router: str, via: str
 ) -> None:
-    """The kernel checks checksums and the quoted packet before it notifies the socket."""
+    """Checks that the host accepts the controller's ICMP errors.
+
+    The kernel verifies checksums and the quoted packet before it notifies the socket.
+    """
     resolve_peer()
     ip(f"{'-6 ' if ':' in target else ''}route add {target} via {via}")
     host.until(lambda: connected(family, host))
@@ -309,7 +315,10 @@ def test_the_host_believes_our_icmp_errors(
 
 
 def connected(family: int, host: Host) -> bool:
-    """Whether the host has a usable source address (IPv6: duplicate address detection is over)."""
+    """Returns whether the host has a usable source address.
+
+    IPv6 addresses are unusable until duplicate address detection is over.
+    """
     if family == socket.AF_INET:
         return True
     with socket.socket(family, socket.SOCK_DGRAM) as udp:
@@ -331,10 +340,10 @@ def test_an_ipv6_address_is_usable_and_we_are_a_router(host: Host) -> None:
     frame = packets.ethernet(packets.ipv6(source, target, solicitation, wire.ICMPV6, 255))
     host.interfaces.deliver([(1, frame)])
     answer = host.sent(lambda frame: frame.frame[54:55] == b"\x88")
-    assert answer.frame[58] & 0xC0 == 0xC0  # router, solicited
+    assert answer.frame[58] & 0xC0 == 0xC0  # flags: router, solicited
 
 
-# --- packets of others ---------------------------------------------------------------------------
+# --- packets in transit ---------------------------------------------------------------------------
 
 
 def transit_frames() -> list[bytes]:
@@ -349,7 +358,7 @@ def is_transit(frame: HostFrame) -> bool:
 
 
 def marker(host: Host) -> None:
-    """Waits until the kernel has processed all frames delivered before."""
+    """Waits until the kernel has processed all frames that were delivered to it."""
     host.frames.clear()
     request = packets.ipv4("10.0.1.9", "10.0.1.1", echo_request(b"marker"), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request))])
@@ -420,11 +429,11 @@ def test_two_controllers_cannot_have_one_interface(host: Host) -> None:
     other.close()
 
 
-# --- without a kernel ----------------------------------------------------------------------------
+# --- without a kernel -----------------------------------------------------------------------------
 
 
 class FakeTaps:
-    """Records calls; interface number N has ifindex 10 + N."""
+    """Records calls. Interface number N has ifindex 10 + N."""
 
     def __init__(self) -> None:
         self.carrier: dict[int, bool] = {}
@@ -474,7 +483,7 @@ class FakeAddresses:
 
 
 class FakeDevices(Devices):
-    """Has no devices; `refuse` makes silencing fail."""
+    """Has no devices. `refuse` makes the configuration of a device fail."""
 
     def __init__(self, *, refuse: bool = False) -> None:
         super().__init__()
@@ -508,11 +517,12 @@ def fake_host(device: str | None = None) -> tuple[HostInterfaces, FakeTaps]:
 
 
 LOOSE = bytes.fromhex("8307040a090009")
-FAR_LOOSE = b"\1" * 13 + LOOSE  # behind more options than the pipeline can parse
+# A loose source route behind more options than the pipeline can parse.
+FAR_LOOSE = b"\1" * 13 + LOOSE
 
 
 def from_host(packet: bytes, vlan: int | None = None) -> bytes:
-    """Returns a frame like those that the kernel sends on eth1."""
+    """Returns a frame with this packet as the kernel sends it on eth1."""
     frame = packets.ethernet(packet, vlan, PEER_MAC)
     return frame[:6] + interface(1).mac + frame[12:]
 
@@ -522,11 +532,11 @@ ISIS = bytes(12) + b"\x00\x20\xfe\xfe\x03" + bytes(40)
 
 
 ESP_MARK, IKE_MARK = b"\0\0\x10\1", bytes(4)
-"""The first bytes of ESP in UDP (RFC 3948), and of IKE on the same port."""
+"""First four bytes of a UDP payload: ESP with SPI 0x1001, and IKE on port 4500 (RFC 3948)."""
 
 
 def in_udp(payload: bytes) -> bytes:
-    """Returns a packet from port 4500 to another one, since the peer is behind a NAT."""
+    """Returns a UDP message from port 4500 to a peer behind a NAT, which has another port."""
     return (4500).to_bytes(2, "big") + (5500).to_bytes(2, "big") + bytes(4) + payload
 
 
@@ -583,7 +593,7 @@ def test_an_address_of_an_earlier_configuration_goes() -> None:
         (11, "10.0.1.1/24", True),
         (11, "10.9.9.9/24", True),
         (11, "10.8.8.8/24", False),  # added by FRR or an operator
-        (5, "10.7.7.7/24", True),  # of another controller's interface
+        (5, "10.7.7.7/24", True),  # address of another controller's interface
     ):
         interfaces.apply(AddressAdded(ifindex, InterfaceAddress.parse(text), ours))
     assert kernel.removed == [(11, "10.9.9.9/24")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The users who may send from the ports of IKE, against the kernel's stack in a namespace."""
+"""Tests which users may send from the ports of IKE, with the kernel's stack in a namespace."""
 
 from __future__ import annotations
 
@@ -56,22 +56,25 @@ def send(
     size: int = 100,
     to: Mapping[socket.AddressFamily, str] = PEERS,
 ) -> None:
-    """Sends a datagram from a shared port in a user's process, and closes the socket."""
+    """Sends a datagram from a shared port, in a process of the user, and closes the socket."""
     child = os.fork()
     if child == 0:
         os.setresuid(uid, uid, uid)
         with socket.socket(family, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.bind(("", port))
-            with suppress(PermissionError):  # the kernel reports the rule's drop to the sender
+            with suppress(PermissionError):  # the kernel reports the drop to the sender
                 sender.sendto(MARK + bytes(size), (to[family], 7000))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
 
 def sent(tap: Tap, family: socket.AddressFamily) -> int:
-    """Returns how many marked packets left since the last call. Later fragments have no mark."""
-    send(family, ROOT, 7001)  # leaves after all packets sent before
+    """Returns the number of marked packets sent since the last call.
+
+    Later fragments have no mark.
+    """
+    send(family, ROOT, 7001)  # leaves after all earlier packets
     frames = [tap.read(lambda frame: MARK in frame)]
     while b"\x1b\x59\x1b\x58" not in frames[-1]:  # ports 7001 and 7000
         frames.append(tap.read(lambda frame: MARK in frame))
@@ -139,7 +142,10 @@ def test_a_firewall_that_is_loaded_anew_does_not_take_the_rule_away(tap: Tap) ->
 
 
 def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
-    """VRRP's virtual router is a macvlan device with own addresses of this router."""
+    """Checks that packets of a macvlan device on the interface meet the rule.
+
+    VRRP's virtual router is such a device, with addresses of this router.
+    """
     ip(f"link add above link {tap.name} type macvlan mode bridge")
     ip("link set above up")
     ip("addr add 10.3.0.1/24 dev above")
@@ -153,7 +159,10 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
 
 
 def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
-    """The packet passed the host's stack before the rule existed."""
+    """Checks the rule for a packet that waits for a neighbour when the rule is created.
+
+    The packet passed the host's stack before the rule existed.
+    """
     away = {socket.AF_INET: "10.0.0.7"}
     send(socket.AF_INET, USER, 4500, to=away)
     with guarded("root") as ports, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
@@ -166,7 +175,10 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
 
 
 def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
-    """The packet passed the device's egress hook before the rule existed."""
+    """Checks that packets in a queueing discipline are dropped when the rule is created.
+
+    These packets passed the device's egress hook before the rule existed.
+    """
     queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
     subprocess.run(queue.split(), check=True)
     for _ in range(3):
@@ -175,11 +187,14 @@ def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     with guarded("root") as ports:
         ports.guard(tap.name)
         assert held_back(tap) == ""
-        assert sent(tap, socket.AF_INET) == 1  # the one that the queue had sent already
+        assert sent(tap, socket.AF_INET) == 1  # the queue had sent this packet before
 
 
 def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
-    """A killed controller is absent for a moment, but its host interfaces are not."""
+    """Checks that the rule exists as long as the keeper of the TAPs.
+
+    While a killed controller restarts, its host interfaces still exist.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -201,7 +216,7 @@ def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:
 
 
 def held_back(tap: Tap) -> str:
-    """Returns the output of `tc` for a queueing discipline that holds packets."""
+    """Returns the output of `tc` if the device's queueing discipline holds packets, else ""."""
     shown = subprocess.run(
         ["tc", "-s", "qdisc", "show", "dev", tap.name], check=True, capture_output=True, text=True
     ).stdout
@@ -209,7 +224,7 @@ def held_back(tap: Tap) -> str:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Waits for the end of an orphan, which init reaps."""
+    """Waits until an orphaned process has ended and init has reaped it."""
     descriptor = os.pidfd_open(pid)
     try:
         assert select.select([descriptor], [], [], 10)[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel monitor against the real kernel, in a network namespace of its own."""
+"""Tests the kernel monitor with the real kernel, in its own network namespace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PEER_V6 = parse_address("2001:db8:1::2")
 def tap() -> Iterator[Tap]:
     with network_namespace():
         device = Tap("t1")
-        # A silent neighbour fails after 3 probes in 0.3 s instead of 3 s.
+        # With these settings a silent neighbour fails after 3 probes in 0.3 s instead of 3 s.
         set_sysctl("ipv4/neigh/t1/retrans_time_ms", "100")
         set_sysctl("ipv6/neigh/t1/retrans_time_ms", "100")
         ip("link set t1 up")
@@ -188,7 +188,7 @@ def test_use_confirms_a_stale_neighbour(tap: Tap, monitor: KernelMonitor) -> Non
     monitor.use_neighbor(tap.ifindex, PEER)
     tap.write(arp_reply(tap.read(is_arp_request)))
     events = poll_until(monitor, neighbor_is(NeighborState.REACHABLE))
-    # The neighbour stays usable all the time.
+    # The neighbour stays usable throughout.
     assert all(e.mac == PEER_MAC for e in events if isinstance(e, NeighborChanged))
 
 
@@ -204,7 +204,7 @@ KEPT_ENTRIES = pytest.mark.parametrize(
 
 
 def entry(address: str = "10.1.1.2") -> str:
-    """Returns the entry in any state, as `ip neigh` shows it."""
+    """Returns the neighbour entry in any state, as `ip neigh` prints it."""
     return ip_shows(f"neigh show {address} dev t1 nud all")
 
 
@@ -226,14 +226,17 @@ def test_entries_that_others_keep_are_left_alone(
 def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
     tap: Tap, monitor: KernelMonitor, form: str, shown: str
 ) -> None:
-    """The entry is made after the monitor's last read and before its request."""
+    """Checks that the monitor's request keeps the kind of an entry that it has not seen yet.
+
+    Another program creates the entry after the monitor's last read and before its request.
+    """
     monitor.add_address(tap.ifindex, ADDRESS)
     synced(monitor)
     ip(f"neigh add 10.1.1.2 lladdr {PEER_MAC.hex(':')} dev t1 {form}")
     monitor.use_neighbor(tap.ifindex, PEER)
     assert shown in entry()
     monitor.start()
-    synced(monitor)  # the request's answer is read before the dump's
+    synced(monitor)  # the answer to the request is read before those to the dump
     assert shown in entry()
 
 
@@ -241,7 +244,11 @@ def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
 def test_an_entry_made_permanent_behind_the_monitors_back_stays_so(
     tap: Tap, monitor: KernelMonitor, before: NeighborState
 ) -> None:
-    """Like zebra's 169.254.0.1 of BGP unnumbered during a request."""
+    """Checks that an entry stays permanent although the monitor has not seen that it is.
+
+    Another program makes the entry permanent before the monitor's request. zebra does this with
+    169.254.0.1 for BGP unnumbered.
+    """
     monitor.add_address(tap.ifindex, ADDRESS)
     synced(monitor)
     if before is NeighborState.STALE:
@@ -284,7 +291,7 @@ def test_a_failed_neighbour_outside_of_all_prefixes_is_tried_again(
 def test_use_solicits_an_ipv6_neighbour(tap: Tap, monitor: KernelMonitor) -> None:
     ip("addr add 2001:db8:1::1/64 dev t1 nodad")
     synced(monitor)
-    # Attempts fail until the link-local address has passed duplicate address detection.
+    # Requests fail until the link-local address has passed duplicate address detection.
     while not any(is_solicitation(frame) for frame in tap.drain()):
         monitor.use_neighbor(tap.ifindex, PEER_V6)
         poll_until(monitor, neighbor_is(NeighborState.FAILED, PEER_V6))
@@ -306,7 +313,7 @@ def test_a_mac_address_that_no_host_has_is_not_believed(
     synced(monitor)
     ip(f"neigh add 10.1.1.2 lladdr {mac} dev t1 nud stale")
     poll_until(monitor, has(NeighborChanged(tap.ifindex, PEER, None, NeighborState.FAILED)))
-    # A manually set group MAC is intended: clusters answer at a group's address.
+    # A permanent group MAC is intended: some clusters answer at a group address.
     ip(f"neigh replace 10.1.1.2 lladdr {mac} dev t1 nud permanent")
     octets = bytes.fromhex(mac.replace(":", ""))
     wanted = NeighborChanged(tap.ifindex, PEER, octets, NeighborState.PERMANENT)
@@ -347,7 +354,7 @@ def test_what_happened_in_an_overrun_is_made_up_for(tap: Tap) -> None:
     ip("link add v1 type veth peer name v2")
     events = synced(monitor)
     (link,) = [e for e in events if isinstance(e, LinkChanged) and e.name == "v1"]
-    # More than fits the buffer while it is not read.
+    # These messages exceed the buffer while nobody reads it.
     batch = [f"addr add 10.8.{i // 250}.{i % 250}/32 dev t1" for i in range(1000)]
     ip("-batch -", lines="\n".join([*batch, "addr del 10.9.0.1/32 dev t1", "link del v1"]))
     events += poll_until(monitor, lambda _: monitor.counters["overruns"])

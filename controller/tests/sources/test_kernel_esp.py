@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ESP of the kernel is recognized behind IPv6 extension headers and in every fragment."""
+"""Tests that the kernel's ESP is recognized behind IPv6 extension headers and in every fragment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IKE = pack("!HHHH", 4500, 4500, 32, 0) + bytes(24)
 
 
 def fragment(protocol: int, payload: bytes, offset: int, *, more: bool, number: int = 1) -> bytes:
-    """Returns a fragment; `offset` is in units of 8 bytes."""
+    """Returns an IPv6 fragment. `offset` is in units of 8 bytes."""
     header = b"\0\0" + pack("!HI", offset << 3 | more, number)
     return packets.ipv6_chain([(FRAGMENT, header)], protocol, payload)
 

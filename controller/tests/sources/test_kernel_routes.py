@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dump of the kernel's routes, against the real kernel."""
+"""Tests the dump of the kernel's routes with the real kernel."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_next_hops(command: str, route: str, nexthops: tuple[NexthopSpec, ...]) 
 def test_a_next_hop_object_is_spelled_out() -> None:
     ip("nexthop add id 1 via 10.1.1.2 dev v1")
     ip("nexthop add id 2 via 10.1.1.3 dev v1")
-    ip("nexthop add id 3 group 1,3/2")  # next hop 1 with weight 3, and 2
+    ip("nexthop add id 3 group 1,3/2")  # next hop 1 with weight 3, and next hop 2
     ip("route add 10.2.0.0/16 nhid 3")
     expected = (via("10.1.1.2", 10, 3), via("10.1.1.3", 10))
     assert dump()[key("10.2.0.0/16")].nexthops == expected
@@ -124,7 +124,10 @@ def test_a_large_table_comes_in_slices() -> None:
 
 @pytest.mark.usefixtures("ifindex")
 def test_what_the_controller_put_into_a_vrfs_table_keeps_no_route_of_the_daemons() -> None:
-    """Its default route of the largest metric, behind the daemon's own."""
+    """Checks that the dump leaves out the controller's default route in a VRF's table.
+
+    This route has the largest metric, behind the daemon's default route.
+    """
     for family, default in (("-4", "0.0.0.0/0"), ("-6", "::/0")):
         last = f"unreachable default table 100 metric {LAST_METRIC} proto kernel"
         ip(f"{family} route add {last}")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of a daemon in a VRF's network namespace get the VRF's table and unique indexes."""
+"""Tests routes of a daemon in a VRF's network namespace.
+
+The routes get the VRF's table and unique interface indexes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces and kernel monitors in the network namespaces of VRFs."""
+"""Tests host interfaces and kernel monitors in the network namespaces of VRFs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCTP = 132
 
 
 class SilentDevices(FakeDevices):
-    """Records the configured interfaces with their namespace."""
+    """Records each configured interface with its namespace."""
 
     def __init__(self, inside: list[str], did: list[tuple[str, str]]) -> None:
         super().__init__()
@@ -52,7 +52,10 @@ class SilentDevices(FakeDevices):
 
 
 class World:
-    """eth1 (default VRF, home namespace), eth2 (red) and eth3 (blue), with the same address."""
+    """Has eth1 (default VRF, home namespace), eth2 (red), eth3 (blue).
+
+    All have the same address.
+    """
 
     def __init__(self) -> None:
         self.taps = FakeTaps()
@@ -117,14 +120,14 @@ def test_each_interface_is_made_in_its_vrfs_namespace(world: World) -> None:
         for where, name in (("home", "eth1"), ("red", "eth2"), ("blue", "eth3"))
         for what in ("guard {}", "{}")
     ]
-    assert world.joined == ["eth1"]  # the others join no VRF device
+    assert world.joined == ["eth1"]  # eth2 and eth3 join no VRF device
 
 
 def test_each_gets_and_sends_everything_with_an_address_of_three_vrfs(world: World) -> None:
     for l3_if in TAPS:
         assert world.gets(l3_if)
         assert world.sends(l3_if)
-    # With VRF devices the kernel would answer some by the default VRF's routes.
+    # With VRF devices the kernel would answer some of these packets by the default VRF's routes.
     assert world.gets(2, SCTP)
 
 
@@ -156,7 +159,7 @@ def test_a_port_is_at_home_only(world: World) -> None:
 
 
 class Kernels:
-    """Two namespaces, each with a TAP of the same index and name, and the monitors of both."""
+    """Has two namespaces, each with a TAP of the same index and name, and a monitor of each."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.namespaces = {n: NetworkNamespace(f"n{n}", directory) for n in (1, 2)}

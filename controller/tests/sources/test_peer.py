@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user of a connection according to the kernel. An unknown user is refused."""
+"""Tests the lookup of a connection's user in the kernel. An unknown user is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ def text(address: tuple[object, ...]) -> str:
 
 @contextmanager
 def connection(host: str, uid: int) -> Iterator[tuple[str, str, int]]:
-    """Yields a connection from a user's process: its address, the server's, and its lifeline."""
+    """Opens a connection in a process of the user.
+
+    Yields its address, the server's address, and a descriptor. A write to the descriptor closes the
+    connection.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         lifeline, ours = os.pipe()
@@ -67,7 +71,10 @@ def test_root_by_name() -> None:
 
 @HOSTS
 def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
-    """When a user connects, sends and closes, the kernel reports the socket's remains as uid 0."""
+    """Checks that a connection that its user has closed is refused.
+
+    The kernel reports the remains of the user's socket as those of uid 0.
+    """
     with connection(host, USER) as (there, here, lifeline):
         os.write(lifeline, b"x")
         allowed = AllowedUsers(here, ["root"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of zebra's replay, and the routes that are kept since the kernel has them."""
+"""Tests the detection of the end of zebra's replay, and routes kept because the kernel has them."""
 
 from __future__ import annotations
 

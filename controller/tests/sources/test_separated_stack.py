@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host interfaces that belong to kernel VRF devices: the kernel keeps their VRFs apart.
+"""Tests host interfaces that belong to VRF devices, by which the kernel separates the VRFs.
 
-Against a model of the kernel's events; test_vrf_devices has the kernel itself.
+The tests simulate the kernel's events. test_vrf_devices uses the kernel itself.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ TAP, RED_TAP, BLUE_TAP = 11, 12, 13
 RED_DEVICE, BLUE_DEVICE, MACVLAN = 50, 51, 60
 SHARED = "10.0.1.1"
 QUESTION = packets.ethernet(packets.ipv4("10.0.1.9", SHARED, b"\x11\x11\0\x35" + bytes(4)))
-"""To a UDP server whose answer may have another source than the request's destination."""
+"""Request to a UDP server.
+
+The source of the server's answer may differ from the request's destination.
+"""
 
 
 class World:
-    """eth1 (default), eth2 (red), eth3 (blue), with the same address; VRF devices without TAPs."""
+    """Has eth1 (default), eth2 (red), eth3 (blue) with one address.
+
+    Also has VRF devices without TAPs.
+    """
 
     def __init__(self) -> None:
         self.taps = FakeTaps()
@@ -71,7 +77,7 @@ class World:
         return self.host.deliver([(l3_if, frame)]) == 1
 
     def sends(self, l3_if: int, source: str = SHARED) -> bool:
-        """Whether a UDP server's answer may leave by an interface."""
+        """Returns whether the answer of a UDP server may leave through an interface."""
         packet = packets.ipv4(source, "10.0.1.9", b"\0\x35\x11\x11" + bytes(4), wire.UDP)
         frame = PEER_MAC + interface(l3_if).mac + b"\x08\x00" + packet
         self.taps.to_read = [(10 + l3_if, frame)]
@@ -114,7 +120,11 @@ def test_then_each_gets_and_sends_everything_with_an_address_of_three_vrfs(
 def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
     separated: World, protocol: int
 ) -> None:
-    """SCTP sends an ABORT for a packet without association by the default VRF's routes."""
+    """Checks that some protocols reach the host only in the default VRF.
+
+    For example, SCTP answers a packet without an association with an ABORT, by the default VRF's
+    routes.
+    """
     packet = packets.ipv4("10.0.1.9", SHARED, bytes(20), protocol)
     frame = packets.ethernet(packet, destination=interface(1).mac)
     assert [separated.gets(l3_if, frame) for l3_if in (1, 2, 3)] == [True, False, False]
@@ -122,7 +132,11 @@ def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
 
 
 def test_an_address_of_the_vrf_device_is_of_its_vrf(separated: World) -> None:
-    """The address is the VRF's loopback address; 70 is another interface in the VRF."""
+    """Checks that packets with an address of a VRF device leave only in its VRF.
+
+    Such an address is the VRF's loopback address. The test also covers another interface in the VRF
+    (70).
+    """
     separated.own(RED_DEVICE, "192.0.2.5")
     separated.host.apply(
         LinkChanged(70, "dummy", True, True, 1500, bytes(6), master=RED_DEVICE),
@@ -139,7 +153,7 @@ def test_one_that_is_in_another_vrf_is_closed(separated: World, master: int | No
     assert [separated.gets(l3_if) for l3_if in (1, 2, 3)] == [True, False, True]
     assert not separated.sends(2)
     assert separated.sends(3)
-    # The default VRF's stack also has the address, on red's interface.
+    # The default VRF's stack has the address too, on red's interface.
     assert not separated.sends(1)
     assert separated.host.vrf_devices == {1: None, 2: "blue"}
 
@@ -153,7 +167,10 @@ def test_a_device_that_is_gone_or_has_another_table_separates_nothing(separated:
 
 
 def test_a_macvlan_device_outside_of_the_vrf_closes_the_interface(separated: World) -> None:
-    """Frames to the macvlan device's MAC enter the default VRF's stack through it."""
+    """Checks that an interface is closed if its macvlan device is outside the VRF.
+
+    Otherwise frames to the macvlan device's MAC would enter the default VRF's stack.
+    """
     separated.place_macvlan(None)
     assert not separated.gets(2)
     separated.place_macvlan(RED_DEVICE)

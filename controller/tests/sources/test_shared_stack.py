@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host stack without VRFs answers no packet of one VRF in another VRF."""
+"""Tests that a host stack without VRFs answers no packet of one VRF in another VRF."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPEN_PORT = SERVICE.to_bytes(2, "big")
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """eth1 in the default VRF with 10.0.1.0/24, and eth2 in red with 10.0.2.0/24."""
+    """Yields a host with eth1 in the default VRF (10.0.1.0/24) and eth2 in red (10.0.2.0/24)."""
     with network_namespace():
         running = Host()
         running.interfaces.add(interface(1))
@@ -49,7 +49,7 @@ def ask(host: Host, l3_if: int, destination: str, payload: bytes, protocol: int)
 
 
 def settle(host: Host) -> list[HostFrame]:
-    """Returns the host's IPv4 frames, after it has processed all frames delivered before."""
+    """Returns the host's IPv4 frames after the host has processed all frames delivered before."""
     ask(host, 1, "10.0.1.1", echo_request(b"the last"), wire.ICMP)
     host.sent(lambda frame: b"the last" in frame.frame)
     return [f for f in host.frames if ipv4_of(f) is not None and b"the last" not in f.frame]
@@ -84,7 +84,10 @@ def test_a_server_that_answers_from_any_address_is_not_asked_in_a_vrf(host: Host
 
 
 def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Host) -> None:
-    """The request has a source address, real or spoofed, that the host routes to eth2."""
+    """Checks that a server asked in the default VRF never answers in another VRF.
+
+    The host routes the request's source address, which may be spoofed, to eth2.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("", SERVICE))
         server.settimeout(10)
@@ -100,7 +103,10 @@ def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Hos
 
 
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
-    """The host cannot distinguish the two VRFs, but the switch forwards in both."""
+    """Checks that for an address of two VRFs, the host answers ARP on each link and pings on none.
+
+    The host cannot distinguish the two VRFs, but the switch forwards in both.
+    """
     ip("addr add 10.0.1.1/24 dev eth2")
     host.until(lambda: len(host.interfaces._own[parse_address("10.0.1.1")]) == 2)
     for l3_if in (1, 2):
@@ -151,11 +157,11 @@ def test_what_is_answered_from_its_destination(packet: bytes, expected: bool) ->
 @pytest.mark.parametrize(
     ("source", "port", "expected"),
     [
-        (53, 40000, False),  # a server's answer
+        (53, 40000, False),  # answer of a server
         (53, 500, False),
         (53, 3784, False),
         (40000, 53, False),
-        (500, 40000, True),  # through a NAT
+        (500, 40000, True),  # IKE through a NAT
         (4500, 4500, True),
         (520, 520, True),
         (646, 646, True),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a stand-in forwards packets, in which role, and when it ends, by the switch's messages."""
+"""Tests when a stand-in forwards packets, in which role, and when it ends.
+
+The switch's messages decide.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from sluice.sources import stand_in as module
 from sluice.sources.stand_in import ROLE, StandIn, check_owner
 
 OURS = (3, 77)
-"""The election id of the controller that was killed."""
+"""Election id of the controller that was killed."""
 OTHERS = (4, 5)
 NONE, OTHER = 5, 6
-"""Status codes: no primary; another controller is primary."""
+"""Status codes of an arbitration: no primary; another controller is primary."""
 TABLES: dict[str, Any] = {
     "switch": ("127.0.0.1:9559", 1, None, None),
     "has_roles": True,
@@ -39,7 +42,10 @@ def arbitration(code: int, highest: tuple[int, int]) -> Event:
 
 
 class FakeClient:
-    """A session, for which the test acts as the switch. The last message ends the stand-in."""
+    """Simulates a session with the switch, whose messages the test gives.
+
+    The last message ends the stand-in.
+    """
 
     made: list[FakeClient]
     script: dict[str | None, list[Event]]
@@ -74,7 +80,7 @@ class FakeClient:
 
 
 class FakeTaps:
-    """Records the joined TAPs."""
+    """Records the TAPs that were joined."""
 
     joined: list[tuple[str, int, int]]
     closed: bool
@@ -90,7 +96,7 @@ class FakeTaps:
 
 
 class FakePath:
-    """Accepts any tables."""
+    """Fakes a fast path that accepts any tables."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -111,7 +117,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_scenario(
     default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
 ) -> list[FakeClient]:
-    """Runs a stand-in with the switch's messages until it ends; returns sessions that forwarded."""
+    """Runs a stand-in with these messages of the switch.
+
+    Returns the sessions that forwarded packets.
+    """
     FakeClient.script = {None: default, ROLE: own_role or []}
     begin = time.monotonic()
     with ExitStack() as stack:
@@ -200,7 +209,10 @@ def test_a_switch_that_has_seen_no_primary_is_empty() -> None:
 
 
 def test_by_tables_of_a_controller_before_the_last_it_carries_nothing() -> None:
-    """The stand-in started late; the last controller's own keeper stands in."""
+    """Checks that a stand-in forwards nothing by tables of an earlier controller.
+
+    The last controller has a keeper of its own, which stands in.
+    """
     assert run_scenario([arbitration(NONE, OTHERS)], [arbitration(0, (1, 1))]) == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper: the interfaces keep their carrier when a controller ends."""
+"""Tests the keeper: interfaces keep their carrier when a controller ends."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ def test_after_the_grace_the_interfaces_go(monitor: KernelMonitor) -> None:
 def test_a_keeper_imports_nothing_from_where_the_controller_was_started(
     monitor: KernelMonitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a directory in which every user can place a module."""
+    """Checks that a keeper imports no module from the controller's working directory.
+
+    Every user may be able to write to that directory.
+    """
     for name in ("struct.py", "fcntl.py", "sluice/__init__.py", "signal.py"):
         planted = tmp_path / name
         planted.parent.mkdir(exist_ok=True)
@@ -166,7 +169,10 @@ def test_the_queue_is_kept_before_the_keeper_has_started(monitor: KernelMonitor)
 
 
 def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMonitor) -> None:
-    """The controller left no tables. The queues of its successor receive all frames then."""
+    """Checks that the keeper detaches the queue of a killed controller that left no tables.
+
+    Then the queues of the next controller receive all frames.
+    """
     taps = controller_taps()
     keeper = start_keeper(queue(taps), grace=20)
     left = os.dup(taps.queue(socket.if_nametoindex("eth1")))
@@ -183,7 +189,10 @@ def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMo
 
 
 def test_as_many_taps_as_there_may_be_are_kept() -> None:
-    """These are more than fit into one message."""
+    """Checks that the keeper receives the maximum number of TAPs.
+
+    They do not fit into one message.
+    """
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(ends[0]) as sender, closing(ends[1]) as receiver:
         names = [f"eth{number:012}" for number in range(401)]

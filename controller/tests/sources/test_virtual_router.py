@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A macvlan device on a TAP, as VRRP uses it: it represents the virtual router while it works.
+"""Tests a macvlan device on a TAP, as VRRP uses it.
 
-Against the real kernel, in a network namespace of its own.
+While the device is up, it represents the virtual router. The tests use the real kernel, in their
+own network namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ VIRTUAL = "10.0.1.254"
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """eth1 with the working macvlan device `vrrp`, which has the virtual address."""
+    """Yields a host whose eth1 has the macvlan device `vrrp`.
+
+    The device has the virtual address.
+    """
     with network_namespace():
         running = Host()
         running.interfaces.add(interface(1))
@@ -50,12 +54,12 @@ def test_it_neither_forwards_nor_learns_nor_answers_for_others(host: Host) -> No
     assert sysctl("ipv6/conf/vrrp/accept_ra") == "0"
     assert (
         sysctl("ipv6/conf/vrrp/forwarding") == "1"
-    )  # the R flag in advertisements, see configure_interface
+    )  # sets the R flag in advertisements, see configure_interface
     assert not host.interfaces.counters["macvlan_not_silenced"]
 
 
 def test_it_answers_at_its_own_mac_address(host: Host) -> None:
-    """A neighbour resolves the virtual address by ARP, and pings it."""
+    """Checks that the virtual router answers ARP and ping with its own MAC address."""
     resolve_peer()
     sender = PEER_MAC + parse_address("10.0.1.9")
     question = b"\0\1\x08\0\6\4\0\1" + sender + bytes(6) + parse_address(VIRTUAL)
@@ -75,7 +79,8 @@ def test_it_does_not_answer_for_the_interface_below(host: Host) -> None:
     host.sent(lambda frame: frame.frame[20:22] == b"\0\2")
     request = packets.ipv4("10.0.1.9", VIRTUAL, echo_request(), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request, destination=VMAC))])
-    host.sent(lambda frame: icmp_from(frame, VIRTUAL))  # an ARP answer would be sent before this
+    # An ARP answer would have been sent before this one.
+    host.sent(lambda frame: icmp_from(frame, VIRTUAL))
     answers = [frame.frame[22:28] for frame in host.frames if frame.frame[20:22] == b"\0\2"]
     assert answers == [interface(1).mac]
 
@@ -94,7 +99,10 @@ def test_while_it_is_held_down_nothing_leaves_with_its_address(host: Host) -> No
 
 
 def test_to_a_backup_the_master_is_a_neighbour(host: Host) -> None:
-    """Although the kernel has the master's address on a device that is kept down."""
+    """Checks that a backup resolves the master's address as that of a neighbour.
+
+    The kernel has the same address on a device that is held down.
+    """
     ip("link set vrrp protodown on")
     host.until(lambda: not is_own(host))
     ifindex = host.interfaces.ifindex(1)
@@ -138,5 +146,6 @@ def test_a_macvlan_device_on_another_interface_is_none_of_ours(host: Host) -> No
     ip("link add other type veth peer name far")
     ip("link add above link other type macvlan mode bridge")
     ip("addr add 192.0.2.1/32 dev above")
-    host.until(lambda: host.interfaces.is_own(parse_address("192.0.2.1")))  # own even if it is down
+    # The address is own even while its device is down.
+    host.until(lambda: host.interfaces.is_own(parse_address("192.0.2.1")))
     assert sysctl("ipv4/conf/above/arp_ignore") == "0"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel VRF devices: created if the kernel has them, and closed before an interface joins.
+"""Tests VRF devices: created if the kernel supports them, and closed before interfaces join.
 
-Against a model of the kernel, and against a real one with VRF devices (such as Debian's, by
-`make prove-vrfs`).
+Some tests simulate the kernel. Others need a real kernel with VRF devices, such as Debian's: `make
+prove-vrfs` runs them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KERNELS_RULES = [RoutingRule(0, LOCAL_TABLE), RoutingRule(32766, 254), RoutingRu
 
 
 class FakeKernel:
-    """Links, rules and routes; `actions` lists the changes in order."""
+    """Simulates the kernel's links, rules and routes. `actions` lists the changes in order."""
 
     def __init__(self, *, has_vrfs: bool = True) -> None:
         self.has_vrfs = has_vrfs
@@ -59,7 +59,7 @@ class FakeKernel:
         self.routes: set[tuple[int, int, int, int]] = set()
         self.actions: list[str] = []
         self.loud: dict[str, list[str]] = {}
-        """Changed settings by device."""
+        """Settings that were changed, by device."""
 
     def ask(self, kind: int, flags: int, body: bytes, what: str) -> list[Message]:
         if kind == RTM_GETLINK:
@@ -122,7 +122,8 @@ class FakeKernel:
             raise FileExistsError(errno.EEXIST, "File exists")
         else:
             rules.append(rule)
-            rules.sort(key=lambda each: each.priority)  # stable: the older of two equals is first
+            # The sort is stable: of two equal priorities, the older rule is first.
+            rules.sort(key=lambda each: each.priority)
         assert any(each.table == LOCAL_TABLE for each in rules)
         return []
 
@@ -144,13 +145,13 @@ def link_body(link: LinkChanged) -> bytes:
 
 
 def with_table(body: bytes) -> bytes:
-    """Returns a rule in the kernel's form: the table in an attribute."""
+    """Returns a rule as the kernel sends it, with the table in an attribute."""
     table = vrf_devices.FIB_RULE_HDR.unpack_from(body)[4]
     return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
 
 
 def rule_body(family: int, rule: RoutingRule) -> bytes:
-    """Returns a rule in the kernel's form: without a priority of 0."""
+    """Returns a rule as the kernel sends it, without the attribute of a priority of 0."""
     body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
     body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
     if rule.priority:
@@ -200,7 +201,7 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
             KERNELS_RULES,
             [RoutingRule(0, to_vrfs=True), *KERNELS_RULES],
         ),
-        (  # the kernel's rules after it has created the first VRF device
+        (  # the rules after the kernel has created the first VRF device
             [RoutingRule(0, LOCAL_TABLE), RoutingRule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
             [
                 *(
@@ -211,11 +212,11 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
                 *KERNELS_RULES[1:],
             ],
         ),
-        (  # already in the right order
+        (  # rules that are already in the right order
             [RoutingRule(1000, to_vrfs=True), RoutingRule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
             [RoutingRule(1000, to_vrfs=True), RoutingRule(32765, LOCAL_TABLE), *KERNELS_RULES[1:]],
         ),
-        (  # a controller was killed before the deletion
+        (  # the rules left by a controller that was killed before the deletion
             [RoutingRule(0, LOCAL_TABLE), RoutingRule(0, to_vrfs=True)],
             [RoutingRule(0, to_vrfs=True), RoutingRule(0, LOCAL_TABLE)],
         ),
@@ -256,7 +257,7 @@ def test_the_real_kernel_keeps_rules_of_others_behind_the_local_table() -> None:
             for family in FAMILIES:
                 VrfDevices()._put_vrfs_before_local(family)
         for version in ("-4", "-6"):
-            ip(f"{version} rule add fwmark 7 table 7")  # without a priority
+            ip(f"{version} rule add fwmark 7 table 7")  # the rule has no priority
             first, second, third, *others = ip_shows(f"{version} -details rule").splitlines()
             assert (first[:2], second[:2]) == ("0:", "0:")
             assert "l3mdev" in first
@@ -295,7 +296,7 @@ def test_a_device_of_the_table_is_taken_whatever_its_name(
 
 
 class TestRecheck:
-    """Leaks that another program opens while the controller runs."""
+    """Tests that the recheck repairs leaks between VRFs that another program has opened."""
 
     @pytest.fixture
     def devices(self, kernel: FakeKernel, tmp_path: Path) -> VrfDevices:
@@ -384,7 +385,10 @@ def test_another_device_of_that_name_is_left_alone(
 
 
 def test_an_interface_that_is_in_its_vrf_is_not_touched(kernel: FakeKernel, tmp_path: Path) -> None:
-    """The kernel would set it down and up, and end the routing protocols' sessions."""
+    """Checks that an interface that is already in its VRF is not moved.
+
+    The kernel would set the interface down and up, which ends the sessions of routing protocols.
+    """
     for name in ("eth1", "eth3"):
         kernel.add_link(name)
     for start in range(2):
@@ -422,7 +426,10 @@ def devices() -> Iterator[VrfDevices]:
 
 @pytest.fixture
 def host(devices: VrfDevices) -> Iterator[Host]:
-    """eth1 in the default VRF, eth3 in red and eth5 in blue, with the same addresses."""
+    """Yields a host with eth1 (default VRF), eth3 (red), eth5 (blue).
+
+    All have the same addresses.
+    """
     running = Host(join=devices.join, tables=TABLES)
     addresses = interface(1).addresses
     for number, vrf in ((1, DEFAULT), (3, RED), (5, BLUE)):
@@ -457,7 +464,10 @@ def test_a_ping_is_answered_where_it_was_asked(host: Host, l3_if: int) -> None:
 
 
 def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
-    """Three servers use one port, one in each VRF; the default VRF's is bound to no device."""
+    """Checks that of three servers on one port, one in each VRF, each gets its VRF's requests only.
+
+    The default VRF's server is bound to no device.
+    """
     servers = {1: server(None), 3: server("red"), 5: server("blue")}
     question = b"\x11\x11" + (7000).to_bytes(2, "big") + (8 + 3).to_bytes(2, "big") + bytes(2)
     for l3_if in servers:
@@ -475,7 +485,10 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 
 
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
-    """Like ospfd's socket, whose answer would leave in the default VRF."""
+    """Checks that a raw socket bound to no VRF receives packets of the default VRF only.
+
+    ospfd has such a socket. Its answer would leave in the default VRF.
+    """
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:
         raw.settimeout(60)
@@ -505,7 +518,10 @@ def test_what_has_no_route_in_its_vrf_does_not_leave_in_the_default_one(host: Ho
 
 
 def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
-    """A restarted controller does so. If a host interface went down, sessions would end."""
+    """Checks that a second controller's preparations change nothing.
+
+    If a restart set a host interface down, the sessions of routing protocols would end.
+    """
     before = [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")]
     host.step()
     host.events.clear()
@@ -514,7 +530,7 @@ def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
     for name, vrf in (("eth1", DEFAULT), ("eth3", RED), ("eth5", BLUE)):
         again.join(name, vrf.id)
     assert [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")] == before
-    ip("link set lo mtu 60000")  # a marker, since notifications arrive in order
+    ip("link set lo mtu 60000")  # a marker: notifications arrive in order
     host.until(lambda: any(isinstance(event, LinkChanged) for event in host.events))
     links = [event.name for event in host.events if isinstance(event, LinkChanged)]
     assert links == ["lo"]
@@ -533,7 +549,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed_again(host: Host) -> None:
 
 def server(device: str | None) -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one port for all VRFs
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # all VRFs share one port
     if device is not None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
     opened.bind(("", 7000))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network namespaces of VRFs: found or created, recorded; only created ones are removed.
+"""Tests the network namespaces of VRFs: found or created, recorded, and removed only if created.
 
-Against the real kernel, in the test's own directory. Needs root.
+The tests use the real kernel, in their own directory. They need root.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Host:
-    """One host during several starts of a controller."""
+    """Simulates one host over several starts of a controller."""
 
     def __init__(self, directory: Path) -> None:
         self.names, self.state = directory / "netns", directory / "state"
@@ -44,7 +44,7 @@ class Host:
         self.config = load_config(path)
 
     def starts(self, *vrfs: str, devices: bool = False, **keys: Isolation | str) -> VrfNamespaces:
-        """Starts with some of the VRFs; `keys` are settings of red."""
+        """Starts a controller with some of the VRFs. `keys` are settings of the VRF red."""
         places = VrfNamespaces(self.state, self.names)
         self.decided = places.decide(self.having(*vrfs, **keys), lambda _: devices)
         return places
@@ -84,7 +84,7 @@ def test_without_vrf_devices_each_vrf_gets_a_namespace_of_its_own(host: Host) ->
     assert "eth1" in interfaces_inside(red)
     assert "eth1" not in interfaces_inside(blue)
     assert "eth1" not in {name for _, name in socket.if_nameindex()}
-    for namespace in (red, blue):  # FPM's listener and its peer are on loopback
+    for namespace in (red, blue):  # the FPM listener and its peer use the loopback interface
         server = namespace.call(socket.create_server, ("127.0.0.1", 2620))
         namespace.call(socket.create_connection, ("127.0.0.1", 2620), 5).close()
         server.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The XFRM monitor against the real kernel, in a network namespace of its own.
+"""Tests the XFRM monitor with the real kernel, in its own network namespace.
 
 Tests of states need a kernel with ESP: `make interop` runs them.
 """
@@ -108,7 +108,10 @@ def test_a_flush_and_new_defaults(monitor: XfrmMonitor) -> None:
 
 
 def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
-    """IKE daemons set these on their own sockets (IP_XFRM_POLICY)."""
+    """Checks that the monitor skips policies of single sockets.
+
+    IKE daemons set such policies on their own sockets (IP_XFRM_POLICY).
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         body = bytearray(xfrm.POLICY_SIZE)
         body[40] = socket.AF_INET
@@ -125,7 +128,10 @@ def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
 
 
 def test_what_was_lost_is_read_anew(namespace: None) -> None:
-    """More additions and deletions than fit the socket's buffer."""
+    """Checks that the monitor reads all policies again after lost messages.
+
+    The additions and deletions exceed the socket's buffer.
+    """
     ip("xfrm policy add src 10.0.0.0/16 dst 10.9.0.0/16 dir in action block")
     monitor = XfrmMonitor(receive_buffer=4096)
     monitor.start()
@@ -144,7 +150,10 @@ def test_what_was_lost_is_read_anew(namespace: None) -> None:
 
 
 def test_a_message_that_a_process_sends_is_not_the_kernels(monitor: XfrmMonitor) -> None:
-    """A process with CAP_NET_ADMIN may send to any socket's port, and could turn policies off."""
+    """Checks that the monitor ignores messages that another process sends.
+
+    A process with CAP_NET_ADMIN can send to any netlink port, and could thus disable policies.
+    """
     ip(f"xfrm policy add {SITES} dir out {TEMPLATE}")
     poll_until(monitor, lambda: monitor.policies)
     before = the_policy(monitor)
@@ -178,7 +187,10 @@ def test_a_kernel_that_refuses_a_dump_is_read_again_when_asked(
 
 
 def test_an_acquire_reaches_all_who_negotiate_keys(monitor: XfrmMonitor) -> None:
-    """An IKE daemon receives it with the template's reqid and the packet's selectors."""
+    """Checks that an IKE daemon receives an acquire.
+
+    The acquire has the template's reqid and the packet's selectors.
+    """
     ip(f"xfrm policy add {SITES} dir out {TEMPLATE}")
     poll_until(monitor, lambda: monitor.policies)
     daemon = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The XFRM monitor against a kernel with ESP: states, their lifetimes, and reported usage.
+"""Tests the XFRM monitor with a kernel with ESP: states, their lifetimes, and reported usage.
 
-If this machine's kernel has no ESP, `make interop` runs these tests on one that has.
+If this machine's kernel has no ESP, `make interop` runs the tests on a kernel with ESP.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GCM = f"aead rfc4106(gcm(aes)) 0x{KEY.hex()} 128"
 
 
 def has_esp() -> bool:
-    """Whether the kernel accepts ESP states, for which it may load a module."""
+    """Returns whether the kernel accepts ESP states. The kernel may load a module for this."""
     with network_namespace():
         made = subprocess.run(
             ["ip", "xfrm", "state", "add", *STATE.split(), "mode", "tunnel", *GCM.split()],
@@ -125,7 +125,7 @@ def test_usage_that_is_reported_is_the_kernels(monitor: XfrmMonitor) -> None:
     assert "123456(bytes), 789(packets)" in shown
     poll_until(monitor, lambda: True)
     assert not [name for name in monitor.counters if "failed" in name]
-    assert monitor.states  # the usage does not count as a change of the state
+    assert monitor.states  # the usage is not a change of the state
     assert the_state(monitor).sequence == 0
 
 
@@ -133,7 +133,7 @@ def test_usage_that_is_reported_is_the_kernels(monitor: XfrmMonitor) -> None:
 def test_a_lifetime_that_the_engine_saw_reaches_key_managers(
     monitor: XfrmMonitor, hard: bool
 ) -> None:
-    """An IKE daemon receives it and renews the SA."""
+    """Checks that an IKE daemon receives the end of a lifetime. The daemon then renews the SA."""
     state = add(monitor, "mode tunnel reqid 7", GCM)
     daemon = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)
     daemon.bind((0, 1 << (xfrm.XFRMNLGRP_EXPIRE - 1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The router that the tests of the forwarding state begin with."""
+"""Provides the router that most tests of the forwarding state start with."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gateways, next-hop objects and views of groups that the tests of the forwarding state share."""
+"""Provides gateways, next-hop objects and views of groups for the tests of the forwarding state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def group(identifier: int, *members: int) -> NexthopObjectUpdated:
 
 
 class Stages:
-    """The first stages of the forwarding state, without `Fib`: interfaces to RIB."""
+    """Has the first stages of the forwarding state, from interfaces to RIB, without `Fib`."""
 
     def __init__(self, vrfs: Mapping[int, int] | None = None) -> None:
         self.changes = EntityChanges()

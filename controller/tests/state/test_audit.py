@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison of a switch with the record, and the report for operators."""
+"""Tests the comparison of a switch's tables with the record, and the report for operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of bundles that come and go: kept over a restart, reused late, never twice at once."""
+"""Tests the numbers of mirrored bundles: unique, kept over a restart, reused late."""
 
 from __future__ import annotations
 

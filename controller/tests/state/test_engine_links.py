@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine whose port's device is down or absent is down; one without a device is there."""
+"""Tests the state of engines.
+
+An engine is down if its port's device is down or absent. An engine without a device is up.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ def engines(changes: EntityChanges) -> dict[object, object]:
 
 
 def test_engines_are_up_until_the_kernel_has_told_of_all_links() -> None:
-    """A restart finds them working, and must not drop for a moment what they do."""
+    """Checks that engines count as up until the kernel has reported all links.
+
+    Otherwise a restart would drop packets of engines that work.
+    """
     links = EngineLinks([WATCHED, UNWATCHED])
     assert engines(links.start()) == {1: EnginePort(9), 2: EnginePort(8)}
     assert engines(links.apply([link("other"), link()])) == {}
@@ -45,7 +51,7 @@ def test_it_goes_and_comes_with_its_device() -> None:
 
 
 def test_it_goes_and_comes_with_the_switch_s_port() -> None:
-    """Whether or not it has a device: the switch tells of its own ports."""
+    """Checks that an engine follows its port in the switch, with and without a device."""
     links = EngineLinks([WATCHED, UNWATCHED])
     links.start()
     links.apply([link()])

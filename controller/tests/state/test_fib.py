@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forwarding state desired of the switch: from events to targets of prefixes."""
+"""Tests the desired state of the switch, from events to targets of prefixes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_tables_of_no_vrf_are_counted(wanted: Desired) -> None:
 
 
 class TestInterfacesTo:
-    """By which interfaces packets to an address leave, as the longest prefix says."""
+    """Tests which interfaces lead to an address, according to the longest matching prefix."""
 
     def to(self, wanted: Desired, text: str) -> set[int]:
         return set(wanted.fib.interfaces_to(0, parse_address(text)))

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of flows: VPP's flow-cache cases, and any order of events against a switch's table."""
+"""Tests the record of flows.
+
+Covers the cases of VPP's flow-cache tests. After random events, the record must equal a simulated
+table of a switch.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,10 @@ def key(number: int) -> FlowKey:
 
 
 class SwitchTable:
-    """A table as P4Runtime has it: no duplicate insert, no modify of nothing, a fixed size."""
+    """Simulates a P4Runtime table of fixed size.
+
+    Refuses an INSERT of an existing entry and a MODIFY of a missing entry.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -53,7 +60,7 @@ class SwitchTable:
 
 
 class Scene:
-    """A cache and its table, every write answered at once."""
+    """Has a cache and its table, which answers each write at once."""
 
     def __init__(self, capacity: int = 3, size: int = 3) -> None:
         self.cache = FlowCache(capacity, epoch=1)
@@ -129,7 +136,7 @@ def test_who_would_have_to_go_next() -> None:
     assert scene.cache.coldest_live(scene.now + 1, 2) == [key(2), key(3)]
     assert scene.cache.coldest_live(scene.now, 2) == [key(2)]
     scene.cache.retire(2)
-    assert scene.cache.coldest_live(scene.now + 1, 2) == []  # stale ones go in any case
+    assert scene.cache.coldest_live(scene.now + 1, 2) == []  # stale flows are not listed
 
 
 def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:
@@ -139,7 +146,7 @@ def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:
     scene.offer(2)
     scene.cache.retire(3)
     scene.offer(3)
-    scene.cache.used(key(1), scene.now)  # hits of a stale flow do not keep it
+    scene.cache.used(key(1), scene.now)  # hits do not keep a stale flow
     scene.offer(4)
     assert scene.keys() == [2, 3, 4]
     scene.offer(5)
@@ -184,7 +191,7 @@ def test_one_write_of_a_flow_at_a_time() -> None:
 def test_a_late_packet_writes_nothing_and_a_miss_long_after_mends() -> None:
     scene = Scene()
     scene.offer(1)
-    scene.table.entries.clear()  # lost, and nobody said so
+    scene.table.entries.clear()  # the switch lost the flow and did not report this
     assert scene.cache.offer(key(1), BYPASS, scene.now + 0.5) == (OfferResult.KNOWN, [])
     assert scene.offer(1) == (OfferResult.INSTALLED, [FlowOperation.MODIFY, FlowOperation.INSERT])
     assert scene.keys() == [1]
@@ -209,7 +216,8 @@ def test_a_table_smaller_than_the_cache_thinks() -> None:
     for number in (1, 2, 3):
         scene.offer(number)
     assert (scene.keys(), len(scene.cache)) == ([1, 2], 2)
-    assert scene.offer(3)[1] == [FlowOperation.INSERT]  # refused again; others go on being served
+    # The flow is refused again; the other flows stay.
+    assert scene.offer(3)[1] == [FlowOperation.INSERT]
 
 
 def test_a_delete_that_failed_leaves_the_flow_for_eviction() -> None:
@@ -227,7 +235,8 @@ def test_a_write_that_was_overtaken_by_a_commit_stays_stale() -> None:
     cache.retire(2)
     cache.written(writes[0], FlowWriteResult.DONE, 0.0)
     assert (len(cache), cache.count_stale()) == (1, 1)
-    assert cache.written(writes[0], FlowWriteResult.EXISTS, 0.0) == []  # answered already
+    # The write was answered before.
+    assert cache.written(writes[0], FlowWriteResult.EXISTS, 0.0) == []
 
 
 def test_what_is_read_back_is_live_or_stale() -> None:
@@ -248,7 +257,10 @@ def test_idle_flows_are_named_coldest_first() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Packets, commits, answers and losses in any order; writes reach the switch in theirs."""
+    """Runs packets, commits, answers and losses in random order.
+
+    The switch gets the writes in the order in which the cache returned them.
+    """
 
     CAPACITY = 4
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datagrams under way: what waits, what passes, what is refused, and that all of it is bounded."""
+"""Tests the table of incomplete datagrams: fragments that wait, pass or are refused; its bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def packet(number: int) -> PuntedPacket:
 
 
 class Scene:
-    """A table, and fragments of one datagram that arrive at it."""
+    """Has a table. Its method `arrive` adds the next fragment of a datagram."""
 
     def __init__(self, datagrams: int = 4, waiting: int = 100, seconds: float = 5.0) -> None:
         self.table = FragmentTable(datagrams, waiting, seconds)
@@ -60,7 +60,7 @@ def test_later_fragments_are_what_the_first_one_is() -> None:
     scene = Scene()
     for piece in (START, MIDDLE, END):
         assert scene.arrive(piece) == Arrival(FIRST)
-    assert len(scene.table) == 0  # whole: nothing is left to know
+    assert len(scene.table) == 0  # the datagram is complete, so its entry is gone
 
 
 def test_later_fragments_that_come_first_wait_and_go_in_their_order() -> None:
@@ -100,12 +100,12 @@ def test_datagrams_are_told_apart_by_everything_in_the_key(other: DatagramKey) -
         ([MIDDLE, FragmentRange(0, 1600, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 8, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 808, True)], FragmentRefusal.OVERLAP),
-        # Behind the end, another end, an end that goes on.
+        # A fragment behind the end, two ends that differ, an end with more fragments.
         ([END, FragmentRange(1704, 1800, True)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1708, False)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1696, True)], FragmentRefusal.OVERLAP),
         ([MIDDLE, FragmentRange(400, 800, False)], FragmentRefusal.OVERLAP),
-        # Lengths.
+        # Invalid lengths.
         ([FragmentRange(800, 1601, True)], FragmentRefusal.LENGTH),
         ([FragmentRange(800, 800, True)], FragmentRefusal.LENGTH),
         ([FragmentRange(65528, 65536, True)], FragmentRefusal.LENGTH),
@@ -131,7 +131,11 @@ def test_two_first_fragments_with_different_ports_refuse_the_datagram() -> None:
 
 
 def test_duplicates_pass() -> None:
-    """The network makes them (RFC 5722 lets them be told from overlaps)."""
+    """Checks that duplicates pass.
+
+    The network may duplicate fragments. RFC 5722 permits a router to distinguish them from
+    overlaps.
+    """
     scene = Scene()
     for piece in (START, START, MIDDLE, MIDDLE, MIDDLE):
         assert scene.arrive(piece) == Arrival(FIRST)
@@ -228,5 +232,5 @@ def test_what_passes_of_one_datagram_never_overlaps(arriving: list[FragmentRange
             new = arriving[each - 1]
             assert all(new == old or new.end <= old.start or old.end <= new.start for old in passed)
             passed.add(new)
-        if not len(scene.table):  # whole: what follows is another datagram
+        if not len(scene.table):  # the datagram is complete; later fragments belong to another one
             passed.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of next hops and groups: none means something else while the switch may hold it."""
+"""Tests the ids of next hops and groups: an id gets no new meaning while the switch may hold it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_id_in_use_is_not_reserved() -> None:
 def test_no_id_has_two_meanings(steps: list[tuple[str, int]]) -> None:
     pool = IdPool("next-hop", limit=5)
     taken: list[int] = []
-    held: list[int] = []  # released, and still in the switch
+    held: list[int] = []  # released ids that are still in the switch
     for step, which in steps:
         if step == "take":
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which flows a commit can leave alone: never one that the new rules treat otherwise."""
+"""Tests which flows a commit keeps: never a flow whose verdict the new rules change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rules(*names: str) -> list[Rule]:
 
 
 def committed(*lists: list[Rule]) -> list[PolicyList]:
-    """One list as it was after each of some commits, its epoch never changing."""
+    """Returns one list as it was after each of several commits, all in the same epoch."""
     table, states = SpdTable({}), []
     for one in lists:
         commit = table.plan_commit({NAME: one}, lambda _: True)
@@ -42,7 +42,7 @@ def keys() -> SearchStrategy[FlowKey]:
 
 
 def cached_verdict(state: PolicyList, key: FlowKey) -> FlowVerdict | None:
-    """Returns the verdict that is cached for a flow; None for one that is never cached."""
+    """Returns the verdict that is cached for a flow, or None if the flow is never cached."""
     packet = key.selectors()
     if packet is None:
         protocol = key.protocol if len(key.source) == 4 else None
@@ -59,7 +59,7 @@ def cached_verdict(state: PolicyList, key: FlowKey) -> FlowVerdict | None:
 
 @st.composite
 def edited(draw: st.DrawFn) -> tuple[list[Rule], list[Rule]]:
-    """A list, and what some edits make of it."""
+    """Draws a list of rules, and the same list after some edits."""
     one = policies.rules().map(lambda rule: rule._replace(bundle=None))
     before = draw(st.lists(one, max_size=8))
     after = list(before)
@@ -78,7 +78,7 @@ def edited(draw: st.DrawFn) -> tuple[list[Rule], list[Rule]]:
     return before, after
 
 
-@settings(deadline=None)  # the first run draws from cold caches
+@settings(deadline=None)  # the first run is slow, since its caches are cold
 @given(edited(), st.lists(keys(), min_size=1, max_size=30))
 def test_a_flow_that_is_kept_is_what_a_search_says(
     lists: tuple[list[Rule], list[Rule]], flows: list[FlowKey]
@@ -137,8 +137,9 @@ def test_epochs_that_wrap_are_told() -> None:
         return wrapped_lists(commit, epochs)
 
     table.observe(state.list_id, ListVersion(last, 7))
-    assert anew({state.list_id: last}) == set()  # the last epoch
-    assert anew({state.list_id: last + 1}) == {state.list_id}  # 1
-    assert anew({state.list_id: last + 1}) == {state.list_id}  # 2: that plan was not carried out
+    assert anew({state.list_id: last}) == set()  # the next epoch is the last one
+    assert anew({state.list_id: last + 1}) == {state.list_id}  # the next epoch is 1
+    # The next epoch is 2, although the plan with epoch 1 was not carried out.
+    assert anew({state.list_id: last + 1}) == {state.list_id}
     assert anew({}) == set()
     assert wrapped_lists(Commit(()), {state.list_id: last}) == set()

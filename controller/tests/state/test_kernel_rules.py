@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's policies as rules: in its order, and closed where they cannot be mirrored."""
+"""Tests the kernel's policies as rules.
+
+The rules have the kernel's order. A policy that cannot be mirrored becomes a discard.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def meets(found: MirroredRules, direction: Direction, seen: Selectors) -> Rule:
     return rules[at]
 
 
-# --- what each kind of policy becomes ------------------------------------------------------------
+# --- translation of each kind of policy -----------------------------------------------------------
 
 
 def test_a_tunnel_as_an_ike_daemon_installs_it() -> None:
@@ -148,7 +151,11 @@ def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
 
 
 def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
-    """As Libreswan has it until it has SAs: no SA fits, so that each has acquires of its own."""
+    """Checks that a policy for several hosts with an open template becomes a trap of its own.
+
+    Libreswan installs such policies until it has SAs. No SA fits them, so each policy causes its
+    own acquires.
+    """
     open_ends = Template(bytes(4), bytes(4), 50, 0, 0, KernelMode.TRANSPORT, False)
     traps = [policy(OUT, number, SITES, open_ends) for number in (1, 2)]
     found = mirrored(*traps)
@@ -206,7 +213,11 @@ def test_the_lowest_priority_is_first_and_among_equals_the_lowest_index() -> Non
 
 
 def test_among_equals_the_strictest_is_first_and_an_overlap_is_named() -> None:
-    """An update moves a policy behind its equals in the kernel, and its index stays."""
+    """Checks that of equal priorities the strictest policy is first, and overlaps are reported.
+
+    An update moves a policy behind its equals in the kernel, but its index stays. So their order is
+    unknown.
+    """
     bypass = policy(OUT, 1, SITES, priority=20)
     protect = policy(OUT, 2, SITES, TUNNEL, priority=20)
     block = policy(OUT, 3, SITES, action=PolicyAction.BLOCK, priority=20)
@@ -266,8 +277,11 @@ def test_the_rules_decide_as_the_kernels_search_does(
     destination: str,
     is_own: bool,
 ) -> None:
-    """Against the kernel's lookup: of all policies of a direction that match, those of the least
-    priority decide, and among them the strictest. If they differ, a problem says so."""
+    """Checks the mirrored rules against the kernel's lookup.
+
+    Of all policies of a direction that match, those of the lowest priority value decide, and of
+    these the strictest. If these policies differ, a problem must report it.
+    """
     policies = [
         policy(direction, number, selector, priority=priority, action=int(blocks))
         for number, (direction, selector, priority, blocks) in enumerate(made, 1)
@@ -291,7 +305,7 @@ def test_the_rules_decide_as_the_kernels_search_does(
         assert len(actions) < 2 or found.problems
 
 
-# --- what cannot be mirrored ---------------------------------------------------------------------
+# --- policies that cannot be mirrored -------------------------------------------------------------
 
 PROTECTING = policy(OUT, 1, SITES, TUNNEL)
 
@@ -343,7 +357,10 @@ def test_what_cannot_be_mirrored_is_dropped_and_named(refused: KernelPolicy, why
 
 
 def test_an_outbound_policy_may_name_the_spi_of_its_bundle() -> None:
-    """As strongSwan has it, beside its trap, which names none."""
+    """Checks that an outbound policy may name the SPI of its bundle.
+
+    strongSwan writes such a policy next to its trap, which names no SPI.
+    """
     trap = policy(OUT, 2, SITES, TUNNEL, priority=200)
     named = with_template(spi=0x1000)
     found = mirrored(named, trap)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's states as SAs: of the right bundle, the newest in use, and none that is unsafe."""
+"""Tests the kernel's states as SAs: the bundle of each, the newest in use, and no unsafe state."""
 
 from __future__ import annotations
 
@@ -144,7 +144,10 @@ def test_of_a_bundles_outbound_states_the_newest_serves() -> None:
 
 
 def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
-    """Libreswan as responder of a rekey: it has the next SA before its answer leaves."""
+    """Checks that a new outbound state waits while its predecessor is in use.
+
+    As responder of a rekey, Libreswan has the next SA before it sends its answer.
+    """
     newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
 
     def roles(*fresh: KernelState, **rest: Any) -> list[tuple[int, bool, bool]]:
@@ -162,7 +165,7 @@ def test_a_fresh_outbound_state_waits_behind_its_predecessor() -> None:
 
 
 def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
-    """The policies of the bundle, whose template names an SPI."""
+    """Returns the policies of the bundle, with a template that names this SPI."""
     template = Template(HERE, THERE, 50, spi, 7, KernelMode.TUNNEL, False)
     return {
         BUNDLE.name: (KernelPolicy(PolicyKey(9), PolicyDirection.OUT, 1, 0, OPEN, (template,)),)
@@ -170,7 +173,11 @@ def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
 
 
 def test_the_outbound_state_serves_whose_spi_the_policies_name() -> None:
-    """In a rekey: the next SA is there, then the policy names it, then the one before goes."""
+    """Checks that the outbound state whose SPI the policies name is in use.
+
+    A rekey has three steps: the daemon adds the next SA, the policy names the next SA, the daemon
+    deletes the old SA.
+    """
     newer = OUT._replace(key=StateKey(THERE, 0x1001, 50), usage=Usage(added=200))
     before = mirrored(OUT, newer, IN, policies=naming(0x1000))
     assert [(one.state.key.spi, one.association.is_retiring) for one in before.states] == [
@@ -215,7 +222,11 @@ HOSTS = KernelSelector(Prefix.host(HERE), Prefix.host(THERE), 6)
 def test_a_selector_of_its_own_is_that_of_all_its_policies(
     state: KernelState, selector: KernelSelector
 ) -> None:
-    """RFC 4301 section 5.2, step 4: other packets than its selector's do not come by the SA."""
+    """Checks that a state's selector must equal the selectors of all of its policies.
+
+    An SA may carry only packets that match its selector (RFC 4301, section 5.2, step 4). Any other
+    state is refused, and reported as a problem.
+    """
     restricted = state._replace(selector=selector)
     key = PolicyKey(9)
     same = KernelPolicy(key, PolicyDirection.OUT, 1, 0, selector)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that move together: in bounded slices, and right at the end whatever comes between."""
+"""Tests routes that move together.
+
+Slices are bounded. The result is right whatever events come between two slices.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def published(changes: EntityChanges) -> int:
 
 
 def finish(wanted: Desired) -> int:
-    """Proceeds to the end; returns how many slices that took."""
+    """Publishes all moved routes and returns the number of slices."""
     slices = 0
     while wanted.fib.has_moved_routes:
         assert published(wanted.take(wanted.fib.publish_moved())) <= MOST
@@ -70,7 +73,8 @@ def test_routes_of_an_interface_that_goes_and_comes_back() -> None:
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in range(COUNT)))
     assert published(wanted.apply(LinkRemoved(ifindex(1)))) <= MOST + 10
     wanted.take(wanted.fib.publish_moved())
-    # It comes back in the middle: what was met already has to be published once more.
+    # The interface comes back before all routes have moved. Routes that have moved must move once
+    # more.
     wanted.apply(link(1), address(1, "10.0.1.1/24"))
     finish(wanted)
     assert {wanted.nexthop(text(n)).l3_if for n in range(COUNT)} == {1}
@@ -86,8 +90,8 @@ def test_what_comes_between_two_slices_is_right_at_the_end() -> None:
     wanted.apply(no_route(text(0)), no_route(text(COUNT - 1)))
     wanted.apply(route(text(1), gateway("10.0.3.9", 3)), route(text(COUNT - 2), obj=1))
     wanted.take(wanted.fib.publish_moved())
-    wanted.apply(NexthopObjectDeleted(1))  # its routes go with it
-    wanted.apply(obj(1, 3), route(text(COUNT), obj=1))  # and come back
+    wanted.apply(NexthopObjectDeleted(1))  # the routes of the object are withdrawn
+    wanted.apply(obj(1, 3), route(text(COUNT), obj=1))  # and the routes come back
     finish(wanted)
     assert wanted.target(text(0)) is None
     assert wanted.target(text(COUNT - 1)) is None
@@ -97,6 +101,6 @@ def test_what_comes_between_two_slices_is_right_at_the_end() -> None:
     finish(wanted)
     assert wanted.target(text(2)) is None
     assert wanted.nexthop(text(1)).l3_if == 3
-    wanted.apply(obj(1, 2))  # known again: all of them were waiting for it
+    wanted.apply(obj(1, 2))  # the object exists again, and all of its routes were waiting for it
     finish(wanted)
     assert {wanted.nexthop(text(n)).l3_if for n in rest[1:]} == {2}

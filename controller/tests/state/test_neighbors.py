@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which routes concern a neighbour: asked of every route of a full table."""
+"""Tests which routes concern a neighbour. Each route of a full table needs this decision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def test_a_prefix_covers_a_neighbour_or_none(
 
 
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hundreds of neighbours, looking at all of them took most of a full table's time."""
+    """Checks that a route causes no lookup of neighbours if its prefix covers none.
+
+    With hundreds of neighbours, looking at all of them took most of the time of a full table.
+    """
     wanted = Desired()
     wanted.apply(link(1), address(1, "10.0.1.1/24"))
     wanted.apply(*(neighbor(1, f"10.0.1.{n}", n) for n in range(2, 200)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next hops and groups: links, silent neighbours, ids adopted from the switch."""
+"""Tests next hops and groups: links, silent neighbours, ids adopted from the switch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestLinks:
 
 
 class TestSilentNeighbors:
-    """A neighbour that stopped to answer while its link stayed up."""
+    """Tests neighbours that have stopped answering while their link is up."""
 
     PREFIX = "192.0.2.0/24"
 
@@ -69,7 +69,7 @@ class TestSilentNeighbors:
         return wanted
 
     def ways(self, wanted: Desired) -> set[str]:
-        """The gateways that the group leads to."""
+        """Returns the gateways of the group's members."""
         members = group_of(wanted, self.PREFIX).members
         nexthops = [nexthop_ids(wanted)[member] for member, _ in members]
         return {format_address(nexthop.address or b"") for nexthop in nexthops}
@@ -107,7 +107,10 @@ class TestSilentNeighbors:
 
     @pytest.mark.parametrize("state", [NeighborState.INCOMPLETE, NeighborState.NONE])
     def test_a_new_attempt_is_no_answer(self, legs: Desired, state: NeighborState) -> None:
-        """The kernel forgets failed entries when it has many: a group must not flap by that."""
+        """Checks that a new attempt to resolve a failed neighbour does not change the group.
+
+        The kernel forgets failed entries when it has many. A group must not flap because of this.
+        """
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         changes = legs.apply(neighbor(1, GW1, None, state))
         assert EntityKind.GROUP not in changes.by_kind
@@ -120,7 +123,7 @@ class TestSilentNeighbors:
     def test_packets_that_wait_in_vain_say_so_too(self, legs: Desired) -> None:
         path = Path(1, parse_address(GW1))
         legs.take(legs.fib.set_silent([path]))
-        assert self.ways(legs) == {GW1, GW2}  # it is known: whoever waited was answered
+        assert self.ways(legs) == {GW1, GW2}  # the neighbour is known, so held packets were sent
         legs.apply(neighbor(1, GW1, None, NeighborState.INCOMPLETE))
         legs.take(legs.fib.set_silent([path, Path(1, parse_address("10.0.1.77"))]))
         assert self.ways(legs) == {GW2}
@@ -147,7 +150,10 @@ class TestSilentNeighbors:
         assert self.ways(legs) == {GW1}
 
     def test_a_route_of_one_silent_neighbor_asks_for_it(self, legs: Desired) -> None:
-        """Its packets are punted, and the controller answers that the host is unreachable."""
+        """Checks that a route with one silent neighbour keeps a next hop without MAC address.
+
+        The switch punts its packets, and the controller answers that the host is unreachable.
+        """
         legs.apply(route(self.PREFIX, gateway(GW1, 1)))
         legs.apply(neighbor(1, GW1, None, NeighborState.FAILED))
         assert legs.nexthop(self.PREFIX) == Nexthop(1, parse_address(GW1), None, True)
@@ -171,7 +177,10 @@ class TestAdoption:
         assert wanted.target(f"{GW1}/32") == RouteTarget(RouteTargetKind.NEXTHOP, 7)
 
     def test_a_group_that_was_left_without_a_dead_leg_is_taken_over(self) -> None:
-        """A new group in its place would move flows of the legs that live."""
+        """Checks that a group in the switch that lacks a dead leg is adopted.
+
+        A new group instead would move flows of the live legs.
+        """
         wanted = Desired()
         found = {n: Nexthop(n, parse_address(f"10.0.{n}.9"), mac(n), True) for n in (1, 2, 3)}
         wanted.take(wanted.fib.adopt(dict(found), {5: NexthopGroup(((1, 1), (3, 1)))}, 0.0))
@@ -197,7 +206,7 @@ class TestAdoption:
         first = wanted.target("192.0.2.0/24")
         assert first is not None
         wanted.apply(no_route("192.0.2.0/24"))
-        wanted.fib.nexthops._nexthop_ids._next = 0x10000  # all others were used once
+        wanted.fib.nexthops._nexthop_ids._next = 0x10000  # all other ids were used once
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
         assert wanted.target("192.0.2.0/24") is None
         assert wanted.fib.problems["all 65535 next-hop ids are in use"] == 1

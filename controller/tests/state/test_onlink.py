@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connected prefixes and neighbours' host routes, beside routes of the routing daemon."""
+"""Tests connected prefixes and host routes of neighbours, next to routes of the routing daemon."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_connected_route_of_the_daemon_keeps_host_routes(wanted: Desired) -> N
 
 
 class TestChanges:
-    """A refresh yields the prefixes whose on-link target changed."""
+    """Tests that a refresh yields the prefixes whose on-link target changed."""
 
     PREFIXES = tuple(slot(f"10.0.{n}.0/24") for n in (1, 2, 3))
 
@@ -84,7 +84,7 @@ class TestChanges:
     def test_connected_prefixes_before_ids_run_out(self) -> None:
         stages = Stages()
         onlink = on_link(stages)
-        stages.nexthops._nexthop_ids._next = 0xFFFF  # the last one
+        stages.nexthops._nexthop_ids._next = 0xFFFF  # the last id
         changed = onlink.refresh_connected(stages.changes)
         assert next(changed) == self.PREFIXES[0]
         with pytest.raises(OutOfIdsError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of the host's interfaces: local prefixes, and martians as sources."""
+"""Tests the addresses of the host's interfaces as local prefixes and as martian sources."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path MTUs: the smallest of what is configured, what links take, and what errors have reported."""
+"""Tests path MTUs.
+
+A path MTU is the smallest of the configured value, the links' MTUs and the reported MTUs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ BUNDLE, ANOTHER = 5, 6
 
 
 class Links:
-    """Interfaces and routes as a test says."""
+    """Has interfaces and routes that a test may change."""
 
     def __init__(self) -> None:
         self.mtus = {1: 1500, 2: 1400, 3: 9000}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Next hops of routes, resolved to their targets: single ones, groups with weights, discards."""
+"""Tests the resolution of next hops to targets: single next hops, weighted groups, discards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sluice.model import (
 from state.forwarding import GW1, GW2, group_of
 
 TNA_GROUP = 64
-"""MULTIPATH_GROUP_SIZE of p4src/tna/arch.p4."""
+"""Largest group in p4src/tna/arch.p4 (MULTIPATH_GROUP_SIZE)."""
 
 
 def test_several_next_hops_make_a_shared_weighted_group(wanted: Desired) -> None:
@@ -71,7 +71,10 @@ def test_weights_fit_the_selector(wanted: Desired, weights: tuple[int, ...]) -> 
 
 
 def test_weights_beyond_the_selector_are_scaled(wanted: Desired) -> None:
-    """A next hop that is named twice has both weights, here up to 511."""
+    """Checks that weights whose sum exceeds the selector's maximum are scaled.
+
+    A next hop that a route names twice has the sum of its two weights, here up to 511.
+    """
     legs = [gateway(f"10.0.1.{n + 2}", 1, 256) for n in range(64)]
     more = [gateway(f"10.0.1.{n + 2}", 1, 255 - n) for n in range(64)]
     wanted.apply(route("192.0.2.0/24", *legs, *more))

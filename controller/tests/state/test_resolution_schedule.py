@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resolutions of neighbours: at once, again with growing delays, and to confirm."""
+"""Tests the schedule of neighbour resolutions: at once, with growing delays, for confirmation."""
 
 from __future__ import annotations
 

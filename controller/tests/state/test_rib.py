@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing daemon's routes: next-hop objects, sessions, shared entries."""
+"""Tests the routing daemon's routes: next-hop objects, sessions, shared entries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class TestNexthopObjects:
         assert wanted.nexthop("192.0.2.0/24").l3_if == 1
 
     def test_next_hops_beside_an_objects_number_count(self, wanted: Desired) -> None:
-        """The kernel names both. The route leads by what is spelled out, whatever the object is."""
+        """Checks that a route with next hops and an object id uses its next hops.
+
+        The kernel's messages have both. The object is ignored.
+        """
         legs = (gateway(GW1, 1),)
         spelled = [
             RouteUpdated(Route(key(text), 186, 20, legs, 7))
@@ -84,7 +87,7 @@ class TestSessions:
             route("203.0.113.0/24", obj=1),
         )
         assert not wanted.apply(FpmSessionOpened("b"))
-        # Object 1 is now something else, which must not move the old session's routes.
+        # Object 1 has a new meaning, which must not move routes of the old session.
         wanted.apply(obj(1, GW2, 2), route("192.0.2.0/24", obj=1))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 2
         assert wanted.nexthop("198.51.100.0/24").l3_if == 1
@@ -98,12 +101,16 @@ class TestSessions:
         assert wanted.target("198.51.100.0/24") is None
         assert wanted.nexthop("203.0.113.0/24").l3_if == 1
         wanted.apply(StaleRoutesGone((key("203.0.113.0/24"), key("192.0.2.0/24"))))
-        assert wanted.nexthop("192.0.2.0/24").l3_if == 2  # named again: not stale
+        # The new session has announced this route, so it is not stale.
+        assert wanted.nexthop("192.0.2.0/24").l3_if == 2
         assert wanted.target("203.0.113.0/24") is None
 
 
 class TestMemory:
-    """A full table has a million of everything that a route has of its own."""
+    """Tests that routes share their attributes.
+
+    In a full table, each attribute that is not shared exists a million times.
+    """
 
     def test_routes_that_say_the_same_share_all_but_their_prefix(self, wanted: Desired) -> None:
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)), route("20.0.0.0/8", gateway(GW1, 1)))
@@ -115,7 +122,7 @@ class TestMemory:
 
 
 class TestChanges:
-    """Every event returns the routes that it changed."""
+    """Tests that each event returns the routes that it changed."""
 
     def test_an_update_returns_the_route_with_its_path_set(self) -> None:
         stages = Stages()
@@ -167,7 +174,7 @@ class TestChanges:
         stages.update(route("198.51.100.0/24", obj=8))
         list(stages.rib.update_object(group(8, 7, 9), stages.changes))
         list(stages.rib.update_object(obj(9, GW2, 2), stages.changes))
-        stages.nexthops._group_ids._next = 0x10000  # all were used once
+        stages.nexthops._group_ids._next = 0x10000  # all group ids were used once
         changed = stages.rib.update_object(obj(7, GW1, 1), stages.changes)
         assert next(changed).slot == slot("192.0.2.0/24")
         with pytest.raises(OutOfIdsError, match="next-hop group"):

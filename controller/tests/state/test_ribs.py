@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RIBs of several routing daemons, read as one."""
+"""Tests the RIBs of several routing daemons, read as one RIB."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefixes in order, while they come and go between the blocks of a walk."""
+"""Tests the order of prefixes in a walk while prefixes come and go between its blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.booleans(), SLOTS), max_size=60)
 
 
 class Order(RouteOrder):
-    """Prefixes of which the router's own links know something."""
+    """Holds the order of prefixes that have an on-link target in a table."""
 
     def __init__(self) -> None:
         self.table = new_table()
@@ -108,7 +108,8 @@ def test_prefixes_go_and_come_before_and_behind_a_walk() -> None:
     for n in range(4_000):
         order.discard(slot(n))
     for n in range(100):
-        order.add(slot(n, 25))  # behind what was met in part, before it in part
+        # The walk has passed the positions of some of these, but not of others.
+        order.add(slot(n, 25))
     rest = [one for block in walk for one in block]
     assert [one for one in rest if one.prefix.length == 24] == [
         slot(n) for n in range(4_000, 5_000)

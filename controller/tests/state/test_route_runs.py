@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of routes as the single events that it stands for."""
+"""Tests that a run of routes equals the single events that it replaces."""
 
 from __future__ import annotations
 

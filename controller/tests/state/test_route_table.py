@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native table of routes, whose columns and queues are dictionaries to whoever looks."""
+"""Tests the native table of routes. In Python its columns and queues look like dictionaries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of rules: kept by unchanged rules, unique, reused as late as possible."""
+"""Tests the numbers of rules: kept by unchanged rules, unique, reused as late as possible."""
 
 from __future__ import annotations
 

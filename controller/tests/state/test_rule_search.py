@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ordered search, rule by rule, and the index that must never say anything else."""
+"""Tests the ordered search of rules.
+
+The search index must find the same rule as a search rule by rule.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,13 @@ ANY = Rule("any", Action.BYPASS)
         (ANY._replace(protocol=(UDP,)), PACKET, False),
         (ANY._replace(destination_port=(NumberRange(80, 81),)), PACKET, True),
         (ANY._replace(destination_port=(NumberRange(81, 81),)), PACKET, False),
-        # RFC 4301, 4.4.1.1: a later fragment matches ANY and OPAQUE, never numbers.
+        # A later fragment matches ANY and OPAQUE, never numbers (RFC 4301, 4.4.1.1).
         (ANY._replace(destination_port=(NumberRange(0, 65535),)), LATER, False),
         (ANY._replace(destination_port=OPAQUE), LATER, True),
         (ANY._replace(destination_port=OPAQUE), PACKET, False),
         (ANY._replace(icmp=(NumberRange(0, 65535),)), PACKET, False),
         (ANY._replace(icmp=OPAQUE), PACKET, True),
-        # The protocol of a later IPv6 fragment is not known.
+        # The protocol of a later IPv6 fragment is unknown.
         (ANY, LATER6, True),
         (ANY._replace(protocol=(TCP,)), LATER6, False),
         (ANY._replace(protocol=OPAQUE), LATER6, True),
@@ -91,7 +94,7 @@ FIRST_443 = PACKET._replace(destination_port=443)
 @pytest.mark.parametrize(
     ("rules", "first", "expected"),
     [
-        # Nothing that could match says otherwise: no state is needed.
+        # All rules that could match have the same verdict: no first fragment is needed.
         ([ANY], None, FragmentMatch(0)),
         ([], None, FragmentMatch(None)),
         ([ANY, TCP_80], None, FragmentMatch(0)),
@@ -102,14 +105,14 @@ FIRST_443 = PACKET._replace(destination_port=443)
             FragmentMatch(2),
         ),
         ([TCP_80._replace(action=Action.DISCARD, bundle=None)], None, FragmentMatch(None)),
-        # The rules disagree: it is what its first fragment is, and without it nothing.
+        # The rules differ: the first fragment decides, and without it there is no match.
         ([TCP_80, ANY], None, None),
         ([TCP_80], None, None),
         ([TCP_80, ANY._replace(action=Action.PROTECT, bundle="c")], None, None),
         ([TCP_80, ANY], PACKET, FragmentMatch(0)),
         ([TCP_80, ANY], FIRST_443, FragmentMatch(1)),
         ([TCP_80], FIRST_443, FragmentMatch(None)),
-        # OPAQUE is asked of the fragment itself, in its place.
+        # OPAQUE is compared with the fragment itself, in the rule's position.
         ([ANY._replace(source_port=OPAQUE), TCP_80], None, FragmentMatch(0)),
         ([TCP_80, ANY._replace(source_port=OPAQUE)], None, None),
         ([TCP_80, ANY._replace(source_port=OPAQUE), ANY], FIRST_443, FragmentMatch(1)),
@@ -148,7 +151,7 @@ def test_the_index_agrees_about_later_fragments(
 def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
     rules: list[Rule], packets: list[Selectors]
 ) -> None:
-    """Where no state is needed, the first fragment would have changed nothing."""
+    """Checks that a fragment matched on its own has the verdict of the whole packet."""
     rules = [rule for rule in rules if OPAQUE not in (rule.source_port, rule.destination_port)]
     rules = [rule for rule in rules if OPAQUE not in (rule.icmp, rule.protocol)]
     for packet in packets:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SAs that one ESP engine holds, and the resources that it gives to one SA only."""
+"""Tests the SAs that one ESP engine holds, and the resources that it gives to only one SA."""
 
 from __future__ import annotations
 

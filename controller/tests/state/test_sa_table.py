@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAs between engines and switch: made before the break, closed at every step, nonces once."""
+"""Tests the plan of SAs between engines and switch.
+
+A new SA works before the old SA is removed, each step fails closed, and no nonce repeats.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ OUT, IN = sa("to", 0x100), sa("from", 0x200)
 
 
 class World:
-    """Engines and a switch that do what the table says, when they are asked to."""
+    """Simulates engines and a switch that follow the table's plan when a test says so."""
 
     def __init__(self, *engines: int) -> None:
         self.uses: dict[str, KeyUse] = {}
@@ -92,7 +95,7 @@ class World:
         return self.table.commands(engine, self.installed, self.now)
 
     def obey(self, engine: int = 1) -> list[Command]:
-        """The engine does what it is told."""
+        """Carries out the table's commands for an engine, and returns them."""
         commands = self.commands(engine)
         for command in commands:
             if isinstance(command, Delete):
@@ -111,7 +114,7 @@ class World:
         return commands
 
     def write(self) -> None:
-        """The switch does what is desired."""
+        """Writes the desired entries to the switch."""
         self.installed |= self.table.desired()
 
     def settle(self) -> None:
@@ -135,7 +138,7 @@ class World:
         return {f"{one.sa.name} {one.sa.settings.spi:x}": one.state for one in self.table.reports()}
 
     def grew(self, engine: int, spi: int, **changes: Any) -> None:
-        """Changes the state that an engine reports of an SA."""
+        """Changes the state of an SA that an engine reports."""
         for key, held in self.held[engine].items():
             if held.settings.spi == spi:
                 self.held[engine][key] = held._replace(**changes)
@@ -253,7 +256,10 @@ def test_a_deleted_sa_leaves_the_switch_first() -> None:
 
 
 def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
-    """A deletion closes; it does not wait for a switch that is gone."""
+    """Checks that an unwanted SA is deleted even if the switch's contents are unknown.
+
+    A deletion only closes, so it need not wait for an unreachable switch.
+    """
     world = World()
     world.table.set_wanted([OUT])
     world.up(1)
@@ -264,7 +270,11 @@ def test_what_nobody_wants_is_deleted_while_the_switch_is_not_known() -> None:
 
 
 def test_an_engine_that_dies_keeps_its_place_in_the_switch() -> None:
-    """Where what names it drops by name; and what it then lacks is given again, resumed."""
+    """Checks that the entries of an unreachable engine stay in the switch.
+
+    Packets for the engine drop under a name there. When the engine is back without its SAs, it gets
+    them again, and outbound ones are resumed.
+    """
     world = World()
     world.table.set_wanted([OUT, IN])
     world.up(1)
@@ -382,7 +392,7 @@ def test_time_and_numbers_end_an_sa_whatever_its_engine_says() -> None:
 
 @pytest.mark.parametrize("wall", [0.0, 1000.0, 1e9])
 def test_within_a_boot_the_uptime_counts(wall: float) -> None:
-    """Whatever the wall clock was set to meanwhile."""
+    """Checks that lifetimes follow the uptime within a boot, and not the wall clock."""
     world = World()
     world.clocks = Clocks(1000.0, "boot", 10.0)
     timed = sa("to", 0x100, hard=Lifetime(seconds=60))
@@ -402,7 +412,7 @@ def test_across_boots_the_wall_clock_counts_and_may_be_put_right() -> None:
     world.table.set_wanted([timed, IN])
     world.up(1)
     world.settle()
-    for wall in (10.0, 5000.0):  # a clock without a battery, and one that is ahead
+    for wall in (10.0, 5000.0):  # one clock was reset, the other is ahead
         world.clocks = Clocks(wall, "next boot", 1.0)
         assert world.table.review_lifetimes() == ([], [timed], [])
         assert world.outbound() is None
@@ -428,7 +438,10 @@ def test_changed_settings_under_one_spi_wait_until_the_old_one_has_gone() -> Non
 
 
 def test_an_engine_is_told_no_key_twice() -> None:
-    """A hand that gave the engine an SA by itself is in the way until that SA has gone."""
+    """Checks that an engine gets a key only when no other SA of the engine has the key.
+
+    Here the operator has added an SA by hand. The key has to wait until this SA is deleted.
+    """
     world = World()
     foreign = HeldSa(replace_settings(OUT, spi=0x999), 77)
     world.held[1][foreign.key] = foreign
@@ -460,7 +473,10 @@ def test_after_encryption_only_the_packet_itself_has_to_fit() -> None:
 
 
 def test_a_key_is_of_one_direction_whatever_the_engines() -> None:
-    """The peer would encrypt by the key that this end encrypts by, each counting from 1."""
+    """Checks that an inbound SA never gets the key of an outbound SA, even on another engine.
+
+    Otherwise this router and the peer would encrypt with the same key, both counting from 1.
+    """
     world = World(1, 2)
     out = sa("to", 0x100, engine=1)
     back = sa("from", 0x200, engine=2)

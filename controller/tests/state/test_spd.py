@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits: what they change, what they keep, and that no number ever comes back."""
+"""Tests the plans of commits: changed lists, kept numbers, and that no number is issued twice."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def test_every_list_has_a_number_for_its_own_final_discard() -> None:
     assert [state.final_id for state in spd.lists.values()] == [3, 5]
     assert not {3, 5} & {one for state in spd.lists.values() for one in state.rule_ids}
     commit(spd, DNS)
-    assert spd.lists[1].final_id == 3  # and so it goes on counting
+    # The number stays, so the counter of the final discard goes on.
+    assert spd.lists[1].final_id == 3
 
 
 def test_lists_have_ids_of_their_own_and_start_at_one() -> None:
@@ -88,7 +89,7 @@ def test_a_commit_changes_only_lists_whose_rules_changed() -> None:
     planned = spd.plan_commit({("corp", OUT): [DNS, WEB], ("corp", IN): [REST]})
     assert [state.name for state in planned.lists] == [("corp", OUT)]
     assert planned.spds == ("corp",)
-    assert version(spd) == ListVersion(1, 1)  # not before it is applied
+    assert version(spd) == ListVersion(1, 1)  # the plan is not applied yet
     spd.apply(planned)
     assert version(spd) == ListVersion(2, 2)
     assert version(spd, IN) == ListVersion(1, 1)
@@ -114,7 +115,8 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
 def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:
     ports = (NumberRange(80, 80),)
     web = WEB._replace(destination_port=ports, icmp=OPAQUE)
-    # As it was computed before rules had `audit`: what is on disk keeps its numbers.
+    # The fingerprint from before rules had `audit`. It must not change, so that rules on disk keep
+    # their numbers.
     assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
     assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
     spd = table()
@@ -138,7 +140,7 @@ def test_clearing_retires_flows_and_no_answer_under_way() -> None:
     spd = table()
     spd.apply(spd.plan_clear([1]))
     assert version(spd) == ListVersion(2, 1)
-    spd.plan_bump([1])  # and that was all
+    spd.plan_bump([1])  # the plan is never applied
     spd.apply(spd.plan_clear([1]))
     assert version(spd) == ListVersion(4, 1)
     commit(spd, DNS)
@@ -191,12 +193,12 @@ def test_a_restart_with_other_rules_bumps_and_keeps_the_ids_of_rules_that_stayed
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ({2: ListVersion(1, 1)}, ListVersion(2, 2)),  # the switch lost it
+        ({2: ListVersion(1, 1)}, ListVersion(2, 2)),  # the switch has lost the list
         ({1: ListVersion(1, 2), 2: ListVersion(1, 1)}, ListVersion(2, 3)),
         (
             {1: ListVersion(9, 1), 2: ListVersion(1, 1)},
             ListVersion(10, 2),
-        ),  # the disk is older than the switch
+        ),  # the record on disk is older than the switch
     ],
 )
 def test_a_restart_that_finds_other_numbers_bumps_above_all(
@@ -237,7 +239,7 @@ def test_the_record_has_the_rules_and_the_numbers_of_plans_that_failed() -> None
     spd = table()
     generated = Rule("generated:x", Action.BYPASS, generated=True)
     commit(spd, generated, WEB)
-    spd.plan_commit({("corp", OUT): [DNS]})  # and that was all
+    spd.plan_commit({("corp", OUT): [DNS]})  # the plan is never applied
     record = spd.record_with(Commit(()))
     assert {one.direction: one.rules for one in record.lists} == {OUT: (WEB,), IN: (REST,)}
     assert record.issued == {1: ListVersion(3, 3)}

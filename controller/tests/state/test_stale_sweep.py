@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an earlier session left, compared with the kernel while routes come and go."""
+"""Tests the comparison of an earlier session's routes with the kernel while routes change."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_what_is_named_again_between_two_slices_stays(wanted: Desired) -> None:
     named = [n for n in range(COUNT) if n % 7 == 0]
     found = sweep.next()
     assert found is not None
-    wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in named))  # before it is applied
+    # These routes are announced again before the slice is applied.
+    wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in named))
     wanted.apply(found)
     while (gone := sweep.next()) is not None:
         wanted.apply(gone)

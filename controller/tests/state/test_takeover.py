@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start closes entities that differ and whose absence drops packets, and no more."""
+"""Tests that a start withdraws only entries that differ and whose absence drops packets."""
 
 from __future__ import annotations
 
@@ -128,7 +128,10 @@ def test_next_hops_of_an_interface_that_is_another_are_retired(
 
 
 def test_next_hops_of_an_interface_that_is_not_let_in_are_retired() -> None:
-    """Nobody knows which VRF it was in."""
+    """Checks that next hops of an interface that admits no packets are retired.
+
+    The VRF of such an interface is unknown.
+    """
     closed = plan_closing(held((EntityKind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)
     assert closed == ClosingPlan((), (6,))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that a VRF may use, and the longest of them for an address."""
+"""Tests which routes a VRF may use, and which of them is the longest match for an address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VRRP's macvlan devices: the interface below has their MAC and IP addresses while they work."""
+"""Tests VRRP's macvlan devices.
+
+While such a device is up, the interface below has its MAC and IP addresses.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 
 
 def is_own(wanted: Desired, text: str) -> bool:
-    """Whether packets to an address go to the host; then nobody else may send from it."""
+    """Returns whether an address is this router's own.
+
+    Packets to such an address go to the host. Packets from such an address are martians.
+    """
     length = 128 if ":" in text else 32
     local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))
     martian = wanted.entities.get((EntityKind.OWN_SOURCE, OwnAddress(0, parse_address(text))))
@@ -121,7 +127,7 @@ def test_a_backups_master_is_a_neighbour_like_others(master: Desired) -> None:
 
 def test_all_may_come_before_the_tap(wanted: Desired) -> None:
     wanted.apply(macvlan(on=ifindex(3)), add_addresses(VRRP4, "10.0.3.254/24"))
-    assert is_own(wanted, "10.0.3.254")  # of some interface of the host, as far as is known
+    assert is_own(wanted, "10.0.3.254")  # it is an address of some interface of the host
     assert macs(wanted, 3) == {SPECS[2].mac}
     wanted.apply(link(3))
     assert macs(wanted, 3) == {SPECS[2].mac, VMAC4}
@@ -177,7 +183,8 @@ def test_a_tap_made_anew_has_no_virtual_router(master: Desired) -> None:
 def test_a_device_on_no_tap_is_the_hosts_own_affair(wanted: Desired) -> None:
     wanted.apply(macvlan(on=99, held_down=True), add_addresses(VRRP4, "192.0.2.1/24"))
     assert macs(wanted) == {SPECS[0].mac}
-    assert is_own(wanted, "192.0.2.1")  # the weak host model, up or down, as of any interface
+    # The host accepts an address on any interface, up or down (weak host model)
+    assert is_own(wanted, "192.0.2.1")
     assert wanted.target("192.0.2.0/24") is None
 
 
@@ -200,7 +207,10 @@ def test_a_route_out_by_the_device_leads_out_by_the_interface(wanted: Desired) -
 
 
 def test_neighbours_are_the_taps_alone(master: Desired) -> None:
-    """Two devices of the kernel may say different things of one neighbour."""
+    """Checks that neighbours of a macvlan device are ignored.
+
+    Two devices of the kernel may disagree about one neighbour.
+    """
     master.apply(neighbor(1, "10.0.1.9", 4))
     assert master.fib.interfaces.l3_if_of(VRRP4) is None
     assert master.fib.interfaces.egress_l3_if(VRRP4) == 1
@@ -213,7 +223,7 @@ def test_errors_come_from_the_interfaces_own_address_first(master: Desired) -> N
 
 
 def test_a_port_without_carrier(master: Desired) -> None:
-    """Its TAP loses the carrier, too, and the macvlan device with it: the kernel says so."""
+    """Checks a port without carrier. Its TAP and the macvlan device lose the carrier too."""
     master.apply(device(1, False), macvlan(carrier=False))
     assert VMAC4 not in macs(master)
     assert not is_own(master, VIRTUAL4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes stay in their VRF, whatever the kernel's main table knows of its interfaces."""
+"""Tests that routes stay in their VRF, whatever the kernel's main table says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from sluice.state.stale_sweep import StaleSweep
 RED, BLUE = 1, 2
 TABLES = {MAIN_TABLE: 0, 100: RED, 200: BLUE}
 SHARED = "10.0.1.0/24"
-"""eth1 (default), eth2 (red) and eth3 (blue) are each on a link with these addresses."""
+"""Prefix of three links: of eth1 (default), eth2 (red) and eth3 (blue)."""
 
 
 class Vrfs(Desired):
@@ -55,7 +55,10 @@ class Vrfs(Desired):
             self.apply(link(n), address(n, f"10.0.1.{n}/24"))
 
     def leads_to(self, vrf: int, prefix: str) -> int | str | None:
-        """The layer-3 interface of a route, else what becomes of its packets, if there is one."""
+        """Returns the layer-3 interface of a route, or the kind of a target that is no next hop.
+
+        Returns None if there is no route.
+        """
         target = self.entities.get((EntityKind.ROUTE, RouteSlot(vrf, Prefix.parse(prefix))))
         if target is None:
             return None
@@ -79,7 +82,7 @@ def held(ifindex: int, own: str) -> AddressAdded:
 
 
 def local_in(wanted: Vrfs, text: str) -> list[int]:
-    """The VRFs in which an address is this router's own."""
+    """Returns the VRFs in which an address is this router's own."""
     prefix = Prefix.parse(text)
     slots = ((EntityKind.LOCAL_PREFIX, RouteSlot(vrf, prefix)) for vrf in (0, RED, BLUE))
     return [vrf for vrf, slot in enumerate(slots) if slot in wanted.entities]
@@ -90,18 +93,22 @@ def of_table(table: int, event: RouteUpdated) -> RouteUpdated:
 
 
 def test_the_kernels_vrf_device_says_where_other_interfaces_addresses_count() -> None:
-    """60 is a dummy interface, a loopback of the VRF."""
+    """Checks that an address belongs to the VRF whose device is the interface's master.
+
+    Interface 60 is a dummy, used as a loopback of the VRF.
+    """
     wanted = Vrfs()
     dummy = LinkChanged(60, "dummy", True, True, 1500, bytes(6), master=50)
     wanted.apply(dummy, held(60, "192.0.2.6/32"))
-    assert local_in(wanted, "192.0.2.6/32") == [0]  # its master may be a bridge
+    # Until the master is known as a VRF device, it may be a bridge.
+    assert local_in(wanted, "192.0.2.6/32") == [0]
     wanted.apply(vrf_device(100), held(50, "192.0.2.5/32"))
     for own in ("192.0.2.5/32", "192.0.2.6/32"):
         assert local_in(wanted, own) == [RED]
     assert sorted(wanted.fib.interfaces.local_addresses(RED)) == sorted(
         parse_address(own) for own in ("10.0.1.2", "192.0.2.5", "192.0.2.6")
     )
-    wanted.apply(vrf_device(300))  # a VRF that is not configured
+    wanted.apply(vrf_device(300))  # the table of a VRF that is not configured
     assert local_in(wanted, "192.0.2.5/32") == local_in(wanted, "192.0.2.6/32") == []
     wanted.apply(vrf_device(200), replace(dummy, master=None))
     assert local_in(wanted, "192.0.2.5/32") == [BLUE]
@@ -120,7 +127,7 @@ def test_the_address_of_an_interface_of_ours_counts_in_its_configured_vrf() -> N
 def test_each_vrf_has_its_own_connected_prefix() -> None:
     wanted = Vrfs()
     assert wanted.everywhere(SHARED) == [1, 2, 3]
-    for n in (2, 3):  # zebra takes one of them for the main table's
+    for n in (2, 3):  # zebra takes a VRF's connected route for one of the main table
         wanted.apply(route(SHARED, connected(n)))
         assert wanted.everywhere(SHARED) == [1, 2, 3]
     assert sum(wanted.fib.problems.values()) == 2
@@ -191,7 +198,10 @@ def test_where_the_configuration_says_so_routes_lead_into_another_vrf() -> None:
 
 
 class TestNamespaces:
-    """Red has a network namespace of its own, with indexes and next-hop objects that count anew."""
+    """Tests a VRF with its own network namespace (red).
+
+    The namespace numbers its interfaces and next-hop objects itself.
+    """
 
     @staticmethod
     def vrfs() -> Vrfs:
@@ -216,7 +226,7 @@ class TestNamespaces:
 
     def test_an_interface_of_the_same_name_elsewhere_is_another(self) -> None:
         vrfs = self.vrfs()
-        vrfs.apply(link(2), address(2, "10.0.9.1/24"))  # what a configuration before had left
+        vrfs.apply(link(2), address(2, "10.0.9.1/24"))  # left by an earlier configuration
         assert vrfs.everywhere("10.0.9.0/24") == [None, None, None]
 
     def test_addresses_of_loopback_are_the_vrfs(self) -> None:

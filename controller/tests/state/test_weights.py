@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that a target's groups do not hold: scaled with the least error."""
+"""Tests weights that exceed the target's group size: they are scaled with the least error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from sluice.state.weights import scale
 
 TNA_GROUP = 64
-"""MULTIPATH_GROUP_SIZE of p4src/tna/arch.p4."""
+"""Largest group in p4src/tna/arch.p4 (MULTIPATH_GROUP_SIZE)."""
 
 
 def worst(weights: list[int] | tuple[int, ...], scaled: list[int] | tuple[int, ...]) -> float:
@@ -54,7 +54,10 @@ def test_no_other_weights_are_nearer(size: int) -> None:
 
 
 def test_large_groups_are_off_by_little() -> None:
-    """A next hop that a route names twice has the sum of its two weights, here up to 511."""
+    """Checks that the error of large groups is small.
+
+    A next hop that a route names twice has the sum of its two weights, here up to 511.
+    """
     weights = list(range(448, 512))
     scaled = scale(weights, 64 * 256)
     assert sum(scaled.weights) <= 64 * 256

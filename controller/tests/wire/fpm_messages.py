@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPM payloads of recordings, and routes as zebra encodes them."""
+"""Provides the FPM payloads of recordings, and routes as zebra encodes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def decode(payload: bytes) -> list[RouteEvent]:
 
 
 def new_route(address: bytes, length: int = 24, more: bytes = b"") -> bytes:
-    """A route by 10.0.1.2 on interface 7; `more` are attributes behind the usual ones."""
+    """Returns a route message by 10.0.1.2 on interface 7.
+
+    `more` are attributes after the usual ones.
+    """
     header = routes.RTMSG.pack(routes.AF_INET, length, 0, 0, 254, 186, 0, 1, 0)
     attributes = (
         (routes.RTA_DST, address),

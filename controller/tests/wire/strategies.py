@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies of damaged bytes for property tests of codecs."""
+"""Provides strategies of damaged bytes for property tests of codecs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis.strategies import SearchStrategy
 
 
 def damaged(samples: list[bytes]) -> SearchStrategy[bytes]:
-    """Returns a strategy of samples with a few bytes overwritten, truncated or inserted."""
+    """Returns a strategy of samples with some bytes overwritten, cut off or inserted."""
 
     @st.composite
     def build(draw: st.DrawFn) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of all decoders: for counters by name, for people by its text."""
+"""Tests the error of all decoders: a name for counters, a text for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FPM decoding, on recordings of zebra 8.4.4 and on damaged forms of them.
+"""Tests FPM decoding with recordings of zebra 8.4.4 and with damaged forms of them.
 
-Each recording has its decoded events beside it (NAME.events).
+The file NAME.events has the decoded events of a recording.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_payload_cut_anywhere_but_between_messages_is_an_error() -> None:
                 events = decode(payload[:length])
             except WireError:
                 continue
-            # zebra's DELROUTE and NEWROUTE in one frame: the first alone is complete.
+            # The frame has zebra's DELROUTE and NEWROUTE. The DELROUTE alone is complete.
             assert len(whole) == 1
             assert isinstance(events[0], RouteDeleted)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Netlink framing: messages and attributes, and invalid lengths named with their position."""
+"""Tests netlink framing: messages and attributes, and errors that say where a length is invalid."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packet views: their fields, and no other error than WireError for any bytes."""
+"""Tests packet views: their fields, and that any bytes raise no other error than WireError."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_chain_that_is_cut_off_is_an_error() -> None:
 
 
 def naive_checksum(data: bytes) -> int:
-    """Computes RFC 1071's checksum word by word."""
+    """Computes the checksum of RFC 1071 word by word."""
     padded = data + bytes(len(data) % 2)
     total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
     while total >> 16:

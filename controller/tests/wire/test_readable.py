@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of frames for people: all readable fields, and no error for any bytes."""
+"""Tests descriptions of frames for people.
+
+They have all readable fields, and no bytes raise an error.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ BOTH6 = MAC | {"source": A6, "destination": B6}
 PORTS = (4000).to_bytes(2, "big") + (80).to_bytes(2, "big") + bytes(4)
 SPI = bytes.fromhex("00001000")
 NAT_T = (4500).to_bytes(2, "big") * 2 + bytes(4)
-SHIM = bytes.fromhex("0401000700000064000200000800")  # decrypted, bundle 7, IPv4 packet follows
+# A decrypted packet of bundle 7; an IPv4 packet follows.
+SHIM = bytes.fromhex("0401000700000064000200000800")
 
 
 def ip4(protocol: int, payload: bytes, **header: object) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cached texts of route messages: faster, and never with another result."""
+"""Tests the cache of route messages' texts: it never changes a result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def outcome(payload: bytes, ignored: Counter[str], memo: RouteMemo | None) -> ob
 
 
 def test_routes_that_lead_alike_share_their_next_hops() -> None:
-    """A million copies would take a quarter of the controller's memory."""
+    """Checks that routes with the same next hops share one list of next hops.
+
+    A million copies would take a quarter of the controller's memory.
+    """
     memo = RouteMemo()
     routes = [
         event.route

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Route messages of known texts, read natively as runs: the same events as without."""
+"""Tests that runs of route messages with known texts yield the same events as single messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wire.fpm_messages import PAYLOADS, decode, new_route
 
 
 def read(runs: RouteRuns, payloads: list[bytes], limit: int = 1000) -> list[RouteEvent]:
-    """All events, by runs where every message of a payload hits and by the decoder elsewhere."""
+    """Returns all events: by runs if all messages of a payload hit, else by the decoder."""
     events: list[RouteEvent] = []
     start = 0
     while start < len(payloads):
@@ -31,8 +31,10 @@ def table(*thirds: int, more: bytes = b"") -> list[bytes]:
 
 
 def at_the_end(events: list[RouteEvent]) -> dict[RouteKey, Route]:
-    """The routes after these events. A payload that deletes and adds a route is one event to the
-    decoder, and two in a run."""
+    """Returns the routes after these events.
+
+    A payload that deletes and adds a route is one event of the decoder, and two in a run.
+    """
     found: dict[RouteKey, Route] = {}
     for event in events:
         if isinstance(event, RouteUpdated):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink's routes and next-hop objects: what a FIB needs, and what is left out and counted."""
+"""Tests the decoding of rtnetlink's routes and next-hop objects.
+
+Events have the fields that a FIB needs. Ignored messages are counted.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def route(
     form: int = RTN_UNICAST,
     flags: int = 0,
 ) -> tuple[RouteEvent | None, Counter[str]]:
-    """The event of a route message, and what was ignored."""
+    """Returns the event of a route message, and the counts of what was ignored."""
     header = RTMSG.pack(family, length, source_length, tos, 254, 186, 0, form, flags)
     body = header + b"".join(attribute(*one) for one in attributes.items())
     ignored: Counter[str] = Counter()
@@ -85,14 +88,14 @@ def route(
 
 
 def nexthops(attributes: Attributes, **header: int) -> tuple[tuple[NexthopSpec, ...], list[str]]:
-    """The next hops of a route to 192.0.2.0/24, and what was ignored."""
+    """Returns the next hops of a route to 192.0.2.0/24, and the names of what was ignored."""
     event, ignored = route({RTA_DST: PREFIX} | attributes, **header)
     assert isinstance(event, RouteUpdated)
     return event.route.nexthops, list(ignored)
 
 
 def leg(attributes: Attributes, ifindex: int = 0, weight: int = 1, flags: int = 0) -> bytes:
-    """One next hop of RTA_MULTIPATH."""
+    """Encodes one next hop of RTA_MULTIPATH."""
     inner = b"".join(attribute(*one) for one in attributes.items())
     return RTNEXTHOP.pack(RTNEXTHOP.size + len(inner), flags, weight - 1, ifindex) + inner
 
@@ -239,7 +242,8 @@ def test_a_multipath_route_of_dead_legs_is_unreachable() -> None:
 def test_objects() -> None:
     identity = {NHA_ID: U32.pack(42)}
     by_gateway = {NHA_GATEWAY: GATEWAY, NHA_OIF: I32.pack(7)}
-    group = NEXTHOP_GRP.pack(1, 0, 0, 0) + NEXTHOP_GRP.pack(2, 255, 77, 0)  # 77: uninitialised
+    # 77 is in an uninitialised field.
+    group = NEXTHOP_GRP.pack(1, 0, 0, 0) + NEXTHOP_GRP.pack(2, 255, 77, 0)
     blackhole = NexthopSpec(None, None, 1, NexthopKind.BLACKHOLE)
     for attributes, expected in (
         (by_gateway, NexthopObjectUpdated(42, NexthopSpec(GATEWAY, 7))),

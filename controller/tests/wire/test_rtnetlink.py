@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rtnetlink decoding, on recordings of Linux 6.18 and on damaged forms of them."""
+"""Tests rtnetlink decoding with recordings of Linux 6.18 and with damaged forms of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selectors, equal to those of the pipeline's parser, and the packets that ICMP errors quote."""
+"""Tests selectors of packets, and the packets that ICMP errors quote.
+
+The selectors equal those of the pipeline's parser.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def tail(packet: Selectors) -> tuple[object, ...]:
         (TCP, PORTS, (TCP, 4000, 80, None)),
         (UDP, PORTS, (UDP, 4000, 80, None)),
         (SCTP, PORTS, (SCTP, 4000, 80, None)),
-        (UDP, NAT_T, (UDP, 4500, 4500, None)),  # ESP in UDP is UDP
+        (UDP, NAT_T, (UDP, 4500, 4500, None)),  # ESP in UDP counts as UDP
         (ESP, PORTS, (ESP, None, None, None)),
         (GRE, PORTS, (GRE, None, None, None)),
         (GRE, b"", (GRE, None, None, None)),
@@ -124,7 +127,7 @@ def test_fragments_of_ipv4() -> None:
 @pytest.mark.parametrize(
     ("field", "expected", "fragment"),
     [
-        (b"\0\0", (UDP, 4000, 80, None), None),  # atomic (RFC 6946)
+        (b"\0\0", (UDP, 4000, 80, None), None),  # an atomic fragment (RFC 6946)
         (b"\0\1", (UDP, 4000, 80, None), Fragment(0x61626364, 0, 0, 8, True)),
         (b"\0\x09", (None, None, None, None), Fragment(0x61626364, 0, 8, 16, True)),
         (b"\0\x08", (None, None, None, None), Fragment(0x61626364, 0, 8, 16, False)),
@@ -223,12 +226,12 @@ def test_a_fragment_header_counts_as_one_of_them(behind: int) -> None:
     [
         (b"\x94\x04\0\0", True),
         (NO_OPERATION * 8, True),
-        (NO_OPERATION * 9 + b"\0\0\0", True),  # ten no-operations or nine and the end
-        (NO_OPERATION * 10 + b"\0\0", False),  # the end would be the eleventh
+        (NO_OPERATION * 9 + b"\0\0\0", True),  # ten no-operations, or nine and an end
+        (NO_OPERATION * 10 + b"\0\0", False),  # the end would be the eleventh option
         (NO_OPERATION * 12, False),
         (NO_OPERATION * 8 + b"\x94\x04\0\0", True),
         (NO_OPERATION * 10 + b"\x94\x06" + bytes(4), False),
-        (b"\0" + b"\xff" * 3, True),  # bytes behind the end are padding
+        (b"\0" + b"\xff" * 3, True),  # bytes after the end are padding
     ],
 )
 def test_options_are_walked_and_ten_are_what_the_pipeline_walks(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XFRM decoding, on messages of any content and on damaged ones; keys are never shown."""
+"""Tests XFRM decoding with random and damaged messages, and that keys are never shown."""
 
 from __future__ import annotations
 

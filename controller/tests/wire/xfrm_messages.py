@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the kernel's messages from the model: the counterpart of `sluice.wire.xfrm`.
+"""Encodes the kernel's messages from the model: the inverse of `sluice.wire.xfrm`.
 
-Written from linux/xfrm.h with the standard library's ctypes, so that the layouts are independent of
-the decoder.
+The layouts are written from linux/xfrm.h with ctypes, so they do not depend on the decoder.
 """
 
 from __future__ import annotations
@@ -216,7 +215,7 @@ def state_attributes(state: KernelState) -> bytes:
     if state.aead is not None:
         found += attribute(18, algorithm(state.aead, with_icv=True))
     if state.integrity is not None:
-        # The kernel sends both forms.
+        # The kernel sends both forms of the algorithm.
         plain = state.integrity._replace(icv_bits=0)
         found += attribute(1, algorithm(plain, with_icv=False))
         found += attribute(20, algorithm(state.integrity, with_icv=True))
