@@ -380,7 +380,7 @@ lock: ## Update requirements/*.lock from requirements/*.in
 	requirements/lock
 
 .PHONY: clean
-clean: ## Remove all build results; virtual environments and locks stay
+clean: ## Remove stamps, copied .proto files, switch/target and the native module; environments and locks stay
 	rm -rf build/stamps build/proto switch/target $(NATIVE)
 
 # Builds and installs everything that the whole router needs to run.
