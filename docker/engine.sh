@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# A common interface to docker, podman and buildah; sourced by `images` and `lock`.
+# Defines a common interface to docker, podman and buildah. `images` and `lock` source it.
 #
-# CONTAINERS selects one; else it is the first that is installed (and, for docker, has a daemon).
-# podman and buildah run build steps in a chroot, which needs no container runtime.
+# The variable CONTAINERS selects one of them. Without it, the first installed one is used; docker must also have a
+# running daemon. podman and buildah run build steps in a chroot, which needs no container runtime.
 export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}"
 
 find_engine() {
@@ -17,7 +17,8 @@ find_engine() {
   fi
 }
 
-# build OPTIONS...: builds from the checkout. buildah's cache ignores the mounts of a step.
+# build OPTIONS...: builds an image from the checkout. The layer cache is off, because buildah's cache does not notice
+# changes in the mounts of a step.
 build() {
   case $CONTAINERS in
     docker) DOCKER_BUILDKIT=1 docker build --quiet "$@" . ;;
@@ -32,7 +33,7 @@ has_image() {
   esac >/dev/null 2>&1
 }
 
-# import TAR NAME: makes an image of a file system.
+# import TAR NAME: makes the image NAME from the file system in TAR.
 import() {
   local container
   case $CONTAINERS in
@@ -45,7 +46,7 @@ import() {
   esac
 }
 
-# digest NAME: the current digest of this name in its registry, as NAME@DIGEST.
+# digest NAME: prints NAME@DIGEST, with the current digest of this image in its registry.
 digest() {
   "$CONTAINERS" pull --quiet "$1" >/dev/null 2>&1 || return 1
   case $CONTAINERS in
@@ -54,7 +55,7 @@ digest() {
   esac
 }
 
-# in_image NAME COMMAND...: runs a command as root in a temporary container.
+# in_image NAME COMMAND...: runs a command as root in a temporary container of the image NAME.
 in_image() {
   local container image=$1
   shift

@@ -1,12 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the licences of what a package holds of others: licences MANIFEST CRATES [SITE_PACKAGES]
+"""Prints the licences of third-party code in a package: licences MANIFEST CRATES [SITE_PACKAGES]
 
-First the Python packages in SITE_PACKAGES, whose texts stay in their own directories. Then the Rust
-crates that each of CRATES (with commas between), of the workspace of MANIFEST, is compiled from on
-this platform, each with its licence and the texts that it comes with. A text that several share is
-printed once. A crate that comes without a text must offer a licence that Debian has in
-/usr/share/common-licenses, or a crate of the same repository must have it; else this fails.
+First it lists the Python packages in SITE_PACKAGES. Their licence texts stay in their own
+directories.
+
+Then it lists the third-party Rust crates that are compiled into CRATES (comma-separated names in
+the workspace of MANIFEST) on this platform, with the licence and the licence texts of each. A text
+that several crates share is printed once. If a crate has no licence text, the program uses the text
+of a crate of the same repository, or else names the file in /usr/share/common-licenses. If neither
+exists, the program fails.
 """
 
 import json
@@ -22,8 +25,8 @@ COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
 
 
 def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
-    """The third-party crates that go into `crate`, or into several with commas between, without
-    dependencies of builds and tests only."""
+    """Returns the third-party crates that are compiled into `crate`, which may be several
+    comma-separated names. Leaves out crates that only builds or tests depend on."""
     host = re.search(r"host: (\S+)", output("rustc", "-vV"))
     assert host
     words = ["metadata", "--locked", "--format-version=1", f"--filter-platform={host[1]}"]
@@ -44,18 +47,18 @@ def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
 
 
 def output(*argv: str) -> str:
-    """The output of a command."""
+    """Runs a command and returns its standard output. Raises CalledProcessError if it fails."""
     return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def texts_in(directory: Path) -> list[str]:
-    """The licence texts in a directory."""
+    """Returns the licence texts in a directory, in the order of the file names."""
     files = sorted(path for path in directory.iterdir() if TEXT.match(path.name))
     return [path.read_text(errors="replace").strip() for path in files if path.is_file()]
 
 
 def describe_crates(manifest: str, crate: str) -> list[str]:
-    """A line for each crate, then the texts."""
+    """Returns one line for each crate, then the numbered licence texts."""
     found = crates(manifest, crate)
     own = {package["id"]: texts_in(Path(package["manifest_path"]).parent) for package in found}
     shared = {
@@ -88,7 +91,7 @@ def describe_crates(manifest: str, crate: str) -> list[str]:
 
 
 def describe_python(site_packages: Path) -> list[str]:
-    """A line for each Python package."""
+    """Returns one line for each Python package, with its licence."""
     lines = ["Python packages in it, with their texts beside them in *.dist-info:", ""]
     for path in sorted(site_packages.glob("*.dist-info/METADATA")):
         fields = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
@@ -108,7 +111,7 @@ def describe_python(site_packages: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints both lists."""
+    """Prints the list of the Python packages, then that of the crates."""
     manifest, crate, *site_packages = sys.argv[1:]
     lines = [line for path in site_packages for line in (*describe_python(Path(path)), "")]
     print("\n".join(lines + describe_crates(manifest, crate)))

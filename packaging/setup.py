@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks the wheel as one for this platform and every Python from 3.11 on; `wheel` copies it.
+"""Marks the wheel as one for this platform and for every Python from 3.11 on.
 
-The native module is built by cargo beforehand and lies in the package as data. A checkout is
-installed without this file.
+cargo builds the native module beforehand, and the package contains it as data. `wheel` copies this
+file into the package's sources. The installation of a checkout does not use it.
 """
 
 from setuptools import Distribution, setup
 
 
 class NativeDistribution(Distribution):
-    """Holds a shared object that setuptools did not build."""
+    """A package that contains a shared object, which setuptools did not build."""
 
     def has_ext_modules(self) -> bool:
-        """Returns True: the wheel is not for every platform."""
+        """Returns True, so that the wheel is marked for this platform only."""
         return True
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare Debian 12 in a directory, and its boot.
+"""Makes a bare Debian 12 in a directory, and boots it.
 
-`BareRoot` is made by mmdebstrap; its `apt` knows only Debian's archive. `Booted` runs its systemd
-as process 1 of separate PID, mount and cgroup namespaces, in a given network namespace: units are
-started as on a machine, with their sandbox in force. /dev is a directory with the usual nodes, as
-udev makes them. Cgroups of devices are not in force.
+`BareRoot` makes the system with mmdebstrap. Its apt uses only Debian's archive. `Booted` runs the
+system's systemd as process 1 of separate PID, mount and cgroup namespaces, in a given network
+namespace. So systemd starts units as on a machine, with their sandbox in force. /dev is a directory
+with the usual device nodes, as udev creates them. Device cgroups are not in force.
 """
 
 import os
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 
 class BareRoot:
-    """The directory `path`, which must not exist."""
+    """A bare Debian 12 in the directory `path`, which must not exist yet."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,26 +39,26 @@ class BareRoot:
         (path / PACKAGES).mkdir()
 
     def remove(self) -> None:
-        """Removes everything."""
+        """Removes the directory with all its files."""
         run(["rm", "-rf", "--one-file-system", str(self.path)])
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command to its end; returns its output, followed by errors."""
+        """Runs a command in the system; returns its standard output, then its standard error."""
         argv = ["chroot", str(self.path), *command]
         done = run(argv, check=check, timeout=600, env=ENVIRONMENT)
         return done.stdout + done.stderr
 
     def apt(self, *words: str) -> str:
-        """Runs apt-get."""
+        """Runs apt-get with these words, and returns its output."""
         return self.run("apt-get", "-q", "--yes", "--no-install-recommends", *words)
 
     def put(self, file: Path) -> str:
-        """Copies a package file into it; returns its path there."""
+        """Copies a package file into the system; returns its path in the system."""
         shutil.copy(file, self.path / PACKAGES)
         return f"/{PACKAGES / file.name}"
 
     def files(self) -> set[str]:
-        """Everything below the directories that packages write to."""
+        """Returns the paths of all files and directories below `FILES`, relative to the root."""
         found = set()
         for top in FILES:
             for directory, names, files in os.walk(self.path / top):
@@ -67,10 +67,11 @@ class BareRoot:
         return found
 
 
-# $1: the cgroup to start in; then the command.
+# Joins the cgroup $1, then runs the command in the other arguments.
 JOIN = 'mkdir -p "$1"; echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
 UNSHARE = "unshare --cgroup --mount --pid --fork --kill-child --propagation private --uts --ipc"
-# $1: the root, $2: whether cgroups are of version 2 only.
+# Mounts the file systems of the root $1 and starts its systemd. $2: True if the machine has only
+# version 2 of cgroups.
 INSIDE = r"""
 mount --bind "$1" "$1"
 cd "$1"
@@ -101,7 +102,7 @@ exec env -i container=sluice-test PATH="$PATH" chroot . /lib/systemd/systemd --l
 
 
 class Booted:
-    """A root with its systemd running. Call `stop`, so that no process of it is left behind."""
+    """A booted system. Call `stop` to end all of its processes."""
 
     def __init__(self, root: BareRoot, namespace: Namespace, supervisor: Supervisor):
         self.root = root
@@ -122,14 +123,14 @@ class Booted:
         wait_until(booted, 60, "systemd to have booted")
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command in it to its end; returns its output, followed by errors."""
+        """Runs a command in the system; returns its standard output, then its standard error."""
         argv = ["nsenter", f"--target={self._pid}", "--mount", "--pid", "--net", "--uts", "--ipc"]
         argv += ["--cgroup", "--root", "--wd", *command]
         done = run(argv, check=check, timeout=120, env=ENVIRONMENT)
         return done.stdout + done.stderr
 
     def start(self, *services: str) -> None:
-        """Starts services; if one fails, the error has their log."""
+        """Starts services. If one fails, adds the journal to the error."""
         try:
             self.run("systemctl", "start", *services)
         except CommandFailed as failed:
@@ -137,13 +138,13 @@ class Booted:
             raise
 
     def pid(self, service: str) -> int:
-        """The process id of a service's main process, outside of its namespace."""
+        """Returns the process id of a service's main process, as seen from outside the system."""
         inside = self.property(service, "MainPID")
         for path in Path("/proc").glob("[0-9]*/status"):
             try:
                 text = path.read_text(encoding="utf-8")
                 root = path.with_name("root").resolve()
-            except OSError:  # it ended
+            except OSError:  # the process ended
                 continue
             numbers = next((x.split() for x in text.splitlines() if x.startswith("NSpid:")), [])
             if root == self.root.path.resolve() and numbers[-1] == inside and len(numbers) > 2:
@@ -155,14 +156,14 @@ class Booted:
         return self.run("systemctl", "show", "--value", f"--property={name}", service).strip()
 
     def stop(self) -> None:
-        """Ends it with all its processes."""
+        """Ends the system with all its processes."""
         if self._pid:
             os.kill(int(self._pid), signal.SIGKILL)
         wait_until(lambda: _remove(self._cgroup), 10, f"{self._cgroup} to be empty")
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and those in it; returns False while one has a process."""
+    """Removes a cgroup and those below it. Returns False if one still has a process."""
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

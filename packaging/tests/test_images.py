@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of docker/ run as its compose files say: a router forwards and enforces policy.
+"""Runs the images of docker/ by its compose files, and checks that they forward and enforce policy.
 
-`make test-images` has built them. Two parts: one router by its shipped configuration, in one order;
-and two sites, cabled by the service that does it for Docker.
+`make test-images` builds the images first. One part tests a router with its shipped configuration;
+these tests depend on their order. The other part tests two sites, which the service `cable` links.
 """
 
 import json
@@ -24,7 +24,8 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 NET_ADMIN, NET_RAW, SYS_NICE = 1 << 12, 1 << 13, 1 << 23
 COMPILERS = ("cc", "gcc", "rustc", "cargo", "ld", "make", "pip", "pip3")
 IMAGES = ("sluice", "sluice-frr", "sluice-lab")
-# By the kernel's process name: the controller's container has a shell as its first process.
+# Process names of the programs. The program need not be the first process of its container: that of
+# the controller's container is a shell.
 SERVICE_PROGRAMS = {"switch": "sluice-switch", "controller": "sluice"}
 SLUICE_USER, FRR_USER = "990", "991"
 
@@ -43,7 +44,7 @@ def lab() -> Iterator[Lab]:
 
 
 class Router:
-    """Two hosts, and the containers of docker/router between them."""
+    """Two hosts with the containers of docker/router between them."""
 
     def __init__(self, lab: Lab):
         self.namespace = lab.namespace("router")
@@ -197,7 +198,7 @@ def test_the_switch_can_have_an_engine_inside(router: Router) -> None:
 
 
 def legs(sites: Compose, prefix: str) -> int:
-    """The number of next hops by which the switch of r1 reaches a prefix."""
+    """Returns the number of next hops by which the switch of r1 reaches a prefix."""
     shown = json.loads(sites.running["r1-controller"].run("sluice", "show", "routes", "--json"))
     return sum(len(route["nexthops"]) for route in shown if route["prefix"] == prefix)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages in a bare Debian 12: installed, run, upgraded under traffic, removed.
+"""Installs, runs, upgrades under traffic and removes the packages in a bare Debian 12.
 
-One root and one order: each test continues where the one before it ended.
+Order: all tests use the same system, and each continues where the previous one ended.
 """
 
 import json
@@ -31,7 +31,7 @@ MOST_EXPOSED = 3.0
 CAPABILITIES = {"sluice-switch": 1 << 12 | 1 << 13, "sluice": 1 << 12}  # NET_ADMIN, NET_RAW
 SYS_NICE = 1 << 23
 PINGS, EVERY = 3000, 0.005
-"""Pings while the controller is upgraded, and the time between two, in seconds."""
+"""Number of pings while the controller is upgraded, and their interval in seconds."""
 
 METRICS = "--metrics-address unix:/run/sluice-switch/metrics.sock"
 POLICY = {
@@ -63,7 +63,7 @@ FRR = """
 fpm address 127.0.0.1 port 2620
 ip route 10.9.0.0/24 10.2.0.2
 """
-# The last is this test's.
+# Paths that may stay after the removal. This test itself creates those in etc/systemd/system.
 KEPT = ("etc/sluice", "var/lib/sluice", "etc/systemd/system/sluice")
 
 
@@ -78,7 +78,7 @@ def package(name: str, directory: Path = DIST) -> Path:
 
 
 class Router:
-    """Two hosts and a router of the installed packages between them. No kernel forwards."""
+    """Two hosts, with a router of the installed packages between them. No kernel forwards."""
 
     def __init__(self, root: BareRoot, lab: Lab):
         self.root = root
@@ -125,7 +125,7 @@ def root(lab: Lab) -> Iterator[BareRoot]:
 
 @pytest.fixture(scope="module")
 def before(root: BareRoot) -> set[str]:
-    """The files that existed before Sluice, with those of FRR and of Sluice's dependencies."""
+    """Installs FRR and Sluice's dependencies. Returns the files that exist without Sluice."""
     root.apt("update")
     root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
     return root.files()
@@ -148,7 +148,7 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
     replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
-    for unit in UNITS:  # shorter watchdog intervals than the units have
+    for unit in UNITS:  # shorten the watchdog intervals of the units
         drop_in = etc / f"systemd/system/{unit}.d"
         drop_in.mkdir(parents=True)
         (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
@@ -247,7 +247,7 @@ def test_no_service_is_started_by_the_installation(installed: BareRoot) -> None:
 
 def test_services_start_in_their_sandbox_and_say_that_they_are_ready(router: Router) -> None:
     router.system.run("systemctl", "stop", "frr")
-    router.system.start("sluice", "frr")  # sluice wants sluice-switch
+    router.system.start("sluice", "frr")  # sluice also starts sluice-switch
     for service in ("sluice-switch", "sluice", "frr"):
         assert router.system.property(service, "ActiveState") == "active"
         assert router.system.property(service, "NRestarts") == "0"
@@ -268,7 +268,7 @@ def test_routes_come_from_frr(router: Router) -> None:
 @pytest.mark.executes("docs/how-to/vrfs.md")
 def test_frr_runs_in_a_vrf_s_namespace(router: Router, shown: Shown) -> None:
     (router.root.path / "etc/frr/frr.conf").write_text(f"{FRR}router bgp 65001 vrf red\nexit\n")
-    router.system.run("ip", "netns", "add", "red")  # as no controller has made it
+    router.system.run("ip", "netns", "add", "red")  # no controller has created the namespace
     for command in shown.rest():
         router.system.run("bash", "-euc", command.text)
     ask = ("vtysh", "-N", "red", "-c", "show running-config")
@@ -307,7 +307,7 @@ def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
 
 
 def wait_until_alive(router: Router, service: str) -> None:
-    """Waits for a keep-alive that is newer than the last."""
+    """Waits until a service has sent another keep-alive."""
 
     def sign() -> int:
         return int(router.system.property(service, "WatchdogTimestampMonotonic"))
@@ -317,7 +317,7 @@ def wait_until_alive(router: Router, service: str) -> None:
 
 
 def wait_until_restarted(router: Router, service: str) -> None:
-    """Waits for the watchdog to restart a service that hangs, and for the new one to be ready."""
+    """Waits until the watchdog has restarted a service that hangs, and the service is ready."""
     wait_until(lambda: router.system.property(service, "NRestarts") == "1", 30, "the watchdog")
     router.system.start(service)
 
@@ -429,7 +429,7 @@ def test_removal_leaves_configuration_and_state(router: Router, before: set[str]
 
     router.system.run("dpkg", "--purge", *PACKAGES)
     own = {name for name in left() if not name.startswith("etc/systemd/system/")}
-    assert own <= {"etc/sluice", "etc/sluice/lan.yaml"}  # the operator's own file
+    assert own <= {"etc/sluice", "etc/sluice/lan.yaml"}  # the operator created this file
 
 
 @pytest.mark.executes("docs/how-to/install.md", "apt install")
@@ -439,7 +439,7 @@ def test_the_page_s_command_installs(router: Router, shown: Shown) -> None:
     for name in PACKAGES:
         shutil.copy(package(name), there)
     answer = router.root.path / "etc" / "apt" / "apt.conf.d" / "answer"
-    answer.write_text('APT::Get::Assume-Yes "true";\n')  # what is asked on a terminal
+    answer.write_text('APT::Get::Assume-Yes "true";\n')  # there is no terminal to ask
     router.system.run("bash", "-euc", f"cd /; {shown.take('apt install').text}")
     for service in PACKAGES:
         assert router.system.run("dpkg-query", "--show", "--showformat=${Status}", service) == (
