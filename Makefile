@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Run `make setup` first, then any target that `make help` lists. `make setup` is
-# idempotent and records its results in build/stamps/. Every other target depends
-# on the stamps that it needs.
+# The entry point: `make setup`, then any target that `make help` lists. setup is
+# idempotent and records its results in build/stamps/; every other target depends
+# on the parts of it that it needs.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,15 +18,15 @@ export SLUICE_ROOT := $(ROOT)
 export SLUICE_PROTO_DIR := $(ROOT)/build/proto
 export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
 
-# The switch to test: sluice-switch, or bmv2 if simple_switch_grpc is installed.
+# sluice-switch, or bmv2 where simple_switch_grpc is installed.
 TARGET ?= sluice-switch
 export TARGET
-# The engine of sluice-switch, for all targets that start the switch: interpreter or native.
+# sluice-switch's engine in all targets that start it: interpreter or native.
 ENGINE ?=
 ifneq ($(ENGINE),)
 export SLUICE_ENGINE := $(ENGINE)
 endif
-# For `make fuzz`: one fuzz target, and the time for each in seconds. Without a time, each runs as long as its bar says.
+# One of the targets of `make fuzz`, and the time for each; without a time, up to the project's bars.
 FUZZ ?=
 SECONDS ?=
 # Arguments for the program that a target runs: make ptf ARGS=outbound_policy.
@@ -47,31 +47,31 @@ TIMED := $(ROOT)/switch/timed
 ##@ Start here
 
 .PHONY: help
-help: ## List the targets
+help: ## List what there is
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nVariables: TARGET=sluice-switch|bmv2, ENGINE=interpreter|native, ARGS="..." (passed on), ADDR=HOST:PORT (make shell)\n'
 
 .PHONY: setup
-setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build. Safe to repeat
+setup: $(STAMPS)/apt $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/shell switch ## Install packages, make environments, build; safe to repeat
 
 .PHONY: demo
-demo: setup-run ## Run the demo: two sites and two P4 routers, then policy and ESP. Each step is explained and checked
+demo: setup-run ## Two sites over two transit routers, then with policy and ESP: told step by step and checked
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.demo --target $(TARGET) $(ARGS)
 
 .PHONY: shell
-shell: $(STAMPS)/shell ## Start p4runtime-shell on the demo's switch, or on ADDR=HOST:PORT
+shell: $(STAMPS)/shell ## p4runtime-shell on a running switch: the demo's, or ADDR=HOST:PORT
 	@PYTHONPATH=topo:testkit/src $(PYTHON) -m sluice_topo.shell $(if $(ADDR),--address $(ADDR)) $(ARGS)
 
 ##@ Tests
 
 .PHONY: test
 test: CASES ?= 1
-test: check unit loom memcheck ptf e2e ## Run all tests that every change must pass
+test: check unit loom memcheck ptf e2e ## Everything that every change has to pass
 
 .PHONY: check
-check: check-rust check-python check-p4 check-docker docs ## Check formats, lints, types, import rules, and for stale generated files
+check: check-rust check-python check-p4 check-docker docs ## Format, lint, types, import rules, stale artefacts
 
 .PHONY: check-rust
 check-rust: $(STAMPS)/proto $(STAMPS)/cargo
@@ -102,19 +102,19 @@ check-docker: $(STAMPS)/venv-controller
 	$(CONTROLLER)/hadolint --failure-threshold info $(shell git ls-files 'docker/*Dockerfile')
 
 .PHONY: unit
-unit: unit-rust unit-python ## Run the unit tests in Rust and Python
+unit: unit-rust unit-python ## Unit tests, Rust and Python
 
 .PHONY: unit-rust
-unit-rust: $(STAMPS)/proto ## Run the unit tests of the switch and of the controller's native module
+unit-rust: $(STAMPS)/proto ## Unit tests of the switch and of the controller's native module
 	cd switch && $(TIMED) "tests of the switch" cargo test $(QUIET) --locked --workspace --no-run
 	cd switch && cargo test --quiet --locked --workspace
 	cd controller/native && cargo test --quiet --locked --no-default-features
 
 .PHONY: unit-python
-unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Run the unit tests of the controller and of the test kit
+unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Unit tests of the controller and of the test kit
 	cd controller && ../$(CONTROLLER)/python -m pytest -q --ignore tests/integration
-	@# These tests need a separate process. They connect to a switch in a namespace, and the native
-	@# module's only thread stays in the namespace where it was first used.
+	@# In a process of their own: they talk to a switch in a namespace, and the native
+	@# module's one thread stays in the namespace where it was first used.
 	cd controller && ../$(CONTROLLER)/python -m pytest -q tests/integration
 	cd testkit && ../$(CONTROLLER)/python -m pytest -q
 	cd switch/conformance && ../../$(PTF)/python -m pytest -q
@@ -122,51 +122,51 @@ unit-python: $(STAMPS)/controller $(STAMPS)/ptf $(STAMPS)/promtool switch ## Run
 	cd switch/crates/esp && ../../../$(PTF)/python -m pytest -q tests
 
 .PHONY: ptf
-ptf: $(STAMPS)/ptf switch ## Run the PTF suite on TARGET
+ptf: $(STAMPS)/ptf switch ## The PTF suite on TARGET
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf --target $(TARGET) $(ARGS)
 
 .PHONY: e2e
-e2e: setup-run $(STAMPS)/shell ## Test FRR, controller and switch together in namespaces, on TARGET
+e2e: setup-run $(STAMPS)/shell ## FRR, controller and switch together, in namespaces, on TARGET
 	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e topo/interop $(ARGS)
 
 # ARGS="--packets N --seed S"; findings are saved under build/prove.
 .PHONY: prove
-prove: setup-run ## Send a million hostile packets, and kill processes under traffic: no packet may leak or be lost
+prove: setup-run ## A million hostile packets, random restarts, parts that die under traffic: nothing leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
 	$(if $(filter sluice-switch,$(TARGET)),PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --engine --packets 200000)
 	cd controller && SLUICE_RESTART_SEEDS=200 ../$(CONTROLLER)/python -m pytest -q tests/policy/test_restarts.py
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 	$(MAKE) --no-print-directory prove-restarts ARGS=
 
-# RESTART_PROOFS gives the number of kills of each process, under traffic. The results are in build/prove/restarts.json.
+# RESTART_PROOFS gives the number of kills of each part, under traffic; the record is build/prove/restarts.json.
 RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
 .PHONY: prove-restarts
-prove-restarts: setup-run ## Run only the restarts of `make prove`: kill controller, FRR and switch, and cut FPM, repeatedly
+prove-restarts: setup-run ## The last part of it: controller, FRR, FPM and switch die, over and over
 	@mkdir -p build/prove
 	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
-# Three VRFs have the same addresses, and the kernel separates them. This machine's kernel may lack VRF devices.
+# Three VRFs with the same addresses, separated by the kernel, which on this machine may lack VRF devices.
 .PHONY: prove-vrfs
-prove-vrfs: setup-run ## Test kernel VRF devices on Debian's stock kernel in emulation (installs QEMU)
+prove-vrfs: setup-run ## VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# Tests IKE and ESP with other implementations. `make e2e` also runs those tests that need no ESP in the kernel.
-# ARGS="-x topo/interop/test_strongswan.py" runs only this file.
+# IKE and ESP with other implementations; tests that need no ESP in the kernel are in `make e2e`, too.
+# ARGS="-x topo/interop/test_strongswan.py" runs this file alone.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..;
 .PHONY: interop
-interop: setup-run ## Test against strongSwan, Libreswan, `ip xfrm` and Linux's own ESP, on Debian's stock kernel in emulation
+interop: setup-run ## strongSwan, Libreswan, `ip xfrm` and Linux' own ESP at the other end, on Debian's stock kernel in emulation
 	topo/interop/install
 	topo/debian_kernel/run bash -ec '$(if $(INTEROP_TESTS),,$(INTEROP_UNITS)) \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
 	  $(or $(INTEROP_TESTS),topo/interop --ignore topo/interop/test_libipsec.py) $(filter-out $(INTEROP_TESTS),$(ARGS))'
 
 .PHONY: differential
-differential: $(STAMPS)/ptf switch ## Compare sluice-switch with BMv2, with random packets and tables
+differential: $(STAMPS)/ptf switch ## Random packets and tables through sluice-switch and BMv2
 	PYTHONPATH=ptf-tests $(PTF)/python -m sluice_ptf.differential $(ARGS)
 
 .PHONY: require-p4c
@@ -174,17 +174,17 @@ require-p4c:
 	@test -n "$(P4C)" || { echo "conformance: say where p4c's source tree is: make conformance P4C=PATH" >&2; exit 2; }
 
 .PHONY: conformance
-conformance: require-p4c $(STAMPS)/ptf switch ## Run p4c's v1model tests: make conformance P4C=<path of p4c's tree>
+conformance: require-p4c $(STAMPS)/ptf switch ## p4c's v1model tests: make conformance P4C=<path of p4c's tree>
 	PYTHONPATH=switch/conformance $(PTF)/python -m sluice_conformance --p4c "$(P4C)" $(ARGS)
 
 .PHONY: require-tree
 require-tree:
 	@test -n "$(TREE)" || { echo "foreign: say where copies of others' repositories are: make foreign TREE=PATH (switch/foreign/README.md)" >&2; exit 2; }
 
-# Python for the scripts of other projects. It must have mininet, scapy, ptf and gRPC.
+# Scripts of other projects need mininet, scapy, ptf and gRPC in one Python.
 FOREIGN_PYTHON ?= python3
 .PHONY: foreign
-foreign: require-tree switch ## Run other projects' programs and tests for BMv2 on TARGET: make foreign TREE=<folder of their repositories>
+foreign: require-tree switch ## What others wrote for BMv2, on TARGET: make foreign TREE=<folder of their repositories>
 	SLUICE_SWITCH=$(SWITCH) $(FOREIGN_PYTHON) switch/foreign/run.py --target $(TARGET) $(ARGS) "$(TREE)"
 
 .PHONY: fuzz
@@ -192,23 +192,23 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-# Valgrind's CPU has no AVX-512, so the tests run the code for CPUs without AVX-512. Valgrind replaces malloc. So does
-# the test that counts allocations (no_packet_allocates), so this test is skipped.
+# Valgrind's CPU has no AVX-512, so it runs the kernels for CPUs without. It replaces malloc, as does the test that
+# counts allocations.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
-memcheck: $(STAMPS)/apt ## Test lookup structures and ESP engine under valgrind, with CASES=N inputs for each property (4; in `make test` 1)
+memcheck: $(STAMPS)/apt ## Tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (4; in `make test` 1)
 	cd switch && PROPTEST_CASES=$(or $(CASES),4) CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$(MEMCHECK)" \
 	  cargo test --quiet --release --locked -p sluice-pages -p sluice-fib -p sluice-exact -p sluice-classifier -p sluice-esp --lib --tests \
 	  -- --skip no_packet_allocates
 
 .PHONY: loom
-loom: $(STAMPS)/cargo ## Test every interleaving of readers and writer of the tables, in small cases
+loom: $(STAMPS)/cargo ## Every interleaving of readers and writer of the tables, in small cases
 	cd switch && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
-# Miri is a slow interpreter, so the tests have fewer inputs and steps. Groups have no unsafe code, so they are skipped.
+# Miri is an interpreter, so the tests run fewer inputs and steps there. Groups have no unsafe code.
 .PHONY: miri
-miri: $(STAMPS)/proto ## Test lookup structures and tables under Miri (nightly toolchain), with CASES=N inputs for each property (2)
+miri: $(STAMPS)/proto ## Tests of lookup structures and tables under Miri, if a nightly toolchain has it; CASES=N inputs for each property (2)
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
 	  { echo "miri: not run: it needs rustup toolchain install nightly --component miri,rust-src" >&2; exit 2; }
 	cd switch && PROPTEST_CASES=$(or $(CASES),2) MIRIFLAGS="-Zmiri-disable-isolation" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/miri \
@@ -219,7 +219,7 @@ STRUCTURES := lpm4-full lpm6-full lpm-auto exact ternary multipath
 BENCHES := $(STRUCTURES) esp p4-cpu writes forwarding new-flows route-load failover
 
 .PHONY: bench
-bench: $(addprefix bench-,$(BENCHES)) ## Run all benchmarks; make bench-NAME runs one. Results are in bench/results
+bench: $(addprefix bench-,$(BENCHES)) ## Benchmarks against peers on this machine, results in bench/results; one: make bench-NAME
 
 # BGP_TABLE=FILE names a real routing table; ARGS="--rounds N".
 export BGP_TABLE
@@ -229,7 +229,7 @@ $(addprefix bench-,$(STRUCTURES)): bench-%: bench-program bench-peers $(STAMPS)/
 	@test ! -e bench/results/$*.json || $(BENCH)/python -m bench.plot $*
 
 .PHONY: bench-esp
-bench-esp: bench-program setup-run $(STAMPS)/ptf ## Measure ESP against its library's AEAD, DPDK's tool, strongSwan, and the router in clear
+bench-esp: bench-program setup-run $(STAMPS)/ptf ## ESP against its library's AEAD, DPDK's tool, strongSwan, and the router in clear
 	PYTHONPATH=testkit/src $(PTF)/python -m bench.esp $(ARGS)
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.esp_router $(ARGS)
 
@@ -243,26 +243,26 @@ bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: b
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
 .PHONY: bench-stalls
-bench-stalls: setup-run ## Measure how long a full table stalls the controller's event loop (no bar, no peer)
+bench-stalls: setup-run ## How long a full table keeps the controller's loop from its work (no bar, no peer)
 	cd controller && PYTHONPATH=src ../$(CONTROLLER)/python tests/measure_stalls.py $(ARGS)
 
 .PHONY: bench-host-packets
-bench-host-packets: setup-run ## Measure pings to the router while a client reads a full table (no bar, no peer)
+bench-host-packets: setup-run ## How long pings to the router take while a full table is looked at (no bar, no peer)
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.host_packets $(ARGS)
 
 .PHONY: bench-bfd
-bench-bfd: setup-run ## Measure how long BFD gets no packets when the controller is killed and started (no bar, no peer)
+bench-bfd: setup-run ## How long BFD hears nothing over a controller's kill and start (no bar, no peer)
 	cd topo && PYTHONPATH=.:../testkit/src ../$(CONTROLLER)/python -m e2e.restarts.measure_bfd $(ARGS)
 
 .PHONY: bench-plots
-bench-plots: $(STAMPS)/bench ## Draw the plots of bench/results again
+bench-plots: $(STAMPS)/bench ## Draw bench/results anew
 	$(BENCH)/python -m bench.plot
 
 .PHONY: bench-program
 bench-program: $(STAMPS)/cargo
 	cd switch && cargo build --quiet --release --locked -p sluice-bench
 
-# DPDK's structures, if they are installed. Otherwise the results name the missing peer.
+# DPDK's structures, where they are installed; without them the results name what is missing.
 PEERS := build/bench/peers_dpdk.so
 .PHONY: bench-peers
 bench-peers:
@@ -275,13 +275,13 @@ $(PEERS): bench/peers/dpdk.c
 	  $$(pkg-config --cflags libdpdk) -march=native -o $@ $< -Wl,--as-needed $$(pkg-config --libs libdpdk)
 
 
-# Without ADDR, each case starts a new process of sluice-switch, or of BMv2 with TARGET=bmv2.
+# Without ADDR it starts the switch, or BMv2 with TARGET=bmv2, anew for each case.
 SUITE_ADDR := 127.0.0.1:59559
 SUITE_FLAGS := --no-p4 --device-id 1 -- --grpc-server-addr $(SUITE_ADDR) --cpu-port 510
 SUITE_SERVER := $(if $(filter bmv2,$(TARGET)),simple_switch_grpc --thrift-port 59390,$(SWITCH) --writes-from-any-connection) $(SUITE_FLAGS)
 
 .PHONY: p4runtime-suite
-p4runtime-suite: switch ## Run the test cases of the P4Runtime specification on TARGET, or on the server at ADDR
+p4runtime-suite: switch ## The P4Runtime specification as cases, on TARGET or on the server at ADDR
 	$(CARGO_TARGET_DIR)/release/p4runtime-suite $(if $(ADDR),--server $(ADDR),--server $(SUITE_ADDR) --spawn "$(SUITE_SERVER)") $(ARGS)
 
 ##@ Build
@@ -295,9 +295,9 @@ native: $(STAMPS)/proto $(STAMPS)/cargo ## Build the controller's native module
 	cd controller/native && PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(PYTHON) $(TIMED) "native module" cargo build $(QUIET) --release --locked
 	@install -m 755 $(CARGO_TARGET_DIR)/release/lib_native.so $(NATIVE).$$$$ && mv -f $(NATIVE).$$$$ $(NATIVE)
 
-# Needs the built commands, because the site includes their help texts.
+# The site includes the commands' own help.
 .PHONY: docs
-docs: setup-run $(STAMPS)/docs ## Build the documentation as an offline site in build/site
+docs: setup-run $(STAMPS)/docs ## The documentation as a site in build/site, to be read without a network
 	$(CONTROLLER)/python -m sluice.config_reference --check $(ROOT)
 	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --quiet
 
@@ -308,9 +308,9 @@ DESTDIR ?=
 SYSCONFDIR ?= /etc
 DIST := build/dist
 VERSION := $(shell packaging/version)
-# Version of the Debian packages. To build the same version again, append a build number: `make deb DEB_VERSION=VERSION+1`.
+# The version of the Debian packages; a later build of the same version is VERSION+1.
 DEB_VERSION ?= $(VERSION)
-# The commit that `install` and `deb` build into the programs. Other builds use the commit of the checkout.
+# `install` and `deb` build with this commit; everyday builds name the checkout's commit.
 COMMIT = $(shell packaging/version commit)
 WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
 INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
@@ -320,11 +320,11 @@ install: wheel release-switch ## Install switch, controller and units: PREFIX=/u
 	$(INSTALLED) packaging/install "$(PREFIX)" "$(DESTDIR)" switch controller
 
 .PHONY: wheel
-wheel: $(STAMPS)/controller ## Build the controller as a Python wheel, with native module and pipeline: build/dist
+wheel: $(STAMPS)/controller ## The controller as a Python wheel, with native module and pipeline: build/dist
 	packaging/wheel $(CONTROLLER)/python "$(COMMIT)" "$(DIST)"
 
 .PHONY: deb
-deb: wheel release-switch ## Build the Debian packages sluice-switch and sluice: build/dist
+deb: wheel release-switch ## Debian packages sluice-switch and sluice: build/dist
 	$(INSTALLED) SYSCONFDIR=/etc packaging/deb "$(DEB_VERSION)" "$(DIST)"
 
 .PHONY: release-switch
@@ -332,11 +332,10 @@ release-switch: $(STAMPS)/proto $(STAMPS)/cargo
 	cd switch && SLUICE_COMMIT="$(COMMIT)" $(TIMED) "sluice-switch" cargo build $(QUIET) --release --locked -p sluice-switch -p sluice-esp-process
 
 .PHONY: test-install
-test-install: wheel release-switch ## Install by `make install`, by the wheel and by cargo, and run the installed programs (root)
+test-install: wheel release-switch ## Install by `make install`, the wheel and cargo, and run what was installed (root)
 	PYTHONPATH=testkit/src $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_install.py $(ARGS)
 
-# The second set of packages is newer, to test an upgrade. The tests mount in a separate namespace, which removes the
-# mounts at its end.
+# The second packages are newer ones, for the upgrade. Mounts end with their separate namespace.
 .PHONY: test-packages
 test-packages: deb ## Install, run, upgrade and remove the packages in a bare Debian 12 (mmdebstrap, systemd)
 	@command -v mmdebstrap >/dev/null || { echo "test-packages: mmdebstrap is not installed (Debian: mmdebstrap)" >&2; exit 2; }
@@ -344,14 +343,14 @@ test-packages: deb ## Install, run, upgrade and remove the packages in a bare De
 	PYTHONPATH=testkit/src unshare --mount --propagation private \
 	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_packages.py $(ARGS)
 
-# With PACKAGES=built, an image compiles the packages, so this machine needs no toolchain.
+# With PACKAGES=built no toolchain is needed here: an image compiles the packages.
 PACKAGES ?= given
 .PHONY: images
-images: $(if $(filter given,$(PACKAGES)),deb) ## Build container images with docker, podman or buildah (CONTAINERS=): docker/README.md
+images: $(if $(filter given,$(PACKAGES)),deb) ## Container images by docker, podman or buildah (CONTAINERS=): docker/README.md
 	PACKAGES=$(PACKAGES) COMMIT="$(COMMIT)" docker/images $(ARGS)
 
 .PHONY: test-images
-test-images: images ## Run a router, two sites and the demo from the images, in namespaces (buildah, root)
+test-images: images ## Run a router, two sites and the demo in the images, in namespaces (buildah, root)
 	@command -v buildah >/dev/null || { echo "test-images: buildah is not installed (Debian: buildah)" >&2; exit 2; }
 	PYTHONPATH=testkit/src unshare --mount --propagation private \
 	  $(CONTROLLER)/python -m pytest -q -c packaging/tests/pytest.ini packaging/tests/test_images.py
@@ -359,11 +358,11 @@ test-images: images ## Run a router, two sites and the demo from the images, in 
 ##@ Renew
 
 .PHONY: images-lock
-images-lock: ## Renew the digests and package versions to which the images are pinned
+images-lock: ## Renew what the images are pinned to: digests, versions of packages
 	docker/lock
 
 .PHONY: p4
-p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, and renew the committed outputs
+p4: ## Compile p4src/ and switch/programs/ with the p4c on PATH, renew the committed outputs
 	$(PYTHON) p4src/build.py
 	$(PYTHON) switch/programs/build.py
 	$(PYTHON) switch/crates/p4runtime-suite/program/build.py
@@ -377,19 +376,19 @@ lock: ## Renew requirements/*.lock from requirements/*.in
 	requirements/lock
 
 .PHONY: clean
-clean: ## Remove build results. Environments and locks stay
+clean: ## Remove what was built; environments and locks stay
 	rm -rf build/stamps build/proto switch/target $(NATIVE)
 
-# Prerequisites for running the whole router.
+# Prerequisites of running the whole router.
 .PHONY: setup-run
 setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
 
-# ---- Parts of setup, with one stamp each ----
+# ---- setup's parts, one stamp each ----
 
 $(STAMPS):
 	@mkdir -p $@
 
-# Depends on the stamp `cargo`, so a missing toolchain is reported before packages are installed.
+# Reports a missing toolchain first, before any other target fails.
 $(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	@missing=(); \
 	for package in $$(sed 's/#.*//' packages.apt); do \
@@ -405,14 +404,14 @@ $(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	fi
 	@touch $@
 
-# Disk space in MB for building and testing, rounded up.
+# Disk space for building and testing, rounded up.
 DISK_MB := 6000
 
 $(STAMPS)/cargo: switch/Cargo.toml switch/check-toolchain | $(STAMPS)
 	@switch/check-toolchain "$(CARGO_TARGET_DIR)" $(DISK_MB)
 	@touch $@
 
-# The package is unpacked and not installed, because its installation starts a server.
+# Unpacked, not installed: the package would start a server.
 $(STAMPS)/promtool: $(STAMPS)/apt
 	@rm -rf build/promtool && mkdir -p build/promtool
 	@cd build/promtool && { apt-get -qq -o APT::Sandbox::User=root download prometheus 2>/dev/null || \
@@ -420,7 +419,7 @@ $(STAMPS)/promtool: $(STAMPS)/apt
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components 3 ./usr/bin/promtool && rm prometheus_*.deb
 	@touch $@
 
-# $(call venv,DIR,LOCKS...) makes a virtual environment with the packages of these locks.
+# $(call venv,DIR,LOCKS...): an environment with the packages of these locks.
 define venv
 	@echo "setup: $(1)"
 	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
@@ -453,7 +452,7 @@ $(STAMPS)/bench: requirements/build.lock requirements/bench.lock $(STAMPS)/apt |
 	$(call venv,.venv/bench,bench)
 	@touch $@
 
-# Copies the P4Runtime .proto files from the Python package finsy. requirements/controller.lock fixes finsy's version.
+# The P4Runtime protobufs come with finsy, which the controller's lock pins.
 $(STAMPS)/proto: $(STAMPS)/venv-controller
 	@from="$$($(CONTROLLER)/python -c 'import importlib.util as u; print(u.find_spec("finsy").submodule_search_locations[0])')/proto"; \
 	cd "$$from" && for file in p4/v1/*.proto p4/config/v1/*.proto google/rpc/status.proto; do \
