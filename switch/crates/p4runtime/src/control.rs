@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 use sluice_device::Device;
 use tonic::Status;
 
-use crate::arbitration::{Takeover, role_name};
-use crate::batch::Batch;
 use crate::error::{UpdateResult, batch_status};
-use crate::hub::{Connection, Hub};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::proto::v1::set_forwarding_pipeline_config_request::Action;
 use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest};
 use crate::read::{self, Reading};
-use crate::request::Request;
-use crate::{reconcile, write};
+use crate::stream::arbitration::{Takeover, role_name};
+use crate::stream::hub::{Connection, Hub};
+use crate::write::batch::Batch;
+use crate::write::request::Request;
+use crate::{pipeline::reconcile, write};
 
 /// One device with its pipelines and controllers.
 pub struct Control {

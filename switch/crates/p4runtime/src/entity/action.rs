@@ -5,13 +5,13 @@ use sluice_tables::{ActionCall, EntryAction, OneShotMember};
 
 use super::Context;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names;
 use crate::proto::v1::action::Param;
 use crate::proto::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
 use crate::proto::v1::{
     Action, ActionProfileAction, ActionProfileActionSet, TableAction, action_profile_action,
     action_profile_group::member, table_action,
 };
+use crate::schema::names;
 use crate::schema::{ParamSchema, ProfileSchema, TableSchema};
 
 /// Decodes an action call of a table, with its parameters.

@@ -11,8 +11,9 @@ use sluice_tables::{
     DefaultEntry, Entry, EntryState, Meter, MeterConfig as TableMeterConfig, Transaction,
 };
 
-use super::array::{decode_config, encode_colors, encode_config, reset_colors};
-use super::table::{Wanted, decode_key};
+use super::cell::{self, check_colors, decode_config, encode_colors, encode_config, reset_colors};
+use super::key;
+use super::requested::RequestedFields;
 use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{
@@ -194,26 +195,11 @@ fn no_meter() -> UpdateError {
     UpdateError::invalid("the table has no direct meter")
 }
 
-/// Returns whether to reset the per-colour counters. Any value but 0 is an error.
-pub(super) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
-    let Some(counters) = counters else {
-        return Ok(false);
-    };
-    let colors = [counters.green, counters.yellow, counters.red];
-    let zero = |data: &CounterData| data.packet_count == 0 && data.byte_count == 0;
-    if colors.iter().flatten().all(zero) {
-        return Ok(true);
-    }
-    Err(UpdateError::invalid(
-        "a meter's counters by colour can only be set to 0",
-    ))
-}
-
 fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64, u64)> {
     if !table.direct_counter {
         return Err(no_counter());
     }
-    super::array::decode_counter(data)
+    cell::decode_counter(data)
 }
 
 /// Finds the table and the entry that a direct resource belongs to.
@@ -229,14 +215,14 @@ fn find<'a>(
     if entry.is_default_action {
         return Ok((table, transaction.default_entry(table.id)?.into()));
     }
-    let (key, priority) = decode_key(table, entry)?;
+    let (key, priority) = key::decode_with_priority(table, entry)?;
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
 /// Returns a direct counter's value; 0 for an entry without state.
 pub(crate) fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-    super::array::encode_counter(packets, bytes)
+    cell::encode_counter(packets, bytes)
 }
 
 /// Returns a direct meter's configuration, unless it is the default one.
@@ -254,16 +240,16 @@ pub(crate) fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,
     meter: Option<&Meter>,
-    wanted: Wanted,
+    requested: RequestedFields,
 ) -> TableEntry {
     TableEntry {
-        counter_data: (wanted.counter && table.direct_counter).then(|| counter_data(state)),
-        meter_config: if wanted.meter_config {
+        counter_data: (requested.counter && table.direct_counter).then(|| counter_data(state)),
+        meter_config: if requested.meter_config {
             meter_config(meter)
         } else {
             None
         },
-        meter_counter_data: meter_counters(meter).filter(|_| wanted.meter_counters),
+        meter_counter_data: meter_counters(meter).filter(|_| requested.meter_counters),
         ..TableEntry::default()
     }
 }

@@ -8,10 +8,10 @@ use sluice_tables::KeyField;
 
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, Names};
-use crate::proto::v1::FieldMatch;
 use crate::proto::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
-use crate::schema::MatchField;
+use crate::proto::v1::{FieldMatch, TableEntry};
+use crate::schema::names::{self, Names};
+use crate::schema::{MatchField, TableSchema};
 
 /// Decodes a key: one field for each of `fields`, in their order; fields that the client omits are "don't care".
 pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
@@ -34,6 +34,24 @@ pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateRes
             .map_err(|error| error.of(&format!("match field {:?}", field.name)))
     };
     fields.iter().map(decode).collect()
+}
+
+/// Decodes an entry's key and priority.
+pub(crate) fn decode_with_priority(
+    table: &TableSchema,
+    entry: &TableEntry,
+) -> UpdateResult<(Vec<KeyField>, i32)> {
+    let key = decode(&table.fields, &entry.r#match)?;
+    match (table.needs_priority(), entry.priority) {
+        (true, 0) => Err(UpdateError::invalid(
+            "an entry of this table needs a priority",
+        )),
+        (false, priority) if priority != 0 => Err(UpdateError::invalid(
+            "an entry of this table has no priority",
+        )),
+        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
+        (_, priority) => Ok((key, priority)),
+    }
 }
 
 fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<KeyField> {

@@ -6,10 +6,12 @@
 
 pub(crate) mod action;
 pub(crate) mod array;
+pub(crate) mod cell;
 pub(crate) mod direct;
 pub(crate) mod key;
 pub(crate) mod profile;
 pub(crate) mod replication;
+pub(crate) mod requested;
 pub(crate) mod table;
 pub(crate) mod value_set;
 

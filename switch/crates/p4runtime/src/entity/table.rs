@@ -4,6 +4,7 @@
 use sluice_tables::{DefaultEntry, DefaultSpec, Entry, EntrySpec, KeyField, Transaction};
 
 use super::direct::{self, DirectWrites};
+use super::requested::RequestedFields;
 use super::{Context, Operation, action, key};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{TableEntry, table_entry::IdleTimeout};
@@ -43,7 +44,7 @@ fn apply_entry(
             "it has no key, so it has no entries but the default",
         ));
     }
-    let (key, priority) = decode_key(table, entry)?;
+    let (key, priority) = key::decode_with_priority(table, entry)?;
     if operation == Operation::Delete {
         if table.is_const {
             return Err(UpdateError::permission_denied("its entries are constant"));
@@ -160,77 +161,13 @@ fn check_fields(entry: &TableEntry) -> UpdateResult {
     Ok(())
 }
 
-/// Decodes an entry's key and priority.
-pub(crate) fn decode_key(
-    table: &TableSchema,
-    entry: &TableEntry,
-) -> UpdateResult<(Vec<KeyField>, i32)> {
-    let key = key::decode(&table.fields, &entry.r#match)?;
-    match (table.needs_priority(), entry.priority) {
-        (true, 0) => Err(UpdateError::invalid(
-            "an entry of this table needs a priority",
-        )),
-        (false, priority) if priority != 0 => Err(UpdateError::invalid(
-            "an entry of this table has no priority",
-        )),
-        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
-        (_, priority) => Ok((key, priority)),
-    }
-}
-
-/// The optional parts of an entry that a read request selects.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
-    pub(crate) counter: bool,
-    pub(crate) meter_config: bool,
-    pub(crate) meter_counters: bool,
-    pub(crate) last_hit: bool,
-}
-
-impl Wanted {
-    /// Decodes the selected parts of a request for one table. Refuses parts that the table does not have.
-    pub(crate) fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
-        let wanted = Self::of(entry);
-        let has_meter = table.direct_meter.is_some();
-        if wanted.counter && !table.direct_counter {
-            return Err(UpdateError::invalid("the table has no direct counter"));
-        }
-        if (wanted.meter_config || wanted.meter_counters) && !has_meter {
-            return Err(UpdateError::invalid("the table has no direct meter"));
-        }
-        if wanted.last_hit && entry.is_default_action {
-            return Err(UpdateError::invalid(
-                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your \
-                 ReadRequest",
-            ));
-        }
-        if wanted.last_hit && !table.idle_timeout {
-            return Err(UpdateError::invalid(
-                "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, \
-                 that includes wildcard reads",
-            ));
-        }
-        Ok(wanted)
-    }
-
-    /// Decodes the selected parts of a request for all tables; each table returns the parts that it has.
-    pub(crate) fn of(entry: &TableEntry) -> Self {
-        Self {
-            counter: entry.counter_data.is_some(),
-            meter_config: entry.meter_config.is_some(),
-            meter_counters: entry.meter_counter_data.is_some(),
-            last_hit: entry.time_since_last_hit.is_some(),
-        }
-    }
-}
-
 /// Encodes an entry as a client would write it, with the selected parts. `now_us` is the switch's time.
 pub(crate) fn encode(
     context: &Context<'_>,
     table_id: u32,
     table: &TableSchema,
     entry: &Entry,
-    wanted: Wanted,
+    requested: RequestedFields,
     now_us: u64,
 ) -> Option<TableEntry> {
     let spec = entry.spec(context.program, context.table(table));
@@ -247,10 +184,10 @@ pub(crate) fn encode(
         metadata: spec.metadata,
         is_const: entry.is_const(),
         idle_timeout_ns: i64::try_from(spec.idle_timeout_ns).unwrap_or(i64::MAX),
-        time_since_last_hit: (wanted.last_hit && table.idle_timeout).then(|| IdleTimeout {
+        time_since_last_hit: (requested.last_hit && table.idle_timeout).then(|| IdleTimeout {
             elapsed_ns: i64::try_from(since_hit()).unwrap_or(i64::MAX),
         }),
-        ..direct::encode(table, entry.state(), entry.meter(), wanted)
+        ..direct::encode(table, entry.state(), entry.meter(), requested)
     })
 }
 
@@ -261,7 +198,7 @@ pub(crate) fn encode_default(
     table_id: u32,
     table: &TableSchema,
     entry: &DefaultEntry,
-    wanted: Wanted,
+    requested: RequestedFields,
 ) -> TableEntry {
     let action = entry.action(context.program);
     TableEntry {
@@ -270,7 +207,7 @@ pub(crate) fn encode_default(
         action: action.and_then(|action| action::encode(context, table, &action)),
         controller_metadata: entry.controller_metadata(),
         metadata: entry.metadata().to_vec(),
-        ..direct::encode(table, Some(entry.state()), entry.meter(), wanted)
+        ..direct::encode(table, Some(entry.state()), entry.meter(), requested)
     }
 }
 

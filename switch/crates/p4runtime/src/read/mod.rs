@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use sluice_tables::{DefaultEntry, Entry, EntryState, Meter};
 
-use crate::entity::table::Wanted;
-use crate::entity::{array, direct, table};
+use crate::entity::requested::RequestedFields;
+use crate::entity::{array, cell, direct, table};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity as Kind;
@@ -23,8 +23,8 @@ use crate::role::Rights;
 
 /// An entity that was read: a reference, cheap to hold until its message is built.
 enum Item {
-    Table(u32, Entry, Wanted),
-    Default(u32, Arc<DefaultEntry>, Wanted),
+    Table(u32, Entry, RequestedFields),
+    Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
     /// The flag adds the per-colour counters.
     DirectMeter(u32, Found, bool),
@@ -57,10 +57,10 @@ impl Found {
         }
     }
 
-    fn item(self, table: u32, wanted: Wanted) -> Item {
+    fn item(self, table: u32, requested: RequestedFields) -> Item {
         match self {
-            Self::Entry(entry) => Item::Table(table, entry, wanted),
-            Self::Default(entry) => Item::Default(table, entry, wanted),
+            Self::Entry(entry) => Item::Table(table, entry, requested),
+            Self::Default(entry) => Item::Default(table, entry, requested),
         }
     }
 }
@@ -127,20 +127,20 @@ impl Reading {
         let schema = &self.pipeline.schema;
         let externs = self.pipeline.store.externs();
         let context = self.pipeline.context();
-        let encode = |id, found: &Found, wanted| {
+        let encode = |id, found: &Found, requested| {
             let table = schema.tables.get(&id)?;
             match found {
                 Found::Entry(entry) => {
-                    table::encode(&context, id, table, entry, wanted, self.now_us)
+                    table::encode(&context, id, table, entry, requested, self.now_us)
                 }
                 Found::Default(entry) => {
-                    Some(table::encode_default(&context, id, table, entry, wanted))
+                    Some(table::encode_default(&context, id, table, entry, requested))
                 }
             }
         };
         // Direct resources identify their entry by its key alone.
         let key = |id, found: &Found| {
-            let entry = encode(id, found, Wanted::default())?;
+            let entry = encode(id, found, RequestedFields::default())?;
             Some(TableEntry {
                 action: None,
                 ..entry
@@ -148,11 +148,11 @@ impl Reading {
         };
         Some(match item {
             Item::Ready(kind) => *kind,
-            Item::Table(id, entry, wanted) => {
-                Kind::TableEntry(encode(id, &Found::Entry(entry), wanted)?)
+            Item::Table(id, entry, requested) => {
+                Kind::TableEntry(encode(id, &Found::Entry(entry), requested)?)
             }
-            Item::Default(id, entry, wanted) => {
-                Kind::TableEntry(encode(id, &Found::Default(entry), wanted)?)
+            Item::Default(id, entry, requested) => {
+                Kind::TableEntry(encode(id, &Found::Default(entry), requested)?)
             }
             Item::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
                 table_entry: Some(key(id, &found)?),
@@ -169,7 +169,7 @@ impl Reading {
                 Kind::CounterEntry(CounterEntry {
                     counter_id: id,
                     index: array::encode_index(index),
-                    data: Some(array::encode_counter(packets, bytes)),
+                    data: Some(cell::encode_counter(packets, bytes)),
                 })
             }
             Item::Meter(id, index, colors) => {
@@ -177,8 +177,8 @@ impl Reading {
                 Kind::MeterEntry(MeterEntry {
                     meter_id: id,
                     index: array::encode_index(index),
-                    config: meter.config().and_then(array::encode_config),
-                    counter_data: colors.then(|| array::encode_colors(meter)),
+                    config: meter.config().and_then(cell::encode_config),
+                    counter_data: colors.then(|| cell::encode_colors(meter)),
                 })
             }
             Item::Register(id, index) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluice_tables::{Entry, EntryAction, EntrySpec, TableError, View};
 
 use super::{Found, Item};
-use crate::entity::table::{Wanted, decode_key};
+use crate::entity::requested::RequestedFields;
 use crate::entity::{array, key, profile, replication, value_set};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
@@ -80,7 +80,7 @@ impl Reader<'_> {
         }
         let exact = !filter.r#match.is_empty() && (filter.priority != 0 || !table.needs_priority());
         if exact {
-            let (key, priority) = decode_key(table, filter)?;
+            let (key, priority) = key::decode_with_priority(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
                 Ok(entry) => Ok(vec![Found::Entry(entry)]),
                 // A filter that matches no entry is not an error.
@@ -110,7 +110,7 @@ impl Reader<'_> {
 
     fn table_entries(&mut self, filter: &TableEntry) -> UpdateResult {
         if filter.table_id == 0 {
-            let wanted = Wanted::of(filter);
+            let requested = RequestedFields::of(filter);
             let is_default_action = filter.is_default_action;
             let all = TableEntry {
                 is_default_action,
@@ -119,12 +119,12 @@ impl Reader<'_> {
             for (id, table) in &self.pipeline.schema.tables {
                 let entries = self.entries(table, &all)?;
                 self.items
-                    .extend(entries.into_iter().map(|found| found.item(*id, wanted)));
+                    .extend(entries.into_iter().map(|found| found.item(*id, requested)));
             }
             return Ok(());
         }
         let table = self.pipeline.schema.table(filter.table_id)?;
-        let wanted = Wanted::decode(table, filter)?;
+        let requested = RequestedFields::decode(table, filter)?;
         let action = filter_action(&self.pipeline.schema, table, filter)?;
         let mut entries = self.entries(table, filter)?;
         if action.is_some() || !filter.metadata.is_empty() || filter.controller_metadata != 0 {
@@ -132,7 +132,7 @@ impl Reader<'_> {
         }
         let items = entries
             .into_iter()
-            .map(|found| found.item(filter.table_id, wanted));
+            .map(|found| found.item(filter.table_id, requested));
         self.items.extend(items);
         Ok(())
     }
@@ -296,14 +296,14 @@ impl Reader<'_> {
         };
         let ports = &self.pipeline.schema.ports;
         let mut found = Vec::new();
-        if let Some(wanted) = groups {
+        if let Some(requested) = groups {
             let groups = self.view.multicast_groups().into_iter();
-            let groups = groups.filter(|(id, _)| wanted == 0 || *id == wanted);
+            let groups = groups.filter(|(id, _)| requested == 0 || *id == requested);
             found.extend(groups.map(|(id, group)| replication::encode_group(ports, id, &group)));
         }
-        if let Some(wanted) = sessions {
+        if let Some(requested) = sessions {
             let sessions = self.view.clone_sessions().into_iter();
-            let sessions = sessions.filter(|(id, _)| wanted == 0 || *id == wanted);
+            let sessions = sessions.filter(|(id, _)| requested == 0 || *id == requested);
             found.extend(sessions.map(|(id, s)| replication::encode_session(ports, id, &s)));
         }
         for r#type in found {

@@ -11,8 +11,8 @@ use super::{
     PortType, ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema,
     ValueSetSchema,
 };
-use crate::names::{self, Names};
 use crate::proto::config::v1 as config;
+use crate::schema::names::{self, Names};
 use config::p4_data_type_spec::TypeSpec;
 
 type Result<T> = std::result::Result<T, SchemaError>;

@@ -12,9 +12,9 @@ use sluice_program::layout::{Field, HeaderType};
 use super::SchemaError;
 use crate::bytestring::{self, BitWriter};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, InUse, Names, Types};
 use crate::proto::config::v1 as config;
 use crate::proto::v1::PacketMetadata;
+use crate::schema::names::{self, InUse, Names, Types};
 
 /// One metadata field.
 #[derive(Debug, Clone, PartialEq, Eq)]

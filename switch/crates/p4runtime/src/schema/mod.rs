@@ -7,11 +7,14 @@
 //! program. They have no state, and an error reports them when a client names them.
 
 mod binding;
+mod error;
 mod header;
+pub(crate) mod names;
 mod plan;
 mod ports;
 mod table;
 
+pub(crate) use error::SchemaError;
 pub(crate) use header::ControllerHeader;
 pub(crate) use plan::{ActionPlan, FieldPlan, Plans, TablePlan};
 pub(crate) use ports::PortType;
@@ -22,38 +25,9 @@ use std::sync::Arc;
 
 use sluice_program::{CounterId, MeterId, ProfileId, Program, RegisterId, TableId, ValueSetId};
 
+use self::names::{InUse, Names};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{InUse, Names};
 use crate::proto::config::v1 as config;
-
-/// The reason why a P4Info cannot be used with a program.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// P4Info lists an object that the program does not have.
-    #[error("P4Info does not fit the device config: {kind} {name:?} is not in the program")]
-    Absent {
-        /// Kind of object.
-        kind: &'static str,
-        /// Name in P4Info.
-        name: String,
-    },
-    /// P4Info and the program describe the object differently.
-    #[error("P4Info does not fit the device config: {kind} {name:?}: {difference}")]
-    Different {
-        /// Kind of object.
-        kind: &'static str,
-        /// Name in P4Info.
-        name: String,
-        /// The property that differs, with both values.
-        difference: String,
-    },
-    /// P4Info contradicts itself.
-    #[error("malformed P4Info: {0}")]
-    Malformed(String),
-    /// P4Info requires a feature that this server does not have.
-    #[error("unsupported in P4Info: {0}")]
-    Unsupported(String),
-}
 
 /// An action profile or selector.
 #[derive(Debug)]

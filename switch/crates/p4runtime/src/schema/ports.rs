@@ -20,7 +20,7 @@ use sluice_program::{Action, Op, Program, Slot};
 use super::Schema;
 use crate::bytestring;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, Names};
+use crate::schema::names::{self, Names};
 
 /// The type of ports in replicas and watch ports.
 #[derive(Debug, Default)]

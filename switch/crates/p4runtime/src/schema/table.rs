@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sluice_program::{ActionId, MatchKind, TableId};
 
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::Names;
+use crate::schema::names::Names;
 
 /// Uses that a table may make of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

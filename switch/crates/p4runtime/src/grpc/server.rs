@@ -13,15 +13,15 @@ use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server as GrpcServer;
 
-use crate::admission::{Admission, MAX_WRITE};
 use crate::control::Control;
-use crate::digest_task;
-use crate::hub::{DigestMessage, Hub};
-use crate::listen::{Address, Incoming, Listener};
+use crate::grpc::admission::{Admission, MAX_WRITE};
+use crate::grpc::listen::{Address, Incoming, Listener};
+use crate::grpc::service::Service;
+use crate::grpc::tls::Tls;
 use crate::proto;
 use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
-use crate::service::Service;
-use crate::tls::Tls;
+use crate::stream::digest_task;
+use crate::stream::hub::{DigestMessage, Hub};
 
 /// Requests and streams that one connection may have open; further ones of the client wait.
 const MAX_STREAMS: u32 = 160;

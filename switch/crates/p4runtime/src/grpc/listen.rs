@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use crate::tls::Handshake;
+use crate::grpc::tls::Handshake;
 
 /// Connections that may be open at a time; further ones are closed at once.
 pub const MAX_CONNECTIONS: usize = 256;

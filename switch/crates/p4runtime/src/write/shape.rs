@@ -7,12 +7,12 @@
 //!
 //! A Write of flows by the controller costs the server a quarter less than with a parse of every update.
 
-use crate::batch::{ends_in_zeros, number_of, put};
+use super::value::{fits, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};
 
-/// The kind of a value.
+/// The part of an entry that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum ValueTarget {
     /// The value of a key field, by its position in the plan.
     Field(usize),
     /// The length of the key's prefix, in one byte.
@@ -21,21 +21,21 @@ pub(crate) enum Of {
     Param(usize),
 }
 
-/// A value's place in an update.
+/// The bytes of an update that hold a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ValueSpan {
     start: usize,
     length: usize,
-    of: Of,
+    target: ValueTarget,
 }
 
-impl Piece {
+impl ValueSpan {
     /// Describes a value; `value` must be a part of `update`.
-    pub(crate) fn new(update: &[u8], value: &[u8], of: Of) -> Self {
+    pub(crate) fn new(update: &[u8], value: &[u8], target: ValueTarget) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
             length: value.len(),
-            of,
+            target,
         }
     }
 }
@@ -47,23 +47,23 @@ pub(crate) struct Shape {
     rest: Vec<u8>,
     /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
     mask: Vec<u8>,
-    pieces: Vec<Piece>,
+    spans: Vec<ValueSpan>,
 }
 
 impl Shape {
     /// Learns the shape of an update with these values.
-    pub(crate) fn learn(&mut self, update: &[u8], pieces: &[Piece]) {
+    pub(crate) fn learn(&mut self, update: &[u8], spans: &[ValueSpan]) {
         self.rest.clear();
         self.rest.extend_from_slice(update);
         self.mask.clear();
         self.mask.resize(update.len(), 0xff);
-        for piece in pieces {
-            let place = piece.start..piece.start + piece.length;
-            self.rest[place.clone()].fill(0);
-            self.mask[place].fill(0);
+        for span in spans {
+            let bytes = span.start..span.start + span.length;
+            self.rest[bytes.clone()].fill(0);
+            self.mask[bytes].fill(0);
         }
-        self.pieces.clear();
-        self.pieces.extend_from_slice(pieces);
+        self.spans.clear();
+        self.spans.extend_from_slice(spans);
     }
 
     /// Whether an update has this shape.
@@ -86,10 +86,10 @@ impl Shape {
         usual: u16,
     ) -> Option<u16> {
         let (mut prefix_len, mut prefix) = (usual, None);
-        for piece in &self.pieces {
-            let value = &update[piece.start..piece.start + piece.length];
-            match piece.of {
-                Of::Field(at) => {
+        for span in &self.spans {
+            let value = &update[span.start..span.start + span.length];
+            match span.target {
+                ValueTarget::Field(at) => {
                     let field = &table.fields[at];
                     put(value, field.width, &mut key[field.place()])?;
                     if field.is_lpm {
@@ -97,10 +97,10 @@ impl Shape {
                     }
                 }
                 // A byte of 0x80 or more is the first of a longer varint.
-                Of::PrefixLen => {
+                ValueTarget::PrefixLen => {
                     prefix_len = u16::from(*value.first().filter(|byte| **byte < 0x80)?)
                 }
-                Of::Param(at) => {
+                ValueTarget::Param(at) => {
                     let param = &action?.params[at];
                     words[param.word] = number_of(value, param.width)?;
                 }
@@ -109,9 +109,4 @@ impl Shape {
         let fits = |field: &FieldPlan| fits(field, prefix_len.into(), key);
         prefix.is_none_or(fits).then_some(prefix_len)
     }
-}
-
-/// Whether a prefix has a valid length and zeros behind it.
-pub(crate) fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
-    (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }

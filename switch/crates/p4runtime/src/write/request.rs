@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A received Write request: its head, and its updates still encoded. The server's codec keeps requests as bytes, so
-//! that no message is built for updates that become table entries directly ([`batch`](crate::batch)).
+//! that no message is built for updates that become table entries directly ([`batch`](crate::write::batch)).
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::proto::v1::{WriteRequest, WriteResponse};
-use crate::wire::{Reader, Value};
+use crate::write::wire::{Reader, Value};
 
 /// Field number of `WriteRequest.updates`.
 const UPDATES: u32 = 4;

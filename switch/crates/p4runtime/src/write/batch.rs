@@ -11,12 +11,13 @@ use sluice_program::ActionId;
 use sluice_tables::{ActionRef, CompiledEntry};
 use tonic::Status;
 
+use super::request::{Request, malformed};
+use super::shape::{Shape, ValueSpan, ValueTarget};
+use super::value::{fits, number_of, put};
+use super::wire::{Kind, Value, each};
 use crate::entity::Operation;
 use crate::proto::v1::Update;
-use crate::request::{Request, malformed};
 use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
-use crate::shape::{Of, Piece, Shape, fits};
-use crate::wire::{Kind, Value, each};
 
 /// A batch of updates, in order.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Batch<'a> {
     last: Option<EntryItem<'a>>,
     shape: Shape,
     /// Positions of the values in the update that is being parsed.
-    pieces: Vec<Piece>,
+    spans: Vec<ValueSpan>,
 }
 
 /// One decoded update.
@@ -117,9 +118,9 @@ impl<'a> Batch<'a> {
         {
             return self.alike(last, update);
         }
-        self.pieces.clear();
+        self.spans.clear();
         let entry = self.read(plans, update)?;
-        self.shape.learn(update, &self.pieces);
+        self.shape.learn(update, &self.spans);
         self.last = Some(entry);
         Some(entry)
     }
@@ -189,7 +190,8 @@ impl<'a> Batch<'a> {
                 }
                 (2, Value::Bytes(field)) => {
                     let fields = &plan?.fields;
-                    let note = |value: &[u8], of| self.pieces.push(Piece::new(update, value, of));
+                    let note =
+                        |value: &[u8], of| self.spans.push(ValueSpan::new(update, value, of));
                     key.field(fields, field, &mut self.keys[start..], note)?;
                     return Some(Kind::Repeated);
                 }
@@ -245,7 +247,8 @@ impl<'a> Batch<'a> {
                 seen |= once(seen, at)?;
                 count += 1;
                 self.words[start + params[at].word] = number_of(value, params[at].width)?;
-                self.pieces.push(Piece::new(update, value, Of::Param(at)));
+                self.spans
+                    .push(ValueSpan::new(update, value, ValueTarget::Param(at)));
                 Some(Kind::Repeated)
             }
             _ => None,
@@ -272,7 +275,7 @@ impl Key {
         fields: &[FieldPlan],
         encoded: &[u8],
         key: &mut [u8],
-        mut note: impl FnMut(&[u8], Of),
+        mut note: impl FnMut(&[u8], ValueTarget),
     ) -> Option<()> {
         let (mut id, mut exact, mut lpm) = (0, None, None);
         each(encoded, |number, value| {
@@ -299,7 +302,7 @@ impl Key {
                     }
                     _ => None,
                 })?;
-                note(value?, Of::Field(at));
+                note(value?, ValueTarget::Field(at));
                 put(value?, field.width, place)
             }
             (None, Some(lpm)) if field.is_lpm => {
@@ -312,7 +315,7 @@ impl Key {
                     }
                     Some(Kind::Once)
                 })?;
-                note(value?, Of::Field(at));
+                note(value?, ValueTarget::Field(at));
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
@@ -320,7 +323,7 @@ impl Key {
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
-                    note(std::slice::from_ref(last), Of::PrefixLen);
+                    note(std::slice::from_ref(last), ValueTarget::PrefixLen);
                 }
                 fits(field, length, key).then_some(())
             }
@@ -361,38 +364,6 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)
-}
-
-/// Right-aligns a value in its place, which holds zeros. `None` for an empty or too large value.
-pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
-    let excess = value.len().saturating_sub(place.len());
-    let (front, value) = value.split_at(excess);
-    let (first, zeros) = (*value.first()?, front.iter().all(|byte| *byte == 0));
-    let spare = place.len() * 8 - width;
-    if !zeros || value.len() == place.len() && u32::from(first) >> (8 - spare) != 0 {
-        return None;
-    }
-    let start = place.len() - value.len();
-    place[start..].copy_from_slice(value);
-    Some(())
-}
-
-/// Reads a number of at most 64 bits.
-pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
-    let mut word = [0; 8];
-    put(value, 64, &mut word)?;
-    let number = u64::from_be_bytes(word);
-    (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
-}
-
-/// Whether the last `bits` bits are zeros.
-pub(crate) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
-    let (whole, rest) = (bits / 8, bits % 8);
-    let (front, end) = bytes.split_at(bytes.len() - whole);
-    let partial = front
-        .last()
-        .is_none_or(|byte| byte.trailing_zeros() as usize >= rest);
-    partial && end.iter().all(|byte| *byte == 0)
 }
 
 #[cfg(test)]

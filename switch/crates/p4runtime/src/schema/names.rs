@@ -16,10 +16,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tonic::Code;
 
+use super::error::SchemaError;
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;
-use crate::schema::SchemaError;
 
 /// The widest type that may be strings, in bits.
 pub(crate) const MAX_WIDTH: usize = 128;

@@ -7,10 +7,14 @@
 //! meters and registers are outside of the tables' versions. They are written together with the commit, while no packet
 //! is processed, so that a worker may count as if it had exclusive access.
 
+pub(crate) mod batch;
+pub(crate) mod request;
+mod shape;
+mod value;
+mod wire;
+
 use sluice_tables::{AHEAD, Transaction};
 
-use crate::batch::{Batch, EntryItem, Item};
-use crate::digest::DigestConfigs;
 use crate::entity::array::CellWrite;
 use crate::entity::direct::DirectWrites;
 use crate::entity::{Context, Operation, array, profile, replication, table, value_set};
@@ -21,6 +25,8 @@ use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
+use crate::stream::digest::DigestConfigs;
+use crate::write::batch::{Batch, EntryItem, Item};
 
 /// Applies a batch for a role; returns the result of each update, in order.
 pub(crate) fn apply(

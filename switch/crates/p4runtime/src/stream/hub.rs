@@ -25,8 +25,7 @@ use tokio::task::AbortHandle;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
-use crate::entity::table::Wanted;
+use crate::entity::requested::RequestedFields;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::stream_message_response::Update;
 use crate::proto::v1::{
@@ -34,6 +33,7 @@ use crate::proto::v1::{
     TableEntry, Uint128,
 };
 use crate::role::Rights;
+use crate::stream::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
 
 const CONTROL_QUEUE: usize = 32;
 /// Largest number of events that wait for one client.
@@ -441,7 +441,7 @@ impl Handler for Hub {
         let context = pipeline.context();
         let encode = |(table, entry): (TableId, Entry)| {
             let (id, table) = pipeline.schema.table_of(table)?;
-            crate::entity::table::encode(&context, id, table, &entry, Wanted::default(), 0)
+            crate::entity::table::encode(&context, id, table, &entry, RequestedFields::default(), 0)
         };
         let table_entry: Vec<_> = entries.into_iter().filter_map(encode).collect();
         if table_entry.is_empty() {

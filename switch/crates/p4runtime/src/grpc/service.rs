@@ -13,10 +13,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::control::Control;
-use crate::digest_task::Acknowledgement;
 use crate::error::{UpdateError, UpdateResult, batch_status};
-use crate::hub::{Connection, Hub, Outbound};
-use crate::listen::ConnectionId;
+use crate::grpc::listen::ConnectionId;
 use crate::proto::v1::p4_runtime_server::P4Runtime;
 use crate::proto::v1::stream_message_request::Update as RequestUpdate;
 use crate::proto::v1::{
@@ -27,6 +25,8 @@ use crate::proto::v1::{
     StreamOtherError, WriteResponse, stream_error,
 };
 use crate::read::Reading;
+use crate::stream::digest_task::Acknowledgement;
+use crate::stream::hub::{Connection, Hub, Outbound};
 
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::digest::{DigestBuffers, List, decode_message};
-use crate::hub::{DigestMessage, Hub, timestamp};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::DigestList;
 use crate::proto::v1::stream_message_response::Update;
+use crate::stream::digest::{DigestBuffers, List, decode_message};
+use crate::stream::hub::{DigestMessage, Hub, timestamp};
 
 /// P4Info id of a digest, and the id of the acknowledged list.
 pub(crate) type Acknowledgement = (u32, u64);

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use crate::entity::Operation;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names;
 use crate::proto::v1::digest_entry::Config;
 use crate::proto::v1::{DigestEntry, P4Data, P4StructLike, p4_data};
 use crate::schema::DigestSchema;
+use crate::schema::names;
 
 /// Largest list if the client sets no limit, in messages.
 const MAX_LIST: usize = 1024;

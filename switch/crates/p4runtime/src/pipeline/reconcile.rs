@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::batch::Batch;
 use crate::entity::{Operation, table};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity as Kind;
@@ -19,6 +18,7 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 use crate::schema::Schema;
+use crate::write::batch::Batch;
 use crate::{read, write};
 
 /// Builds read requests for all state that clients have written.

@@ -2,6 +2,9 @@
 //! A forwarding pipeline: a program, its P4Info and its state (P4Runtime specification, "P4 Forwarding-Pipeline
 //! Configuration").
 
+mod device_config;
+pub(crate) mod reconcile;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,14 +13,13 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 use tonic::Status;
 
-use crate::device_config;
-use crate::digest::DigestConfigs;
 use crate::entity::Context;
 use crate::proto::config::v1::P4Info;
 use crate::proto::v1::ForwardingPipelineConfig;
 use crate::proto::v1::forwarding_pipeline_config::Cookie;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::schema::{DigestSchema, Plans, Schema};
+use crate::stream::digest::DigestConfigs;
 
 /// A pipeline that has been verified. It runs when the device has loaded its store.
 pub struct Pipeline {
