@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encrypts and decrypts ESP packets in place. A packet is header, IV, payload with trailer, ICV (RFC 4303, 2).
+//! Encrypts and decrypts ESP packets in place. A packet consists of header, IV, payload with trailer, and ICV (RFC
+//! 4303, 2).
 //!
 //! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So nonces are unique if
 //! sequence numbers are, which [`crate::reservation`] ensures. The IV of AES-CBC is random.

@@ -134,8 +134,8 @@ impl Reassembler {
     /// datagram, writes the whole packet to `room`.
     ///
     /// # Errors
-    /// The reason for dropping the fragment. The caller counts this drop; fragments of the same datagram that are
-    /// dropped with it are counted here.
+    /// Returns the reason for dropping the fragment. The caller counts this drop. Other fragments of the datagram that
+    /// are dropped for the same reason are counted here.
     pub(crate) fn accept(
         &mut self,
         vrf: u16,
