@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The updates of a Write request, decoded before any lock is taken.
+//! Decodes the updates of a Write request, before any lock is taken.
 //!
-//! Entries of tables with a plan ([`Plans`]) are decoded from the wire straight into the form that tables keep, in one
-//! step and without memory of their own. An entry that differs from the last one only in its values is decoded without
-//! parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of that kind. Every other update, in
-//! particular a malformed one, is decoded by prost and takes the slow path, which reports what is wrong.
+//! Entries of tables with a plan ([`Plans`]) are decoded in one step, from the wire into the form that tables keep. No
+//! memory is allocated for a single entry. An entry that differs from the last one only in its values is decoded
+//! without parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of such entries. prost
+//! decodes every other update, also a malformed one. The slow path then applies the update or reports the mistake.
 
 use prost::Message;
 use sluice_program::ActionId;
@@ -22,9 +22,9 @@ use crate::wire::{Kind, Value, each};
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     items: Vec<Item<'a>>,
-    /// The keys, concatenated.
+    /// The keys of all entries, concatenated.
     keys: Vec<u8>,
-    /// The parameters, concatenated.
+    /// The parameters of all entries, concatenated.
     words: Vec<u64>,
     /// The last entry that was parsed field by field; `shape` describes its bytes.
     last: Option<EntryItem<'a>>,
@@ -51,7 +51,7 @@ pub(crate) struct EntryItem<'a> {
     pub plan: &'a TablePlan,
     key: usize,
     prefix_len: u16,
-    /// Absent in a DELETE only.
+    /// Action of the entry; `None` only in a DELETE.
     action: Option<&'a ActionPlan>,
     words: usize,
     idle_timeout_ns: u64,
@@ -80,7 +80,7 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// Wraps updates that are decoded already.
+    /// Creates a batch from decoded updates.
     pub(crate) fn of(updates: impl Iterator<Item = Update>) -> Self {
         let items = updates.map(|update| Item::Update(Box::new(update)));
         Self {
@@ -89,7 +89,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The updates.
+    /// Returns the updates.
     pub(crate) fn items(&self) -> &[Item<'a>] {
         &self.items
     }
@@ -110,7 +110,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Decodes an update; `None` if it needs the slow path.
+    /// Decodes an update. Returns `None` if the update needs the slow path.
     fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         if let Some(last) = self.last
             && self.shape.is_of(update)
@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
         Some(entry)
     }
 
-    /// Decodes an update that differs from another one in nothing but its values.
+    /// Decodes an update that differs from `other` only in its values.
     #[inline]
     fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
@@ -316,7 +316,7 @@ impl Key {
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                // The length is the last field, and mostly encoded in one byte.
+                // The length is the last field of the message. In most cases one byte encodes it.
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
@@ -328,14 +328,14 @@ impl Key {
         }
     }
 
-    /// Whether all mandatory fields were seen.
+    /// Returns whether all mandatory fields were seen.
     fn is_complete(&self, fields: &[FieldPlan]) -> bool {
         let given = |(at, field): (usize, &FieldPlan)| field.is_lpm || self.seen >> at & 1 == 1;
         self.count == fields.len() || fields.iter().enumerate().all(given)
     }
 }
 
-/// Reads an id and a value from a message that has only these two.
+/// Reads an id and a value from a message that has no other fields.
 fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &[u8])> {
     let (mut id, mut found) = (0, None);
     each(message, |number, value| {
@@ -349,7 +349,7 @@ fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &
     Some((id, found?))
 }
 
-/// Finds an item, trying `expected` first: clients nearly always keep P4Info's order.
+/// Returns the position of an item. Tries `expected` first, because clients nearly always keep P4Info's order.
 fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<usize> {
     if all.get(expected).is_some_and(&is) {
         return Some(expected);
@@ -357,13 +357,14 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
     all.iter().position(is)
 }
 
-/// Returns the bit of an item that has not been seen yet; `None` if it has.
+/// Returns the bit of item number `at`. Returns `None` if this bit of `seen` is already set.
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)
 }
 
-/// Right-aligns a value in its place, which holds zeros. `None` for an empty or too large value.
+/// Copies a value of `width` bits to the end of `place`, which must hold zeros. Returns `None` if the value is empty or
+/// too large.
 pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     let excess = value.len().saturating_sub(place.len());
     let (front, value) = value.split_at(excess);
@@ -377,7 +378,7 @@ pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads a number of at most 64 bits.
+/// Reads a number of at most 64 bits. Returns `None` if the value is empty or has more than `width` bits.
 pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     let mut word = [0; 8];
     put(value, 64, &mut word)?;
@@ -385,7 +386,7 @@ pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
 }
 
-/// Whether the last `bits` bits are zeros.
+/// Returns whether the last `bits` bits are zeros.
 pub(crate) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     let (whole, rest) = (bits / 8, bits % 8);
     let (front, end) = bytes.split_at(bytes.len() - whole);

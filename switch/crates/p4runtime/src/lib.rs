@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch. The only async code of the switch.
+//! Serves P4Runtime 1.5: translates requests to the types of the switch, and results back. Besides the crates `admin`
+//! and `metrics`, this is the only async code of the switch.
 //!
 //! ```text
 //!   service ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
@@ -10,23 +11,23 @@
 //!
 //! Public modules:
 //!
-//! * [`proto`]: the generated messages; [`error`]: per-update errors
-//! * [`control`]: requests, without gRPC
-//! * [`hub`]: streams; [`listen`]: sockets and connections; [`p4info`]: files
+//! * [`proto`] has the generated messages, and [`error`] the errors of single updates.
+//! * [`control`] handles requests, without gRPC.
+//! * [`hub`] holds the streams, [`listen`] opens sockets and accepts connections, and [`p4info`] reads files.
 //!
 //! Private modules:
 //!
-//! * `arbitration`, `digest`: pure state machines
-//! * `role`: the rights of a role
-//! * `schema`: P4Info bound to a program; `bytestring`: integers on the wire; `names`: strings for numbers
-//! * `entity`: one file for each kind of entity
-//! * `request`, `batch`, `shape`, `wire`: Write requests from their bytes, entries of usual tables in one step
-//! * `write`, `read`, `reconcile`, `pipeline`: requests of each kind
-//! * `service`, `server`, `tls`: gRPC; `admission`: limits on requests and bytes in flight
+//! * `arbitration` and `digest` are state machines without I/O.
+//! * `role` has the rights of a role.
+//! * `schema` binds P4Info to a program, `bytestring` reads integers, and `names` maps strings to numbers.
+//! * `entity` has one file for each kind of entity.
+//! * `request`, `batch`, `shape` and `wire` decode Write requests. They decode entries of most tables in one step.
+//! * `write`, `read`, `reconcile` and `pipeline` handle one kind of request each.
+//! * `service`, `server` and `tls` implement gRPC, and `admission` limits the requests and bytes in flight.
 //!
-//! Promises: a request either does what it says, or is refused with the specification's code, in the specification's
-//! order of checks. Nothing is half-applied. Whatever a client sends or fails to read, other clients and packets are
-//! not affected.
+//! Promises: a request either succeeds, or is refused with the code of the specification. Checks are made in the order
+//! of the specification. No update is applied partly. A client that sends bad requests or does not read its stream
+//! affects neither other clients nor packets.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]

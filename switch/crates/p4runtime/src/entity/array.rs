@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect counters, meters and registers: cells of arrays (P4Runtime specification, "CounterEntry", "MeterEntry",
-//! "RegisterEntry").
+//! Translates indirect counters, meters and registers, which are cells of arrays (P4Runtime specification,
+//! "CounterEntry", "MeterEntry", "RegisterEntry").
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ArraySchema, MeterType, RegisterSchema, unknown};
 
-/// A checked write to cells, performed when the batch has been committed.
+/// A checked write to cells. It is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -52,7 +52,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // Cannot fail: the range and the width have been checked.
+                    // This cannot fail, because the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }
@@ -60,7 +60,7 @@ impl CellWrite {
     }
 }
 
-/// Returns the cells that an index selects: one, or the whole array when it is unset.
+/// Returns the cells that an index selects: one cell, or the whole array if the index is unset.
 pub(crate) fn cells<Id>(
     array: &ArraySchema<Id>,
     index: Option<&Index>,
@@ -84,7 +84,7 @@ pub(crate) fn cells<Id>(
     }
 }
 
-/// Checks a write to an indirect counter; a write without data has no effect.
+/// Checks a write to an indirect counter. A write without data has no effect.
 pub(crate) fn counter(
     context: &Context<'_>,
     operation: Operation,
@@ -105,8 +105,8 @@ pub(crate) fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter. Without a configuration the meter returns to the default; with counter data its
-/// per-colour counters are reset to 0.
+/// Checks a write to an indirect meter. Without a configuration, the meter returns to the default. With counter data,
+/// the per-colour counters of the meter are reset to 0.
 pub(crate) fn meter(
     context: &Context<'_>,
     operation: Operation,
