@@ -100,7 +100,7 @@ pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result
 }
 
 impl Handle {
-    /// Sends a command and waits for the answer; returns None if the engine has ended.
+    /// Sends a command and waits for the answer. Returns None if the engine has ended.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = bounded(1);
         self.commands.send(command(answer)).ok()?;

@@ -55,7 +55,7 @@ impl Buffer {
         self.ends.clear();
     }
 
-    /// Copies a frame; returns false if there is no room.
+    /// Copies a frame. Returns false if there is no room.
     pub(crate) fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let end = self.used + headers.len() + payload.len();
         let room = self.bytes.get_mut(self.used..end);

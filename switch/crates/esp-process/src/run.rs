@@ -156,9 +156,9 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Runs a worker whose thread executes `work`; returns the error that ends the process.
+    /// Runs a worker whose thread executes `work`. Returns the error that ends the process.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // In a running process there is another sender, too.
+        // The second slot of the channel is for the thread that waits for signals.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

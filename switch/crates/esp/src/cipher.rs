@@ -120,8 +120,8 @@ impl Cipher {
         self.algorithm
     }
 
-    /// Encrypts a packet whose header, payload and trailer are in place; writes IV and ICV. Use each sequence number
-    /// only once.
+    /// Encrypts a packet whose header, payload and trailer are in place. Writes IV and ICV. The caller must use each
+    /// sequence number only once.
     ///
     /// # Errors
     /// A failure of the library, as a drop. The caller must not send the packet then.
@@ -167,7 +167,7 @@ impl Cipher {
         }
     }
 
-    /// Checks and decrypts a packet; returns the range of payload and trailer. `sequence` is the full sequence number;
+    /// Checks and decrypts a packet. Returns the range of payload and trailer. `sequence` is the full sequence number;
     /// the ESP header contains its lower half.
     ///
     /// # Errors

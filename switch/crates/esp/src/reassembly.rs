@@ -316,7 +316,7 @@ impl Datagram {
         }
         let end = self.parts.last().map_or(0, Part::end);
         let beyond = match (self.length, fragment.last) {
-            // A second last fragment, or data beyond the datagram's end.
+            // Two fragments are marked as last, or a fragment has data beyond the datagram's end.
             (Some(_), true) => true,
             (Some(length), false) => to > length,
             (None, last) => last && to < end,

@@ -6,8 +6,9 @@
 //! SA issues only numbers up to this limit. When half of the numbers are left, a separate thread writes the next limit.
 //! After a crash the SA continues above the limit on disk, and skips the unused numbers below it.
 //!
-//! The file has a record of 32 bytes for each key that ever encrypted here. A record has a fingerprint that does not
-//! reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added again. Promises:
+//! The file has a record of 32 bytes for each key that has ever encrypted on this machine. A record has a fingerprint
+//! that does not reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added
+//! again. Promises:
 //!
 //! * A number is issued only when the limit on disk is at least that number.
 //! * A record that cannot be read is an error. Its limit is never guessed.
@@ -105,7 +106,7 @@ struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number of this SA: 32 bits without ESN, 64 bits with ESN.
+    /// The highest number that the SA can use. It has 32 bits without ESN, 64 bits with ESN.
     last: u64,
     asked: AtomicBool,
 }
@@ -113,7 +114,7 @@ struct Reserved {
 /// The sequence numbers of one SA.
 pub struct Numbers {
     next: u64,
-    /// [`Numbers::take`] reads the limit again if its number is not below this value.
+    /// Numbers below this value are issued without reading the limit again.
     calm: u64,
     reserved: Arc<Reserved>,
     requests: Sender<Arc<Reserved>>,
