@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the control-side state of the ports, and reacts to changes of their links.
+//! Holds the state of the ports that workers do not need, and reacts to changes of their links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct PortState {
     pub(crate) levels: Arc<PortLevels>,
 }
 
-/// State of the control plane's half of the device. One lock protects all of it.
+/// State that requests of the control plane read and change. One lock protects all of this state.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,

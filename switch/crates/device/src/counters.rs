@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts packets that are counted neither for a port nor by the program.
+//! Counts packets for the device as a whole, such as packet-ins. Ports and the program have their own counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -498,7 +498,7 @@ impl Device {
         self.shared.tracing.watch(filter, count, sink)
     }
 
-    /// Returns the counters of packets that belong to neither a port nor the program.
+    /// Returns the counters of the device as a whole. Ports and the program have their own counters.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()
     }

@@ -121,7 +121,7 @@ impl HostFilter {
         self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
         for direction in DIRECTIONS {
             let body = filter(self.index, direction, Some(self.own_qdisc));
-            // Without NLM_F_EXCL, so that an existing filter of the switch is replaced.
+            // The flags do not include NLM_F_EXCL, so that an existing filter of the switch is replaced.
             let flags = libc::NLM_F_CREATE as u16;
             let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
             put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;

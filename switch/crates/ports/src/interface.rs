@@ -31,11 +31,11 @@ pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
-    /// Order: removed after all other changes are undone, so that the host gets no frame meanwhile.
+    /// Order: the filter is removed after all other changes are undone, so that the host gets no frame meanwhile.
     filter: Option<HostFilter>,
     /// Whether the interface is down because it could not be closed to the host.
     shut: bool,
-    /// Released last. `None` when the interface is gone.
+    /// Lock of the interface, released last. `None` when the interface is gone.
     lock: Option<InterfaceLock>,
 }
 

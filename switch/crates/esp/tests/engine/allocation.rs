@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that no packet allocates memory, neither in Rust nor in the C library. Every allocation of the process calls
-//! one of the functions below.
+//! Tests that no packet allocates memory, neither in Rust nor in the C library. Every allocation of the process calls a
+//! function of this file.
 
 use std::cell::Cell;
 use std::ffi::c_void;

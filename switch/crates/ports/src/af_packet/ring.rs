@@ -123,7 +123,8 @@ impl RingReceiver {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        // The kernel also queues a frame that is longer than a slot as a whole. The receive buffer limits how many.
+        // If a frame is longer than a slot, the kernel also queues the whole frame. The size of the receive buffer
+        // limits the number of such frames.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
         let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
@@ -167,7 +168,7 @@ impl RingReceiver {
         }
     }
 
-    /// Returns the slots whose frames were delivered to the kernel.
+    /// Gives slots back to the kernel after their frames were delivered.
     fn give_back(&mut self) {
         let first = self.next + self.ring.slots - std::mem::take(&mut self.held);
         for slot in first..self.next + self.ring.slots {

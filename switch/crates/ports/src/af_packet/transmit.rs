@@ -57,7 +57,8 @@ impl SendPath {
     pub fn honour_qdisc(&self, honour: bool) -> io::Result<()> {
         let _raised = Raised::here();
         let fd = self.socket.as_fd();
-        // Order: the mark is set before frames go through the qdisc, because the egress filter drops frames without it.
+        // Order: the mark is set before frames go through the qdisc, because the egress filter drops frames without the
+        // mark.
         let mark = || {
             let mark = if honour { send_mark(self.index) } else { 0 };
             sys::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
