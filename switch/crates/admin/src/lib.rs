@@ -10,7 +10,7 @@
 //!
 //! * Only root and the group of the socket can change a switch.
 //! * Only users of this machine, and clients that can reach P4Runtime, can query a switch.
-//! * If a client stops reading, the server keeps at most a bounded buffer for it.
+//! * If a client stops reading, the server keeps at most a bounded buffer for this client.
 
 mod fib;
 pub mod find;

@@ -71,7 +71,7 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
 /// Rights of clients, which depend on the address that they connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rights {
-    /// Read what any user of the host may know.
+    /// Read information that any user of the host may have.
     Questions,
     /// Also read the actions of entries, which P4Runtime clients at the same address can read anyway.
     Entries,

@@ -30,7 +30,7 @@ struct Options {
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
 
-    /// Election id to become primary with
+    /// Election id with which this client becomes the primary
     #[arg(long, value_name = "ID", default_value_t = 1)]
     election_id: u64,
 

@@ -27,7 +27,8 @@ pub struct Control {
     device_id: u64,
     device: Arc<Device>,
     hub: Arc<Hub>,
-    /// Lock for changes of state. Writes and commits hold the lock; a takeover takes it to wait for them.
+    /// Lock for changes of state. Writes and commits hold the lock. A takeover takes the lock to wait until writes and
+    /// commits are done.
     writer: Mutex<()>,
     /// Pipeline of reads and writes: the saved pipeline if it waits for its commit, else the running one.
     current: ArcSwapOption<Pipeline>,

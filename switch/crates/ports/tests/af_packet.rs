@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests AF_PACKET ports on veth pairs, each test in a separate network namespace. The namespace ends with the test's
-//! thread, so a failed test leaves nothing behind. Needs root, because the ports do.
+//! thread, so a failed test leaves nothing behind. The tests need root, because the ports do.
 
 mod support;
 

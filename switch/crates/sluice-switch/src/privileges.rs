@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use sluice_ports::privilege;
 
-/// Drops all capabilities except CAP_SYS_NICE and, if ports may be interfaces, those that ports need.
+/// Drops all capabilities except CAP_SYS_NICE. If ports may be interfaces, also keeps the capabilities that ports need.
 ///
 /// The caller must call this while the process has only one thread, because each thread has its own capabilities.
 ///

@@ -3,9 +3,9 @@
 //! to a simple model of the server.
 //!
 //! ```text
-//!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is this what it may answer?
-//!                                                   │                  model.apply    what was acknowledged
-//!                                                   └────── read ────► model.check    is all of it there, and no more?
+//!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is the code allowed?
+//!                                                   │                  model.apply    acknowledged updates
+//!                                                   └────── read ────► model.check    does the content agree?
 //! ```
 //!
 //! An input selects a program and then batches, until no bytes are left. Invariants:
