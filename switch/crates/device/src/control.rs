@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the state of the ports that workers do not need, and reacts to changes of their links.
+//! Holds the state of the ports outside of the workers, and reacts to changes of the ports' links.
 
 use std::collections::BTreeMap;
 use std::io;

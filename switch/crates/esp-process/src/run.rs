@@ -158,7 +158,7 @@ mod tests {
 
     /// Runs a worker whose thread executes `work`. Returns the error that ends the process.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // The second slot of the channel is for the thread that waits for signals.
+        // As in a running process, the channel has room for a second event: a signal to stop.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

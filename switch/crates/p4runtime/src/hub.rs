@@ -317,8 +317,8 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary, on the connection of the primary's stream. Returns the primary's
-    /// rights.
+    /// Checks that a request comes from a primary, on the connection of the primary's stream. Any connection is
+    /// accepted if `connection` is `None`. Returns the primary's rights.
     ///
     /// The election id alone does not identify the sender, because the server tells it to other controllers, too.
     pub fn authorize(
