@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch. The only async code of the switch.
+//! Serves P4Runtime 1.5: translates requests to the types of the switch, and results back. Besides the crates `admin`
+//! and `metrics`, this is the only async code of the switch.
 //!
 //! ```text
 //!   grpc ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
@@ -10,22 +11,23 @@
 //!
 //! Public modules:
 //!
-//! * [`proto`]: the generated messages; [`error`]: per-update errors
-//! * [`control`]: requests, without gRPC
-//! * [`hub`]: streams; [`listen`]: sockets and connections; [`p4info`]: files
+//! * [`proto`] has the generated messages, and [`error`] the errors of single updates.
+//! * [`control`] handles requests, without gRPC.
+//! * [`hub`] holds the streams, [`listen`] opens sockets and accepts connections, and [`p4info`] reads files.
 //!
 //! Private modules:
 //!
-//! * `grpc`: sockets, TLS, limits and services; `stream`: arbitration, digests and the queues of streams
-//! * `write`: Write requests, from their bytes to the tables; `read`: Read requests
-//! * `pipeline`: pipeline configs, and the state that is carried from one to the next
-//! * `entity`: one file for each kind of entity
-//! * `schema`: P4Info bound to a program, with the strings of translated types; `bytestring`: integers on the wire
-//! * `role`: the rights of a role
+//! * `grpc` has sockets, TLS, limits on requests in flight, and the services.
+//! * `stream` has arbitration, digests, and the queues of the streams.
+//! * `write` handles Write requests, from their bytes to the tables; `read` handles Read requests.
+//! * `pipeline` handles pipeline configs, and carries state from one pipeline to the next.
+//! * `entity` has one file for each kind of entity.
+//! * `schema` binds P4Info to a program, and maps the strings of translated types to numbers.
+//! * `bytestring` reads integers. `role` has the rights of a role.
 //!
-//! Promises: a request either does what it says, or is refused with the specification's code, in the specification's
-//! order of checks. Nothing is half-applied. Whatever a client sends or fails to read, other clients and packets are
-//! not affected.
+//! Promises: a request either succeeds, or is refused with the code of the specification. Checks are made in the order
+//! of the specification. No update is applied partly. A client that sends bad requests or does not read its stream
+//! affects neither other clients nor packets.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]

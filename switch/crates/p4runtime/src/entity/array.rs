@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect counters, meters and registers: cells of arrays (P4Runtime specification, "CounterEntry", "MeterEntry",
-//! "RegisterEntry").
+//! Translates indirect counters, meters and registers, which are cells of arrays (P4Runtime specification,
+//! "CounterEntry", "MeterEntry", "RegisterEntry").
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::proto::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry, p
 use crate::schema::names;
 use crate::schema::{ArraySchema, RegisterSchema, unknown};
 
-/// A checked write to cells, performed when the batch has been committed.
+/// A checked write to cells. It is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -49,7 +49,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // Cannot fail: the range and the width have been checked.
+                    // This cannot fail, because the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }
@@ -57,7 +57,7 @@ impl CellWrite {
     }
 }
 
-/// Returns the cells that an index selects: one, or the whole array when it is unset.
+/// Returns the cells that an index selects: one cell, or the whole array if the index is unset.
 pub(crate) fn cells<Id>(
     array: &ArraySchema<Id>,
     index: Option<&Index>,
@@ -81,7 +81,7 @@ pub(crate) fn cells<Id>(
     }
 }
 
-/// Checks a write to an indirect counter; a write without data has no effect.
+/// Checks a write to an indirect counter. A write without data has no effect.
 pub(crate) fn counter(
     context: &Context<'_>,
     operation: Operation,
@@ -102,8 +102,8 @@ pub(crate) fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter. Without a configuration the meter returns to the default; with counter data its
-/// per-colour counters are reset to 0.
+/// Checks a write to an indirect meter. Without a configuration, the meter returns to the default. With counter data,
+/// the per-colour counters of the meter are reset to 0.
 pub(crate) fn meter(
     context: &Context<'_>,
     operation: Operation,
@@ -178,54 +178,6 @@ pub(crate) fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
 mod tests {
     use super::*;
     use tonic::Code;
-
-    const PLAIN: MeterConfig = MeterConfig {
-        cir: 10,
-        cburst: 2,
-        pir: 20,
-        pburst: 4,
-        eburst: 0,
-    };
-
-    #[test]
-    fn meter_configurations_follow_their_type() {
-        let code = |config: MeterConfig, kind| decode_config(&config, kind).map_err(|e| e.code);
-        assert!(code(PLAIN, MeterType::TwoRateThreeColor).is_ok());
-        assert_eq!(
-            code(PLAIN, MeterType::SingleRateTwoColor),
-            Err(Code::InvalidArgument)
-        );
-        let single = MeterConfig {
-            pir: 10,
-            pburst: 2,
-            ..PLAIN
-        };
-        assert!(code(single, MeterType::SingleRateTwoColor).is_ok());
-        let excess = MeterConfig {
-            eburst: 7,
-            ..single
-        };
-        assert_eq!(
-            decode_config(&excess, MeterType::SingleRateThreeColor)
-                .map(encode_config)
-                .unwrap(),
-            Some(excess)
-        );
-        assert_eq!(
-            code(PLAIN, MeterType::SingleRateThreeColor),
-            Err(Code::InvalidArgument)
-        );
-        for wrong in [
-            MeterConfig { eburst: 1, ..PLAIN },
-            MeterConfig { cir: -1, ..PLAIN },
-            MeterConfig { pir: 9, ..PLAIN },
-        ] {
-            assert_eq!(
-                code(wrong, MeterType::TwoRateThreeColor),
-                Err(Code::InvalidArgument)
-            );
-        }
-    }
 
     #[test]
     fn indices_are_one_cell_or_all() {

@@ -90,7 +90,7 @@ pub(crate) fn reset_colors(meter: &Meter) {
     meter.colors().iter().for_each(|cell| cell.set(0, 0));
 }
 
-/// Returns whether to reset the per-colour counters. Any value but 0 is an error.
+/// Returns whether a client resets the per-colour counters. Any value but 0 is an error.
 pub(crate) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
     let Some(counters) = counters else {
         return Ok(false);
@@ -103,4 +103,58 @@ pub(crate) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<
     Err(UpdateError::invalid(
         "a meter's counters by colour can only be set to 0",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    const PLAIN: MeterConfig = MeterConfig {
+        cir: 10,
+        cburst: 2,
+        pir: 20,
+        pburst: 4,
+        eburst: 0,
+    };
+
+    #[test]
+    fn meter_configurations_follow_their_type() {
+        let code = |config: MeterConfig, kind| decode_config(&config, kind).map_err(|e| e.code);
+        assert!(code(PLAIN, MeterType::TwoRateThreeColor).is_ok());
+        assert_eq!(
+            code(PLAIN, MeterType::SingleRateTwoColor),
+            Err(Code::InvalidArgument)
+        );
+        let single = MeterConfig {
+            pir: 10,
+            pburst: 2,
+            ..PLAIN
+        };
+        assert!(code(single, MeterType::SingleRateTwoColor).is_ok());
+        let excess = MeterConfig {
+            eburst: 7,
+            ..single
+        };
+        assert_eq!(
+            decode_config(&excess, MeterType::SingleRateThreeColor)
+                .map(encode_config)
+                .unwrap(),
+            Some(excess)
+        );
+        assert_eq!(
+            code(PLAIN, MeterType::SingleRateThreeColor),
+            Err(Code::InvalidArgument)
+        );
+        for wrong in [
+            MeterConfig { eburst: 1, ..PLAIN },
+            MeterConfig { cir: -1, ..PLAIN },
+            MeterConfig { pir: 9, ..PLAIN },
+        ] {
+            assert_eq!(
+                code(wrong, MeterType::TwoRateThreeColor),
+                Err(Code::InvalidArgument)
+            );
+        }
+    }
 }

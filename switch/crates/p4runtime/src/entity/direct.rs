@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Direct counters and meters (P4Runtime specification, "Direct Resources").
+//! Translates direct counters and meters (P4Runtime specification, "Direct Resources").
 //!
-//! Direct resources live in the entry's shared state, outside of the tables' versions. A batch that is rolled back must
-//! leave them unchanged, so writes are collected and performed after the commit. Only resources of an entry that the
-//! same batch inserts are written at once, since no packet sees that entry before the commit.
+//! Direct resources are part of the entry's shared state, outside of the tables' versions. A batch that is rolled back
+//! must leave them unchanged. So writes are collected, and performed after the commit. Writes to an entry that the same
+//! batch inserts are performed at once, because no packet sees this entry before the commit.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::proto::v1::{
 };
 use crate::schema::TableSchema;
 
-/// Writes to be done after the commit.
+/// Writes to be performed after the commit.
 #[derive(Default)]
 pub(crate) struct DirectWrites(Vec<Write>);
 
@@ -99,7 +99,7 @@ impl DirectWrites {
         self.0.truncate(savepoint);
     }
 
-    /// Whether no write was collected.
+    /// Returns whether no write was collected.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -142,7 +142,7 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects a write of a direct counter by itself.
+    /// Collects the write of a direct counter that a client sends without its entry.
     pub(crate) fn counter(
         &mut self,
         context: &Context<'_>,
@@ -162,7 +162,8 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects a write of a direct meter by itself; without a configuration the meter returns to the default.
+    /// Collects the write of a direct meter that a client sends without its entry. Without a configuration, the meter
+    /// returns to the default.
     pub(crate) fn meter(
         &mut self,
         context: &Context<'_>,
@@ -219,7 +220,7 @@ fn find<'a>(
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
-/// Returns a direct counter's value; 0 for an entry without state.
+/// Returns the value of a direct counter. The value is 0 for an entry without state.
 pub(crate) fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
     cell::encode_counter(packets, bytes)
@@ -235,7 +236,7 @@ pub(crate) fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> 
     meter.map(encode_colors)
 }
 
-/// Encodes a table entry with only the requested direct resources that the table has.
+/// Encodes the direct resources of an entry that the client requested and that the table has.
 pub(crate) fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,

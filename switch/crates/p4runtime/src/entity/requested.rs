@@ -40,7 +40,7 @@ impl RequestedFields {
         Ok(wanted)
     }
 
-    /// Decodes the selected parts of a request for all tables; each table returns the parts that it has.
+    /// Decodes the selected parts of a request for all tables. Each table returns the parts that it has.
     pub(crate) fn of(entry: &TableEntry) -> Self {
         Self {
             counter: entry.counter_data.is_some(),

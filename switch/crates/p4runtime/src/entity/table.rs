@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table entries (P4Runtime specification, "TableEntry").
+//! Translates table entries (P4Runtime specification, "TableEntry").
 
 use sluice_tables::{DefaultEntry, DefaultSpec, Entry, EntrySpec, KeyField, Transaction};
 
@@ -10,7 +10,7 @@ use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{TableEntry, table_entry::IdleTimeout};
 use crate::schema::TableSchema;
 
-/// Applies an update of a table entry to a transaction. Writes to its direct resources are added to `direct`.
+/// Applies an update of a table entry to a transaction. Adds the writes of the entry's direct resources to `direct`.
 pub(crate) fn apply(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
@@ -79,7 +79,7 @@ fn apply_entry(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Updates an entry of a constant table: only its direct resources can be written.
+/// Updates an entry of a constant table. Only the entry's direct resources can be written.
 fn modify_constant(
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -123,7 +123,7 @@ fn apply_default(
         Some(given) => Some(action::decode(context, table, given, true)?),
         None => None,
     };
-    // Without an action, the default entry returns to the program's, metadata included.
+    // Without an action, the default entry returns to the action and the metadata of the program.
     let spec = action.map(|action| DefaultSpec {
         action,
         controller_metadata: entry.controller_metadata,
@@ -134,9 +134,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Checks the rules on idle timeouts, with PI's wording and order, because clients compare the text of the errors. One
-/// difference: PI accepts a timeout of a default entry where the table supports timeouts; this refuses it, as the
-/// specification ("Idle-timeout") requires.
+/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare
+/// their text. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts. This
+/// function refuses such a timeout, as the specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -153,7 +153,7 @@ fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     Err(UpdateError::invalid(refused))
 }
 
-/// Checks the rules on fields that hold for every operation.
+/// Checks the rules on fields that apply to every operation.
 fn check_fields(entry: &TableEntry) -> UpdateResult {
     if entry.is_const {
         return Err(UpdateError::invalid("is_const cannot be written"));
@@ -191,8 +191,8 @@ pub(crate) fn encode(
     })
 }
 
-/// Encodes a table's default entry. If neither the program nor a client has set an action, it is NoAction, which has no
-/// P4Info id: the action is then omitted.
+/// Encodes a table's default entry. If neither the program nor a client has set an action, the default action is
+/// NoAction. NoAction has no P4Info id, so the encoded entry has no action then.
 pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,
@@ -211,7 +211,7 @@ pub(crate) fn encode_default(
     }
 }
 
-/// Whether clients can set the table's default action.
+/// Returns whether clients can set the table's default action.
 pub(crate) fn may_set_default(table: &TableSchema) -> bool {
     !table.const_default && table.implementation.is_none()
 }

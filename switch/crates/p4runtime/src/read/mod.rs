@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Read RPC: entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard Reads").
+//! Handles Read requests: returns the entities that match them (P4Runtime specification, "Read RPC", "Wildcard Reads").
 //!
-//! A read is consistent: one view of the tables serves the whole request. While the view is held, only references are
-//! taken. Messages are built afterwards, a chunk at a time, so that a slow client delays no other request.
+//! A read is consistent: one view of the tables serves the whole request. While the view is held, the read only
+//! collects references. The messages are built afterwards, a chunk at a time, so that a slow client delays no other
+//! request.
 
 mod select;
 
@@ -21,7 +22,7 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 
-/// An entity that was read: a reference, cheap to hold until its message is built.
+/// A reference to an entity that was read. The reference is cheap to hold until the entity's message is built.
 enum Item {
     Table(u32, Entry, RequestedFields),
     Default(u32, Arc<DefaultEntry>, RequestedFields),
@@ -65,7 +66,7 @@ impl Found {
     }
 }
 
-/// The result of a read, to be turned into messages.
+/// Result of a read, from which messages are built.
 pub struct Reading {
     pipeline: Arc<Pipeline>,
     rights: Rights,
@@ -73,7 +74,8 @@ pub struct Reading {
     now_us: u64,
 }
 
-/// Reads the entities that match the requests and are in the role's scope. Returns errors per request, in order.
+/// Reads the entities that match the requests and are in the role's scope. Also returns a result for each request, in
+/// order.
 pub(crate) fn read(
     pipeline: &Arc<Pipeline>,
     rights: Rights,
@@ -109,8 +111,8 @@ impl Iterator for Reading {
     fn next(&mut self) -> Option<Entity> {
         loop {
             let item = self.items.next()?;
-            // Omits entities of other roles, and entities that P4Info cannot express, such as an action that it does
-            // not list.
+            // Leaves out entities of other roles. Also leaves out entities that P4Info cannot express, such as an entry
+            // whose action it does not list.
             let entity = self.encode(item);
             let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {
@@ -138,7 +140,7 @@ impl Reading {
                 }
             }
         };
-        // Direct resources identify their entry by its key alone.
+        // The key alone identifies the entry of a direct resource.
         let key = |id, found: &Found| {
             let entry = encode(id, found, RequestedFields::default())?;
             Some(TableEntry {

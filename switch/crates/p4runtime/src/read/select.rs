@@ -19,7 +19,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ArraySchema, Schema, TableSchema, unknown};
 
-/// Returns the objects that an id selects: one of them, or all if it is 0.
+/// Returns the objects that an id selects: one object, or all objects if the id is 0.
 fn select<'a, T>(
     kind: &str,
     objects: &'a BTreeMap<u32, T>,
@@ -137,7 +137,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether an entry passes the filters on its action and its metadata.
+    /// Returns whether an entry passes the filters on its action and its metadata.
     fn passes(
         &self,
         table: &TableSchema,
@@ -170,7 +170,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the entries whose direct resources a request selects. An entry that is named must exist.
+    /// Returns the entries whose direct resources a request selects. If the request names an entry, the entry must
+    /// exist.
     fn direct(
         &self,
         what: &str,
@@ -278,7 +279,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns the selected cells; a request for all arrays ignores the index.
+    /// Returns the cells of an array that a request selects. Ignores the index in a request for all arrays.
     fn cells<Id>(
         &self,
         array: &ArraySchema<Id>,
@@ -338,7 +339,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the name of the action that entries are filtered by, if any.
+/// Returns the name of the action by which the request filters entries, or `None` if it does not filter by action.
 fn filter_action<'a>(
     schema: &'a Schema,
     table: &TableSchema,

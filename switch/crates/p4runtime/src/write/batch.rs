@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The updates of a Write request, decoded before any lock is taken.
+//! Decodes the updates of a Write request, before any lock is taken.
 //!
-//! Entries of tables with a plan ([`Plans`]) are decoded from the wire straight into the form that tables keep, in one
-//! step and without memory of their own. An entry that differs from the last one only in its values is decoded without
-//! parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of that kind. Every other update, in
-//! particular a malformed one, is decoded by prost and takes the slow path, which reports what is wrong.
+//! Entries of tables with a plan ([`Plans`]) are decoded in one step, from the wire into the form that tables keep. No
+//! memory is allocated for a single entry. An entry that differs from the last one only in its values is decoded
+//! without parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of such entries. prost
+//! decodes every other update, also a malformed one. The slow path then applies the update or reports the mistake.
 
 use prost::Message;
 use sluice_program::ActionId;
@@ -23,9 +23,9 @@ use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     items: Vec<Item<'a>>,
-    /// The keys, concatenated.
+    /// The keys of all entries, concatenated.
     keys: Vec<u8>,
-    /// The parameters, concatenated.
+    /// The parameters of all entries, concatenated.
     words: Vec<u64>,
     /// The last entry that was parsed field by field; `shape` describes its bytes.
     last: Option<EntryItem<'a>>,
@@ -52,7 +52,7 @@ pub(crate) struct EntryItem<'a> {
     pub plan: &'a TablePlan,
     key: usize,
     prefix_len: u16,
-    /// Absent in a DELETE only.
+    /// Action of the entry; `None` only in a DELETE.
     action: Option<&'a ActionPlan>,
     words: usize,
     idle_timeout_ns: u64,
@@ -81,7 +81,7 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// Wraps updates that are decoded already.
+    /// Creates a batch from decoded updates.
     pub(crate) fn of(updates: impl Iterator<Item = Update>) -> Self {
         let items = updates.map(|update| Item::Update(Box::new(update)));
         Self {
@@ -90,7 +90,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The updates.
+    /// Returns the updates.
     pub(crate) fn items(&self) -> &[Item<'a>] {
         &self.items
     }
@@ -111,7 +111,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Decodes an update; `None` if it needs the slow path.
+    /// Decodes an update. Returns `None` if the update needs the slow path.
     fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         if let Some(last) = self.last
             && self.shape.is_of(update)
@@ -125,7 +125,7 @@ impl<'a> Batch<'a> {
         Some(entry)
     }
 
-    /// Decodes an update that differs from another one in nothing but its values.
+    /// Decodes an update that differs from `other` only in its values.
     #[inline]
     fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
@@ -319,7 +319,7 @@ impl Key {
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                // The length is the last field, and mostly encoded in one byte.
+                // The length is the last field of the message. In most cases one byte encodes it.
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
@@ -331,14 +331,14 @@ impl Key {
         }
     }
 
-    /// Whether all mandatory fields were seen.
+    /// Returns whether all mandatory fields were seen.
     fn is_complete(&self, fields: &[FieldPlan]) -> bool {
         let given = |(at, field): (usize, &FieldPlan)| field.is_lpm || self.seen >> at & 1 == 1;
         self.count == fields.len() || fields.iter().enumerate().all(given)
     }
 }
 
-/// Reads an id and a value from a message that has only these two.
+/// Reads an id and a value from a message that has no other fields.
 fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &[u8])> {
     let (mut id, mut found) = (0, None);
     each(message, |number, value| {
@@ -352,7 +352,7 @@ fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &
     Some((id, found?))
 }
 
-/// Finds an item, trying `expected` first: clients nearly always keep P4Info's order.
+/// Returns the position of an item. Tries `expected` first, because clients nearly always keep P4Info's order.
 fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<usize> {
     if all.get(expected).is_some_and(&is) {
         return Some(expected);
@@ -360,7 +360,7 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
     all.iter().position(is)
 }
 
-/// Returns the bit of an item that has not been seen yet; `None` if it has.
+/// Returns the bit of item number `at`. Returns `None` if this bit of `seen` is already set.
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of an encoded entry: which of its bytes are values, and of which field or parameter.
+//! Describes the shape of an encoded entry: which of its bytes are values, and to which field or parameter each value
+//! belongs.
 //!
-//! Updates of a batch mostly differ in nothing but values. If an update equals, in all other bytes, one that was parsed
-//! field by field before, it has the same fields at the same positions. Then its values only need to be checked and
-//! copied.
+//! Most updates of a batch differ only in their values. If all other bytes of an update equal those of an update that
+//! was parsed before, both updates have the same fields at the same positions. Then only the new values must be checked
+//! and copied.
 //!
-//! A Write of flows by the controller costs the server a quarter less than with a parse of every update.
+//! With shapes, a Write of flows by the controller costs the server a quarter less than with a parse of every update.
 
 use super::value::{fits, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};
@@ -30,7 +31,7 @@ pub(crate) struct ValueSpan {
 }
 
 impl ValueSpan {
-    /// Describes a value; `value` must be a part of `update`.
+    /// Describes a value. `value` must be a part of `update`.
     pub(crate) fn new(update: &[u8], value: &[u8], target: ValueTarget) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
@@ -40,7 +41,7 @@ impl ValueSpan {
     }
 }
 
-/// The shape of an update; see the module.
+/// The shape of an update; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
     /// The bytes of the learned update, with zeros in place of the values.
@@ -66,7 +67,7 @@ impl Shape {
         self.spans.extend_from_slice(spans);
     }
 
-    /// Whether an update has this shape.
+    /// Returns whether an update has this shape.
     #[inline]
     pub(crate) fn is_of(&self, update: &[u8]) -> bool {
         let differs =
@@ -76,7 +77,7 @@ impl Shape {
     }
 
     /// Copies the values of an update of this shape into a key and words, which must hold zeros. Returns the length of
-    /// the key's prefix, or `usual` if the update has no such value; `None` if a value is invalid.
+    /// the key's prefix, or `usual` if the update has no prefix length. Returns `None` if a value is invalid.
     #[inline]
     pub(crate) fn take(
         &self,

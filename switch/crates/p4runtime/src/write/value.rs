@@ -3,7 +3,8 @@
 
 use crate::schema::FieldPlan;
 
-/// Right-aligns a value in its place, which holds zeros. `None` for an empty or too large value.
+/// Copies a value of `width` bits to the end of `place`, which must hold zeros. Returns `None` if the value is empty or
+/// too large.
 pub(super) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     let excess = value.len().saturating_sub(place.len());
     let (front, value) = value.split_at(excess);
@@ -17,7 +18,7 @@ pub(super) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads a number of at most 64 bits.
+/// Reads a number of at most 64 bits. Returns `None` if the value is empty or has more than `width` bits.
 pub(super) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     let mut word = [0; 8];
     put(value, 64, &mut word)?;
@@ -25,7 +26,7 @@ pub(super) fn number_of(value: &[u8], width: usize) -> Option<u64> {
     (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
 }
 
-/// Whether the last `bits` bits are zeros.
+/// Returns whether the last `bits` bits are zeros.
 pub(super) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     let (whole, rest) = (bits / 8, bits % 8);
     let (front, end) = bytes.split_at(bytes.len() - whole);
@@ -35,7 +36,7 @@ pub(super) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     partial && end.iter().all(|byte| *byte == 0)
 }
 
-/// Whether a prefix has a valid length and zeros behind it.
+/// Returns whether a prefix has a valid length and zeros behind it.
 pub(super) fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
     (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }
