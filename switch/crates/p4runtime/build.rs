@@ -59,7 +59,7 @@ fn service_of_bytes() -> manual::Service {
     };
     let write = method("write", "Write", "WriteRequest", "WriteResponse")
         .input_type("bytes::Bytes")
-        .codec_path("crate::request::WriteCodec");
+        .codec_path("crate::write::request::WriteCodec");
     let read = whole("read", "Read").server_streaming();
     let stream = method(
         "stream_channel",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes the program's origin to the build: the commit, and the digest of the compiled pipeline in the same tree.
+//! Passes two values to the build: the commit, and the digest of the compiled pipeline in the same tree.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the first characters of router.json's SHA-256 digest, as recorded in the manifest. `make check-p4` compares
-/// the manifest with the file.
+/// Returns the first characters of router.json's SHA-256 digest, which the manifest records. `make check-p4` compares
+/// the manifest with router.json.
 fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let path = root.join("p4src/build/v1model/manifest.json");
     println!("cargo::rerun-if-changed={}", path.display());

@@ -34,7 +34,7 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     fibs.retain(|fib| fib.table == table && (exact.is_empty() || fib.exact == exact));
     let largest = fibs.into_iter().max_by_key(|fib| fib.status.routes);
     let Some(fib) = largest else {
-        // Reports whether the table has no routes now, or can never have any.
+        // Reports that the table has no routes now, or that it can never have any.
         let error = store.try_fib(table, &exact).err();
         let none = || Status::not_found(format!("table {} has no routes", request.table));
         return Err(error.map_or_else(none, status));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the switches that run on this machine. Each has a socket in one directory, named after its process id.
+//! Finds the switches that run on this machine. Each switch has a socket in one directory, named after its process id.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ pub fn directory() -> PathBuf {
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Returns the sockets in a directory that have the name of a process id and a running server, sorted by name. Returns
-/// none if the directory does not exist. Ignores other sockets, such as the one of `--metrics-address`.
+/// Returns the sockets in a directory whose name is a process id and whose server runs, sorted by name. Returns no
+/// sockets if the directory does not exist. Ignores other sockets, such as the one of `--metrics-address`.
 ///
 /// # Errors
 /// The directory cannot be read.

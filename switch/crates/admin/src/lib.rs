@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves the operator of a switch, by a small gRPC service on a Unix socket (mode 0660) or on loopback.
+//! Serves a switch's operator through a small gRPC service, on a Unix socket (mode 0660) or on loopback.
 //!
-//! * [`Server`]: listens until it is stopped. [`questions`]: the read-only requests, which another server can serve at
-//!   its address;
-//! * [`find`]: finds the switches on this machine, for the client;
-//! * [`proto`]: messages, client and server stubs.
+//! * [`Server`] listens until it is stopped. [`questions`] returns only the read requests, as a service that another
+//!   server can offer at its own address.
+//! * [`find`] finds the switches on this machine, for the client.
+//! * [`proto`] contains messages, client and server stubs.
 //!
 //! Depends on `device` and `tables`; knows nothing of P4Runtime. Promises:
 //!
 //! * Only root and the group of the socket can change a switch.
 //! * Only users of this machine, and clients that can reach P4Runtime, can query a switch.
-//! * For a client that stops reading, the server holds a bounded buffer.
+//! * If a client stops reading, the server keeps at most a bounded buffer for this client.
 
 mod fib;
 pub mod find;

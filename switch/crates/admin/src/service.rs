@@ -23,7 +23,7 @@ use crate::proto::*;
 use crate::trace::{TraceStream, response};
 use crate::{fib, state};
 
-/// Limit for conditions in a trace's filter, because each is checked for every packet.
+/// Maximum number of conditions in a trace's filter. Each condition is checked for every packet.
 const MAX_CONDITIONS: usize = 64;
 
 /// Maximum length in bytes of a packet to rehearse.
@@ -35,7 +35,7 @@ const BETWEEN_REHEARSALS: Duration = Duration::from_millis(10);
 /// Maximum duration of a profile.
 const LONGEST_PROFILE: Duration = Duration::from_secs(3600);
 
-/// Facts about the switch that the device does not know.
+/// Properties of the switch that the device does not know.
 #[derive(Debug, Clone)]
 pub struct About {
     /// Version of this software.
@@ -51,12 +51,12 @@ pub struct About {
 pub enum PortPolicy {
     /// New ports are interfaces, attached with these options.
     Interfaces(InterfaceOptions),
-    /// No ports can be attached: the ports are pcap files, which are read together.
+    /// No ports can be attached, because the ports are pcap files, which are read together.
     Refused,
 }
 
-/// Returns a service that answers only read requests and refuses all others. Another server can serve it at its
-/// address.
+/// Returns a service that answers only read requests and refuses all others. Another server can offer this service at
+/// its own address.
 pub fn questions(device: Arc<Device>, about: About) -> Routes {
     Routes::new(AdminServer::new(Service {
         about,
@@ -71,7 +71,7 @@ pub fn questions(device: Arc<Device>, about: About) -> Routes {
 /// Rights of clients, which depend on the address that they connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rights {
-    /// Read what any user of the host may know.
+    /// Read information that any user of the host may have.
     Questions,
     /// Also read the actions of entries, which P4Runtime clients at the same address can read anyway.
     Entries,
@@ -84,9 +84,9 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Lock held while a packet is rehearsed, and for [`BETWEEN_REHEARSALS`] afterwards. Each address has its own lock,
-    /// so requests at P4Runtime's address cannot delay those at the admin socket. Even with two locks, rehearsals take
-    /// little of the workers' time.
+    /// Lock held while a packet is rehearsed, and for [`BETWEEN_REHEARSALS`] afterwards. Each address has its own lock.
+    /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, rehearsals
+    /// take little of the workers' time.
     pub(crate) rehearsing: Arc<tokio::sync::Mutex<()>>,
     /// Counters of ports at the last reset of their statistics.
     pub(crate) baselines: Mutex<Baselines>,
@@ -214,7 +214,7 @@ impl Admin for Service {
             return Err(Status::failed_precondition(problem));
         };
         let added = move |device: &Device| {
-            // Check first, so that an interface in use is not modified needlessly.
+            // This check comes first, so that an interface in use is not modified needlessly.
             device.check_port(number, &interface).map_err(status)?;
             let port = named_port(number, &interface, device.config().workers, &options)
                 .map_err(|error| interface_error(&interface, &error))?;

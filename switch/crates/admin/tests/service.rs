@@ -162,7 +162,7 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// The limit holds whether or not clients wait for the answer.
+/// Checks that the limit holds whether or not clients wait for the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn rehearsals_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
@@ -409,8 +409,8 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // More packets than the buffer, gRPC's windows and the sockets hold. The switch forwards each of them, so only
-    // traces are lost.
+    // These are more packets than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
+    // only traces are lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {
         assert!(wire.send(&[3, 0, 0, 0, 0, 0]));

@@ -8,7 +8,7 @@ use std::process::Command;
 pub const SHOWN: usize = 12;
 
 /// Returns the commit of the build: `SLUICE_COMMIT` if it is set, else the commit of the checkout at `root`. Makes
-/// cargo rerun the build script when one of them changes.
+/// cargo rerun the build script when this variable or that commit changes.
 pub fn commit(root: &Path) -> String {
     println!("cargo::rerun-if-env-changed=SLUICE_COMMIT");
     if let Ok(named) = std::env::var("SLUICE_COMMIT") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creates ports in the form that the device needs: a receiving half for one worker, and a sending half for each
-//! worker.
+//! Creates ports in the form that the device needs: one worker gets the receiving half, and each worker gets a sending
+//! half.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,12 @@ pub struct Port {
     pub name: String,
     /// Counters of the port.
     pub counters: Arc<PortCounters>,
-    /// Receiver of the port's frames. `None` if another port's receiver delivers them: pcap files share one receiver.
+    /// Receiver of the port's frames. `None` if the receiver of another port delivers them: ports on pcap files share
+    /// one receiver.
     pub receiver: Option<Box<dyn Receiver>>,
     /// Transmitters of the port, one for each worker.
     pub transmitters: Vec<Box<dyn Transmitter>>,
-    /// The port's Linux interface, if it has one. It is released when the port is detached.
+    /// The port's Linux interface, if the port has one. Detaching the port releases the interface.
     pub(crate) attachment: Option<Attachment>,
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Attachment {
     counters: Arc<PortCounters>,
     /// The send path of each transmitter.
     paths: Vec<SendPath>,
-    /// Kind of the qdisc that frames pass through; `None` if they bypass it.
+    /// Kind of the qdisc that frames pass through; `None` if frames bypass the qdisc.
     pub(crate) qdisc: Option<String>,
     /// The interface, released when this is dropped.
     pub(crate) interface: SilentInterface,
@@ -114,7 +115,8 @@ impl Attachment {
         })
     }
 
-    /// Sends through the interface's qdisc if a user has set one, else past it. Returns whether the path has changed.
+    /// Selects the send path: through the interface's qdisc if a user has set one, else past the qdisc. Returns whether
+    /// the path has changed.
     pub(crate) fn follow_qdisc(&mut self) -> io::Result<bool> {
         let there = qdisc::of(self.interface.index())?;
         if there == self.qdisc {
@@ -190,8 +192,8 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
             attachment: None,
         });
     }
-    // One receiver delivers the frames of all files in the order of their timestamps. It belongs to the last port, so
-    // that all ports exist when the first frame arrives.
+    // One receiver delivers the frames of all files in the order of their timestamps. This receiver belongs to the last
+    // port, so that all ports exist when the first frame arrives.
     if let Some(last) = ports.last_mut() {
         last.receiver = Some(Box::new(files::read(inputs, delay)?));
     }
@@ -214,13 +216,14 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
     Ok((port, memory.handle))
 }
 
-/// Prefixes of port names that do not name an interface. They have a colon, which no interface name can contain.
+/// Prefixes of port names that are not the name of an interface. They contain a colon, which no interface name can
+/// contain.
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 
 /// Creates a port from its name. `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as
-/// they are processed. `discard:NAME` receives nothing. These two discard sent frames. Any other name is the name of an
-/// interface.
+/// they are processed. `discard:NAME` receives nothing. Ports of these two kinds discard sent frames. Any other name is
+/// the name of an interface.
 ///
 /// # Errors
 /// Errors of reading the file, or of taking over the interface.
@@ -241,8 +244,8 @@ pub fn named_port(
     interface_port(number, name, workers, options)
 }
 
-/// Creates a port that receives frames from memory. The returned handle controls how many. Sent frames are counted and
-/// discarded.
+/// Creates a port that receives frames from memory. The returned handle controls the number of frames. Sent frames are
+/// counted and discarded.
 pub fn replay_port(
     number: PortId,
     name: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the control-side state of the ports, and reacts to changes of their links.
+//! Holds the state of the ports outside of the workers, and reacts to changes of the ports' links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct PortState {
     pub(crate) levels: Arc<PortLevels>,
 }
 
-/// State of the control side. One lock protects all of it.
+/// State that requests of the control plane read and change. One lock protects all of this state.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,
@@ -43,8 +43,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Returns the worker that receives from the fewest ports. A port stays with one worker, so its packets stay in
-    /// order.
+    /// Returns the worker that receives from the fewest ports. One worker receives all packets of a port, so the
+    /// packets stay in order.
     pub(crate) fn least_busy(&self, workers: usize) -> usize {
         let load = |worker: &usize| {
             self.ports
@@ -56,7 +56,8 @@ impl Control {
     }
 }
 
-/// Sends the halves of a port to the workers. They replace their old halves of the port with this number.
+/// Sends the halves of a port to the workers. The new halves replace the workers' old halves of the port with this
+/// number.
 pub(crate) fn hand_out(
     mailboxes: &[Arc<Mailbox>],
     number: PortId,

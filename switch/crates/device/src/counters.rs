@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts packets that belong to neither a port nor the program.
+//! Counts packets for the device as a whole, such as packet-ins. Ports and the program have their own counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ pub(crate) type EngineCounters = BTreeMap<&'static str, u64>;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Live counters, as relaxed atomics.
+        /// Current counters, as relaxed atomics.
         #[derive(Debug, Default)]
         pub struct DeviceCounters {
             $(pub(crate) $name: AtomicU64,)*
@@ -56,7 +56,7 @@ counters! {
     queue_program_replaced,
     /// Packets that were dropped from a port's queue because the port was removed.
     queue_port_removed,
-    /// How often an interface was found open to the host's network stack, and was closed again.
+    /// Number of times that an interface was found open to the host's network stack and was closed again.
     port_closed_again,
 }
 

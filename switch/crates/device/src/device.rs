@@ -125,7 +125,7 @@ pub struct ProfileReport {
     pub engine: EngineKind,
     /// Number of packets that were measured.
     pub packets: u64,
-    /// Parts of the program, with the time spent in each, in descending order of time.
+    /// Parts of the program with the time spent in each, longest first.
     pub rows: Vec<ProfiledPoint>,
 }
 
@@ -219,8 +219,8 @@ impl Device {
         Arc::new(Store::with_limits(Arc::new(program), epoch, limits))
     }
 
-    /// Returns the kind of engine that runs the program, if a program is loaded. This is the interpreter if compilation
-    /// to machine code failed.
+    /// Returns the kind of engine that runs the program, if a program is loaded. The kind is the interpreter if
+    /// compilation to machine code failed.
     pub fn engine(&self) -> Option<EngineKind> {
         self.control.lock().engines.as_ref().map(Engines::kind)
     }
@@ -230,8 +230,8 @@ impl Device {
         self.control.lock().store.clone()
     }
 
-    /// Runs the program of this store on all workers, or no program. After this returns, no packet is processed by the
-    /// old program. Each packet is processed by one of the two programs as a whole.
+    /// Runs the program of this store on all workers; with `None`, runs no program. When this method returns, no packet
+    /// is processed by the old program any more. Each packet is processed entirely by one of the two programs.
     pub fn load(&self, store: Option<Arc<Store>>) {
         let mut control = self.control.lock();
         if let Some(store) = &store {
@@ -344,7 +344,7 @@ impl Device {
     /// Starts to monitor the links of all ports that are interfaces.
     fn watch_links(&self) -> io::Result<()> {
         let mut links = self.links.lock();
-        // Order: stop the old monitor first, so that its last report precedes the first report of the new monitor.
+        // Order: the old monitor stops first, so that its last report precedes the first report of the new monitor.
         *links = None;
         let watched = |(port, state): (&PortId, &PortState)| {
             let attachment = state.attachment.as_ref()?;
@@ -377,7 +377,7 @@ impl Device {
         port_status(&self.control, port, None, up);
     }
 
-    /// Records that the link of a port is down, unless the number belongs to another port now.
+    /// Records that the link of a port is down, unless the number now belongs to another port.
     pub fn port_ended(&self, port: PortId, name: &str) {
         port_status(&self.control, port, Some(name), false);
     }
@@ -440,8 +440,7 @@ impl Device {
         !self.mailboxes.iter().any(|mailbox| mailbox.closed())
     }
 
-    /// Profiles packets for the given time, one packet in `every` on each worker. Concurrent calls run one after
-    /// another.
+    /// Profiles one packet in `every` on each worker for the given time. Concurrent calls run one after another.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`], also if the program was replaced during the measurement.
@@ -465,9 +464,9 @@ impl Device {
         })
     }
 
-    /// Returns the trace of a packet as if it had arrived on this port now. The packet is not sent and changes no
-    /// state: it is not counted, meters are green for it, and its writes to registers are discarded. The first worker
-    /// runs the packet between two batches, in the interpreter.
+    /// Returns the trace that this packet would have if it arrived on this port now. The packet is not sent and changes
+    /// no state: no counter counts it, meters are green for it, and its writes to registers are discarded. The first
+    /// worker runs the packet between two batches, in the interpreter.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
@@ -488,7 +487,7 @@ impl Device {
         trace.ok_or(DeviceError::NoProgram)
     }
 
-    /// Sends traces of the packets that the filter admits to `sink`. Ends when `sink` has accepted `count` of them, or
+    /// Sends traces of the packets that match the filter to `sink`. Ends when `sink` has accepted `count` traces, or
     /// when the handle is dropped.
     pub fn trace(
         &self,
@@ -499,7 +498,7 @@ impl Device {
         self.shared.tracing.watch(filter, count, sink)
     }
 
-    /// Returns the counters of packets that belong to neither a port nor the program.
+    /// Returns the counters of the device as a whole. Ports and the program have their own counters.
     pub fn statistics(&self) -> DeviceStatistics {
         self.shared.counters.read()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
-//! A receiver is removed if its port was removed or if it has finished. It is then also removed from the poller,
-//! because its descriptor may stay open elsewhere and stay readable.
+//! A receiver is removed if its port was removed or if the receiver has finished. The poller then also forgets the
+//! receiver's descriptor, which may stay open elsewhere and stay readable.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +29,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Creates a set without receivers. `commands` wakes the worker when it waits here.
+    /// Creates a set without receivers. `commands` interrupts [`Inputs::wait`].
     pub(crate) fn new(commands: &Waker) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(commands.as_fd(), COMMANDS)?;
@@ -69,13 +69,13 @@ impl Inputs {
         }
     }
 
-    /// Makes the next wait end when a port becomes writable.
+    /// Makes the next wait end when this port becomes writable.
     pub(crate) fn end_when_writable(&self, port: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add_writable(port, ROOM)
     }
 
-    /// Waits for packets or commands, for at most the given time. Returns true if there are commands. Call this only
-    /// after no receiver had packets.
+    /// Waits for packets or commands, for at most the given time. Returns true if there are commands. The caller must
+    /// have found all receivers without packets before.
     pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
         let mut commands = false;
         let mut ended = Vec::new();
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether only a command, or nothing, is ready. A pending command would end each wait at once.
+    /// Returns whether no receiver is ready. A command may be pending; it would end each wait at once.
     fn quiet(inputs: &mut Inputs) -> bool {
         let events = inputs.poller.wait(Some(Duration::ZERO)).unwrap();
         events.filter(|event| event.token != COMMANDS).count() == 0

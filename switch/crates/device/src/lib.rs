@@ -7,9 +7,10 @@
 //!   packet_out ─► queue ┘        on a pinned version        └─► Handler::digest
 //! ```
 //!
-//! Workers are threads. Each owns the halves of its ports and a [`sluice_engine::TrafficManager`]; idle workers wait in
-//! epoll. Between two batches, programs are swapped, and ports are added and removed. The caller waits until all
-//! workers have done so. Depends on engine, ports, tables and program; knows neither P4Runtime nor async code.
+//! Workers are threads. Each worker owns the halves of its ports and a [`sluice_engine::TrafficManager`]. An idle
+//! worker waits in epoll. Programs are swapped, and ports added and removed, between two batches of each worker. The
+//! caller of such a change waits until all workers have made it. Depends on engine, ports, tables and program, but
+//! neither on P4Runtime nor on async code.
 //!
 //! While a port accepts no more frames, packets wait between ingress and egress in queues like BMv2's (`port_queues`,
 //! `levels`). If no port is congested, a worker does not check the queues.
@@ -53,8 +54,8 @@ pub trait Handler: Send + Sync {
     /// Receives a packet that was sent to the CPU port. Returns true if it is accepted, false if it must be dropped.
     fn packet_in(&self, packet: &[u8]) -> bool;
 
-    /// Receives a digest that the program sent. Each of `fields`, in order, is big-endian and padded to whole bytes.
-    /// Returns true if the digest is accepted.
+    /// Receives a digest that the program sent. Each field in `fields` is big-endian and padded to whole bytes. Returns
+    /// true if the digest is accepted.
     fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
 
     /// Receives entries whose idle timeouts have passed without a hit.

@@ -22,7 +22,7 @@ use crate::running::Running;
 pub(crate) enum Command {
     /// Runs this program, or no program.
     Load(Option<Box<Running>>),
-    /// Takes over the halves of a port, with these queues.
+    /// Takes over the halves of a port, whose queues have these settings and fill levels.
     AddPort(
         PortId,
         Option<Box<dyn Receiver>>,
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     RemovePort(PortId),
     /// Reads the queue settings again.
     QueuesChanged,
-    /// Adds the counters of the running program's engine to this list.
+    /// Adds the counters of the running program's engine to this map.
     Report(Arc<Mutex<EngineCounters>>),
     /// Profiles one packet in N from now on. Uses this instrumented code if native code runs.
     BeginProfile(NonZeroU32, Option<Arc<Code>>),

@@ -199,7 +199,7 @@ impl Outputs {
         self.congestion.set(self.are_congested());
     }
 
-    /// Returns what ends the wait of congested ports: descriptors that become writable, and the earliest departure or
+    /// Returns the events that can end the congestion: descriptors that become writable, and the earliest departure or
     /// retry time.
     pub(crate) fn waited_for(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
         let (mut writable, mut until) = (Vec::new(), None::<Instant>);

@@ -94,8 +94,8 @@ impl PortQueues {
         }
     }
 
-    /// Removes and returns the next packet to send. Only the first packet of each queue is considered; of those that
-    /// may leave now, this is the one with the highest priority.
+    /// Removes and returns the next packet to send: among the first packets of all queues, the packet with the highest
+    /// priority that may leave now.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Leaving> {
         let levels = self.levels.all().iter();
         for (level, queue) in levels.zip(&mut self.queues).rev() {

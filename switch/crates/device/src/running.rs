@@ -20,7 +20,8 @@ use crate::outputs::{NoMorePorts, Outputs};
 use crate::rehearsal::Rehearsal;
 use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 
-/// Maximum number of packets that a batch takes from one receiver. All of them see one version of the tables.
+/// Maximum number of packets that a batch takes from one receiver. All packets of a batch see one version of the
+/// tables.
 pub(crate) const BATCH: usize = 256;
 
 /// The engine for packets that are neither traced nor measured.
@@ -42,14 +43,14 @@ pub(crate) struct Running {
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures, of the same kind as the engine for other packets.
+/// An engine that measures packets. Its kind is that of the engine for other packets.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// An engine that measures, and the selection of its packets. It is kept after profiling because its counters are still
-/// needed.
+/// An engine that measures, and the selection of its packets. The engine is kept after profiling, because its counters
+/// are still needed.
 struct Measured {
     clock: Clock,
     /// `None` while no packets are measured.
@@ -304,8 +305,8 @@ impl Running {
         }
     }
 
-    /// Sends up to a batch of packets from the queues, as far as their ports accept them. The congested ports take
-    /// turns. Each packet is sent at once, so that a more urgent packet can precede the next one.
+    /// Sends up to a batch of packets from the queues of ports that accept frames. The congested ports take turns. Each
+    /// packet is sent at once, so that a more urgent packet can precede the next one.
     pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
         outputs.try_again();
         let side = self.reader.pin();
@@ -349,7 +350,7 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// Dropped with the batch, so that a watcher that was removed is freed.
+    /// The worker's watchers. They are dropped with the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,
@@ -429,7 +430,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Processes a packet while watchers exist. Records the packet's steps if a watcher wants it.
+    /// Processes a packet while watchers exist. Records the packet's steps if a watcher wants the packet.
     fn watch<E: Engine>(
         &mut self,
         plain: &mut TrafficManager<E>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds idle table entries, and notifies the control plane. Also triggers the build of pending lookup structures.
 //!
-//! Each device has one sweeping thread. It sleeps while the running program has no table that needs sweeping.
+//! Each device has one sweeping thread. The thread sleeps while the running program has no table that needs sweeping.
 
 use std::io;
 use std::sync::Arc;

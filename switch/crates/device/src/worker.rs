@@ -16,7 +16,7 @@ use crate::mailbox::{CloseOnDrop, Command, Mailbox};
 use crate::outputs::{Outputs, Shared};
 use crate::running::{BATCH, Running};
 
-/// Pause after a failed poll. Polling fails if kernel memory is short; without a pause the loop would spin.
+/// Pause after a failed poll. Polling fails if kernel memory is short; without this pause the loop would spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The state of a worker's thread.
@@ -88,7 +88,7 @@ impl Worker {
     fn drain(&mut self) {
         match &mut self.running {
             Some(running) => running.drain(&mut self.outputs),
-            // Without a program, no packet is in a queue, but frames may be in transmitters.
+            // Without a program no packet is in a queue, but transmitters may hold frames.
             None => {
                 self.outputs.try_again();
                 self.outputs.settle();

@@ -105,7 +105,7 @@ fn swap_under_traffic(engine: EngineKind) {
         let (stop, sent, received) = (&stop, &sent, &received);
         let sender = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // Fewer frames are in flight than the port's queue holds, so only the swap could lose frames.
+                // Fewer frames are in flight than the port's queue can hold, so only the swap could lose frames.
                 let under_way = sent.load(Ordering::Relaxed) - received.load(Ordering::Relaxed);
                 if under_way < WINDOW {
                     sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
@@ -294,7 +294,7 @@ fn a_queue_can_be_closed_slowed_down_and_opened() {
     set(0, 0);
     assert!(input.send(&frame(0x1111)));
     wait_until(|| full() == 1);
-    // The packets wait for their departure time, and only the clock wakes the worker for that.
+    // The packets wait for their departure time. Only the clock wakes the worker then.
     set(64, 20);
     for _ in 0..3 {
         assert!(input.send(&frame(0x1111)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the traces that watchers receive, and that other packets are not affected.
+//! Tests that watchers receive traces, and that other packets are not affected.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

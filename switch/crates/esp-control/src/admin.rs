@@ -53,7 +53,7 @@ impl Admin {
     /// Checks and prepares an SA, and adds it to the engine.
     ///
     /// # Errors
-    /// Describes the reason.
+    /// Describes why the SA was refused.
     pub fn add(&self, spec: SaSpec) -> Result<(), String> {
         spec.check(self.allow_no_integrity)?;
         let (direction, sa, spi, bundle) = (spec.direction, spec.sa, spec.spi, spec.bundle);

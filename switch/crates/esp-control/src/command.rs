@@ -19,7 +19,7 @@ pub fn now() -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Command from another thread. The engine's thread returns SAs that end to this other thread, which drops them.
+/// Command from another thread. The engine's thread sends removed SAs back to that thread, which drops them.
 pub enum Command {
     /// Add an SA.
     Add(Sa, Sender<Result<(), (Sa, String)>>),
@@ -75,7 +75,7 @@ pub struct Commands(Receiver<Command>);
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
     // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists, and their
     // clients would wait forever. An unbounded channel drops these commands together with its receiver. Each client
-    // thread has at most one command in the channel, so it stays small.
+    // thread has at most one command in the channel, so the channel stays small.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))
@@ -100,7 +100,7 @@ pub fn tick(engine: Handle, ended: impl FnOnce() + Send + 'static) -> io::Result
 }
 
 impl Handle {
-    /// Sends a command and waits for the answer; returns None if the engine has ended.
+    /// Sends a command and waits for the answer. Returns None if the engine has ended.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = bounded(1);
         self.commands.send(command(answer)).ok()?;

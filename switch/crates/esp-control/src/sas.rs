@@ -11,10 +11,10 @@ use anyhow::{Context, anyhow, bail};
 use sluice_esp::SaSpec;
 use zeroize::Zeroizing;
 
-/// Size limit of a file: ten thousand SAs.
+/// Size limit of a file in bytes, enough for ten thousand SAs.
 const MAX_FILE: u64 = 8 << 20;
 
-/// Reads the SAs of a file; `-` is standard input. Also reads the key files that it names.
+/// Reads the SAs of a file, and the key files that this file names. The path `-` means standard input.
 ///
 /// # Errors
 /// Describes the problem without showing any key. A file that contains keys must be readable by its owner only.
@@ -46,7 +46,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<SaSpec>> {
     Ok(specs)
 }
 
-/// Reads into a buffer that is allocated at full size at once: a growing buffer would leave copies of keys.
+/// Reads into a buffer that is allocated at full size at once, because a growing buffer would leave copies of keys.
 fn read_all(mut from: impl Read, length: u64) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     if length > MAX_FILE {
         bail!("larger than {MAX_FILE} bytes");

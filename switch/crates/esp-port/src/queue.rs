@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Passes frames to the engine, through a bounded queue for each worker.
 //!
-//! Each queue is a buffer. A worker fills its own buffer first. If the queue's buffer is empty, the worker swaps the
-//! two, else it copies the frames. The receiving worker swaps the queue's buffer with an empty one.
+//! Each queue is a buffer. A worker first collects frames in a buffer of its own. If the queue's buffer is empty, the
+//! worker swaps the two buffers; otherwise it copies its frames. The receiving worker swaps the queue's buffer with an
+//! empty one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +55,7 @@ impl Buffer {
         self.ends.clear();
     }
 
-    /// Copies a frame; returns false if there is no room.
+    /// Copies a frame. Returns false if there is no room.
     pub(crate) fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let end = self.used + headers.len() + payload.len();
         let room = self.bytes.get_mut(self.used..end);
@@ -94,7 +95,8 @@ impl Queues {
         })
     }
 
-    /// Moves a worker's frames to its queue, and drops frames that do not fit. Returns how many were moved.
+    /// Moves a worker's frames to its queue, and drops frames that do not fit. Returns the numbers of frames and bytes
+    /// moved.
     pub(crate) fn offer(&self, worker: usize, frames: &mut Buffer) -> Moved {
         let mut moved = Moved {
             frames: frames.len(),

@@ -11,7 +11,7 @@ use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receive
 
 use crate::queue::{Buffer, Queues};
 
-/// Batches served in one poll, so that a worker gets as many frames from this port as from other ports.
+/// Maximum number of batches in one poll, so that a worker gets as many frames from this port as from other ports.
 const BATCHES: usize = 4;
 
 /// Receiving half of the port; see the module's documentation.
@@ -31,8 +31,8 @@ pub struct EngineReceiver {
     counters: Arc<PortCounters>,
 }
 
-/// An engine and its commands. Both are dropped together, so that clients waiting for an answer notice that the engine
-/// has ended.
+/// An engine and its commands. The two are dropped together, so that clients waiting for an answer notice that the
+/// engine has ended.
 struct Running {
     engine: Engine,
     commands: Commands,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides a descriptor that is readable while frames or commands wait. Most calls that raise or lower it need no
-//! system call.
+//! Provides a descriptor that is readable while frames or commands wait for the engine. Most calls of [`Signal::raise`]
+//! and [`Signal::lower`] need no system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,10 +29,10 @@ impl Signal {
         }
     }
 
-    /// Makes the descriptor unreadable; returns whether it was readable. If so, the caller must check again for work,
-    /// because calls of `raise` before this one had no effect.
+    /// Makes the descriptor unreadable, and returns whether it was readable. If so, the caller must check again for
+    /// work, because `raise` had no effect while the descriptor was readable.
     pub(crate) fn lower(&self) -> bool {
-        // If `raised` is set but the descriptor is not yet readable, it soon will be, and a later call lowers it.
+        // `raised` may be set shortly before the descriptor becomes readable. A later call then makes it unreadable.
         let lowered = self.raised.load(Ordering::Acquire) && self.waker.reset();
         if lowered {
             self.raised.swap(false, Ordering::AcqRel);

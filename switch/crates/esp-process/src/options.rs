@@ -9,7 +9,7 @@ use sluice_esp_control::ctl::Command;
 /// Default path of the admin socket.
 pub(crate) const ADMIN_SOCKET: &str = "/run/sluice-esp/admin.sock";
 
-/// Version of the program, and the commit it was built from (build.rs).
+/// Version of the program, and the commit from which it was built (build.rs).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",

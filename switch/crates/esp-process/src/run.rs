@@ -49,7 +49,7 @@ impl Drop for EndNotice {
 pub(crate) fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     log();
-    // Order: handle signals, and do what needs privileges, before any thread starts.
+    // Order: signal handlers are installed, and privileged operations done, before any thread starts.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let directory = &options.state_directory;
     let named = || options.interface.clone();
@@ -103,8 +103,8 @@ pub(crate) fn main() -> anyhow::Result<()> {
     join(moving)
 }
 
-/// Sets up logging to the journal if standard error leads there, else to standard error. The level is info unless
-/// `RUST_LOG` sets another.
+/// Sets up logging to the journal if standard error is connected to it, else to standard error. The level is info
+/// unless `RUST_LOG` sets another.
 fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     match Journal::behind_standard_error("sluice-esp") {
@@ -156,9 +156,9 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
-    /// Runs a worker whose thread executes `work`; returns the error that ends the process.
+    /// Runs a worker whose thread executes `work`. Returns the error that ends the process.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // In a running process there is another sender, too.
+        // As in a running process, the channel has room for a second event: a signal to stop.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

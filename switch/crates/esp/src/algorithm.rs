@@ -42,8 +42,8 @@ pub const ALGORITHMS: [Algorithm; 7] = [
 ];
 
 impl Algorithm {
-    /// Bytes of the encryption key. The key of an AEAD ends with a salt of 4 bytes, like the keying material of RFC
-    /// 4106.
+    /// Returns the length of the encryption key in bytes. The key of an AEAD ends with a salt of 4 bytes, like the
+    /// keying material of RFC 4106.
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Gcm => 16 + 4,
@@ -54,7 +54,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the separate integrity key; 0 if there is none.
+    /// Returns the length of the separate integrity key in bytes; 0 if the algorithm has none.
     pub fn integrity_key_len(self) -> usize {
         match self {
             Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 | Self::NullHmacSha256 => 32,
@@ -62,7 +62,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the initialization vector in each packet.
+    /// Returns the length in bytes of the initialization vector in each packet.
     pub fn iv_len(self) -> usize {
         match self {
             Self::Aes128Gcm | Self::Aes256Gcm | Self::ChaCha20Poly1305 => 8,
@@ -71,7 +71,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of the integrity check value at the end of each packet.
+    /// Returns the length in bytes of the integrity check value at the end of each packet.
     pub fn icv_len(self) -> usize {
         match self {
             Self::NullWithoutIntegrity => 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds frames that are served together. Each has a slot with headroom for headers and tailroom for a trailer, so
-//! packets are encrypted and decrypted in place.
+//! Holds frames that are served together. Each frame has a slot with headroom for headers and tailroom for a trailer.
+//! So packets are encrypted and decrypted in place.
 
 use crate::counters::Drop;
 use crate::engine::MAX_OUTPUT;
@@ -9,8 +9,8 @@ use crate::shim::PACKET;
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
 
-/// Headroom of a frame, longer than the longest outer headers. With it, the packet behind the shim begins at a cache
-/// line.
+/// Headroom of a frame, longer than the longest outer headers. This length lets the packet behind the shim begin at a
+/// cache line.
 pub(crate) const HEADROOM: usize = 128 - PACKET;
 const LINE: usize = 64;
 /// Bytes of a slot. The number of cache lines is odd, so that the frames of a batch fall into different cache sets.
@@ -102,7 +102,8 @@ impl Batch {
     }
 
     /// Copies a frame, given in one or two parts, into the next slot. Returns false if the batch is full. Truncates a
-    /// frame that is longer than a shim with the longest IP packet; the engine then drops this frame as malformed.
+    /// frame that is longer than a shim with the longest IP packet. The engine then drops the truncated frame as
+    /// malformed.
     pub fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let Some(room) = self.room() else {
             return false;
@@ -116,8 +117,8 @@ impl Batch {
         true
     }
 
-    /// Returns memory for the next frame, [`MAX_OUTPUT`] bytes; [`Batch::commit`] then adds the frame. Returns None if
-    /// the batch is full.
+    /// Returns [`MAX_OUTPUT`] bytes of memory for the next frame, or None if the batch is full. After writing the
+    /// frame, the caller adds it with [`Batch::commit`].
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.is_full() {
             return None;

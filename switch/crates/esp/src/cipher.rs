@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encrypts and decrypts ESP packets in place. A packet is header, IV, payload with trailer, ICV (RFC 4303, 2).
+//! Encrypts and decrypts ESP packets in place. A packet consists of header, IV, payload with trailer, and ICV (RFC
+//! 4303, 2).
 //!
 //! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So nonces are unique if
 //! sequence numbers are, which [`crate::reservation`] ensures. The IV of AES-CBC is random.
@@ -119,8 +120,8 @@ impl Cipher {
         self.algorithm
     }
 
-    /// Encrypts a packet whose header, payload and trailer are in place; writes IV and ICV. Use each sequence number
-    /// only once.
+    /// Encrypts a packet whose header, payload and trailer are in place. Writes IV and ICV. The caller must use each
+    /// sequence number only once.
     ///
     /// # Errors
     /// A failure of the library, as a drop. The caller must not send the packet then.
@@ -166,7 +167,7 @@ impl Cipher {
         }
     }
 
-    /// Checks and decrypts a packet; returns the range of payload and trailer. `sequence` is the full sequence number;
+    /// Checks and decrypts a packet. Returns the range of payload and trailer. `sequence` is the full sequence number;
     /// the ESP header contains its lower half.
     ///
     /// # Errors

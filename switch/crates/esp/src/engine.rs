@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds all SAs of an engine. Each frame in yields one frame out, a drop, or a fragment that is kept.
+//! Holds all SAs of an engine. Each input frame yields an output frame or a drop, or is kept as a fragment.
 //!
 //! The thread that moves the packets owns the engine. Other threads prepare SAs ([`Sa::prepare`] writes to disk) and
-//! pass them to that thread. SAs that end are returned to those threads, which drop them.
+//! pass them to the engine's thread. The engine's thread returns removed SAs to the other threads, which drop them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ impl Sa {
     /// Creates an SA from a checked specification. For an outbound SA this reserves sequence numbers on disk.
     ///
     /// # Errors
-    /// Describes the reason.
+    /// Describes why the SA cannot be created.
     pub fn prepare(
         spec: SaSpec,
         reservations: &Reservations,
@@ -52,7 +52,8 @@ impl Sa {
         }
         let mut of_keys = fingerprint(&spec.key_or_none(), &spec.integrity_key_or_none());
         if spec.algorithm.key_len() + spec.algorithm.integrity_key_len() == 0 {
-            // Without a key no nonce can repeat, but the SA still needs its own sequence numbers.
+            // The algorithm has no key, so no nonce can repeat. The SA number and the SPI replace the fingerprint,
+            // because each SA needs its own sequence numbers.
             of_keys = [0; 16];
             of_keys[..4].copy_from_slice(&spec.sa.to_be_bytes());
             of_keys[4..8].copy_from_slice(&spec.spi.to_be_bytes());
@@ -179,7 +180,7 @@ impl Engine {
     pub fn add(&mut self, sa: Sa) -> Result<(), (Sa, String)> {
         match sa {
             Sa::Out(sa) => {
-                // Both directions would count from 1 with one key, and so repeat nonces.
+                // Two SAs with one key in opposite directions would both count from 1, and so repeat nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
                     return Err((Sa::Out(sa), "an inbound SA has this key".into()));
                 }
@@ -338,7 +339,7 @@ impl Engine {
     /// length, or 0 if the frame is a fragment that is kept. Copies the frame twice, unlike [`Engine::process_batch`].
     ///
     /// # Errors
-    /// The reason why there is no answer. The engine has counted the drop.
+    /// Returns the reason of the drop, which the engine has counted.
     pub fn process(
         &mut self,
         frame: &[u8],

@@ -140,7 +140,7 @@ impl InboundSa {
         (self.vrf, self.bundle)
     }
 
-    /// Returns the outbound SA that is to follow this SA's peer, if one is configured.
+    /// Returns the number of the outbound SA that follows this SA's peer to a new address, if one is configured.
     #[inline]
     pub(crate) fn followed_by(&self) -> Option<u32> {
         self.followed_by
@@ -187,7 +187,7 @@ impl InboundSa {
     /// Decrypts the packet behind a frame's shim in place.
     ///
     /// # Errors
-    /// The reason of the drop. No byte of the slot may be sent then.
+    /// Returns the reason of the drop. No byte of the slot may then be sent.
     #[inline]
     pub fn open(
         &mut self,
@@ -238,7 +238,7 @@ impl InboundSa {
         })
     }
 
-    /// Finds the inner packet of a tunnel; returns its range in `whole`, and its EtherType.
+    /// Returns the range of a tunnel's inner packet in `whole`, and the packet's EtherType.
     fn leave_tunnel(&self, whole: &mut [u8], inside: &Inside) -> Result<(usize, usize, u16), Drop> {
         let version = match inside.next_header {
             protocol::IPV4 => 4,

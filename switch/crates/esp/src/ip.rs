@@ -47,7 +47,7 @@ pub struct View {
     pub protocol_at: usize,
     /// Whether the packet is a fragment.
     pub fragment: bool,
-    /// IPv6: offset behind the extension headers that every hop or the routers on the path process. ESP in transport
+    /// IPv6: offset behind the last hop-by-hop or routing header, and behind all headers before it. ESP in transport
     /// mode begins there (RFC 4303, 3.1.1).
     pub hops_end: usize,
     /// Offset of the byte that names the header at `hops_end`.

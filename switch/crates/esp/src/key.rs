@@ -16,7 +16,7 @@ pub const MAX_KEY: usize = 64;
 
 const NO_STRING: &str = "a key is a string of hexadecimal digits";
 
-/// Bytes of a key. `Debug` shows only how many there are.
+/// Bytes of a key. `Debug` shows only their number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Key(Zeroizing<Vec<u8>>);
 

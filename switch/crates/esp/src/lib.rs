@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the ESP engine (RFC 4303). It encrypts and decrypts packets that the pipeline sends behind the shim
-//! (p4src/headers.p4).
+//! Implements the ESP engine (RFC 4303). It encrypts and decrypts packets for the pipeline. Each packet follows a shim
+//! header, which p4src/headers.p4 defines.
 //!
 //! ```text
 //!   frame ─► shim ─► ENCRYPT: SA by number ─► outbound ─► cipher ─► ENCRYPTED frame
 //!                └─► DECRYPT: ip ─► SA by VRF and SPI ─► replay ─► cipher ─► inbound ─► DECRYPTED frame
 //! ```
 //!
-//! * [`engine`]: all SAs; serves a batch of frames, each with an answer or a [`Drop`]
-//! * [`batch`]: frames with headroom and tailroom, so that packets are encrypted in place
-//! * [`outbound`], [`inbound`]: one SA of each direction
-//! * [`cipher`], [`algorithm`], [`key`]: algorithms over a crypto library
-//! * [`reassembly`]: reassembly of fragmented ESP, within bounds
-//! * [`replay`], [`lifetime`]: anti-replay window, limits by bytes, packets and time
-//! * [`reservation`]: sequence numbers, reserved on disk ahead of their use
-//! * [`ip`], [`shim`]: checked views of bytes
-//! * [`spec`]: an SA as JSON
+//! * [`engine`] holds all SAs. It replaces each frame of a batch by an answer, drops the frame, or keeps it as a
+//!   fragment.
+//! * [`batch`] holds frames with headroom and tailroom, so that packets are encrypted in place.
+//! * [`outbound`] encrypts with one SA; [`inbound`] decrypts with one SA.
+//! * [`cipher`], [`algorithm`] and [`key`] adapt the crypto library AWS-LC.
+//! * [`reassembly`] reassembles fragmented ESP within limits.
+//! * [`replay`] is the anti-replay window. [`lifetime`] limits an SA by bytes, packets and time.
+//! * [`reservation`] reserves sequence numbers on disk before they are used.
+//! * [`ip`] and [`shim`] parse headers and check them.
+//! * [`spec`] defines the JSON form of an SA.
 //!
-//! Depends on nothing else of the switch. Promises:
+//! Depends on no other crate of the switch except for checksums. Promises:
 //!
 //! * Bytes from the wire never cause a panic. Only fragments allocate memory.
-//! * Each packet has one outcome, counted by name. No packet to be encrypted is ever returned in clear.
-//! * A pair of key and sequence number is never used twice, even across crashes.
-//! * Keys are erased when their SA ends, and never printed.
+//! * Each packet has one outcome, which is counted by name. A packet that must be encrypted is never returned in clear.
+//! * A sequence number is never used twice with the same key, even across crashes.
+//! * Keys are erased when their SA ends. They are never printed.
 
 mod aead;
 pub mod algorithm;

@@ -120,8 +120,8 @@ impl OuterHeader {
         }
     }
 
-    /// Writes the outer headers: IP for tunnel mode, and UDP. `inner` is the traffic class of the inner packet, and
-    /// `inner_df` its DF.
+    /// Writes the outer headers: the IP header in tunnel mode, and the UDP header if ESP is in UDP. `inner` is the
+    /// traffic class of the inner packet, and `inner_df` is its DF flag.
     #[inline]
     fn write(&self, inner: u8, inner_df: bool, sequence: u64, slot: &mut [u8], plan: &Plan) {
         let Plan {
@@ -287,7 +287,7 @@ impl OutboundSa {
     /// After an error, the sequence number and the bytes counted towards the lifetime remain used.
     ///
     /// # Errors
-    /// The reason of the drop. No byte of the slot may be sent then.
+    /// Returns the reason of the drop. No byte of the slot may then be sent.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -401,7 +401,7 @@ impl OutboundSa {
 }
 
 /// Writes zeros for traffic flow confidentiality, padding, pad length and next header (RFC 4303, 2.4 to 2.7). `rest`
-/// begins behind the packet in clear.
+/// begins behind the last byte of the packet in clear.
 #[inline]
 fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     const PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
@@ -411,7 +411,7 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     let rest = &mut rest[plan.tfc..];
     let padding = usize::from(plan.padding);
     if padding <= 3 {
-        // Writes 8 bytes at once. The excess bytes are later overwritten by the ICV.
+        // Writes 8 bytes at once. The ICV later overwrites the excess bytes.
         let numbers = 0x0003_0201_u32 & ((1 << (8 * padding)) - 1);
         let trailer = u64::from(numbers)
             | u64::from(plan.padding) << (8 * padding)

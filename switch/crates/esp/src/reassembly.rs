@@ -134,8 +134,8 @@ impl Reassembler {
     /// datagram, writes the whole packet to `room`.
     ///
     /// # Errors
-    /// The reason for dropping the fragment. The caller counts this drop; fragments of the same datagram that are
-    /// dropped with it are counted here.
+    /// Returns the reason for dropping the fragment. The caller counts this drop. Other fragments of the datagram that
+    /// are dropped for the same reason are counted here.
     pub(crate) fn accept(
         &mut self,
         vrf: u16,
@@ -316,7 +316,7 @@ impl Datagram {
         }
         let end = self.parts.last().map_or(0, Part::end);
         let beyond = match (self.length, fragment.last) {
-            // A second last fragment, or data beyond the datagram's end.
+            // Two fragments are marked as last, or a fragment has data beyond the datagram's end.
             (Some(_), true) => true,
             (Some(length), false) => to > length,
             (None, last) => last && to < end,

@@ -95,7 +95,8 @@ impl Window {
         (block, 1 << (sequence % BLOCK_BITS))
     }
 
-    /// Infers the full number from its lower 32 bits: the candidate nearest to the window that is not below it.
+    /// Infers the full number from its lower 32 bits (RFC 4303, appendix A2): the lowest candidate that is not below
+    /// the window.
     fn infer(&self, low: u32) -> Result<u64, Drop> {
         let high = self.top >> 32;
         let top_low = self.top as u32;

@@ -6,8 +6,9 @@
 //! SA issues only numbers up to this limit. When half of the numbers are left, a separate thread writes the next limit.
 //! After a crash the SA continues above the limit on disk, and skips the unused numbers below it.
 //!
-//! The file has a record of 32 bytes for each key that ever encrypted here. A record has a fingerprint that does not
-//! reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added again. Promises:
+//! The file has a record of 32 bytes for each key that has ever encrypted on this machine. A record has a fingerprint
+//! that does not reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added
+//! again. Promises:
 //!
 //! * A number is issued only when the limit on disk is at least that number.
 //! * A record that cannot be read is an error. Its limit is never guessed.
@@ -53,7 +54,7 @@ pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
     short
 }
 
-/// Sequence numbers of all keys. Dropping this ends its thread when no SA uses it any more.
+/// Sequence numbers of all keys. The thread that writes limits ends when this object and all its SAs are dropped.
 pub struct Reservations {
     store: Arc<Store>,
     requests: Option<Sender<Arc<Reserved>>>,
@@ -105,7 +106,7 @@ struct Reserved {
     fingerprint: Fingerprint,
     /// The highest number that may be used.
     limit: AtomicU64,
-    /// The highest number of this SA: 32 bits without ESN, 64 bits with ESN.
+    /// The highest number that the SA can use. It has 32 bits without ESN, 64 bits with ESN.
     last: u64,
     asked: AtomicBool,
 }
@@ -113,7 +114,7 @@ struct Reserved {
 /// The sequence numbers of one SA.
 pub struct Numbers {
     next: u64,
-    /// Below this number no further numbers need to be requested. This value may lag behind the limit.
+    /// Numbers below this value are issued without reading the limit again.
     calm: u64,
     reserved: Arc<Reserved>,
     requests: Sender<Arc<Reserved>>,
@@ -168,7 +169,7 @@ impl Reservations {
         })
     }
 
-    /// Like [`Reservations::claim`], for a key that has encrypted before. The key must have a record.
+    /// Reserves numbers like [`Reservations::claim`], for a key that has encrypted before. The key must have a record.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -241,11 +242,11 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // If SAs are still alive, they keep the thread alive, so do not wait for it.
+        // SAs that still exist keep the thread running. So this waits for the thread only if there are none.
         if let Some(keeper) = self.keeper.take()
             && Arc::strong_count(&self.store) == 2
         {
-            // A panic of the thread is ignored. It is not expected; after a panic, no further numbers are reserved.
+            // Ignores a panic of the thread, which is not expected. After a panic, no further numbers are reserved.
             let _ = keeper.join();
         }
     }
@@ -329,8 +330,8 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the records whose first write failed, so that no later slot follows a hole, which a reader takes for
-    /// damage. Their limit is 0, because none of their numbers was issued.
+    /// Writes the records whose first write failed. Otherwise a later record would follow a hole in the file, which
+    /// `read` reports as damage. The limit of these records is 0, because none of their numbers was issued.
     fn fill_slots(&self, state: &mut State) -> io::Result<()> {
         if state.unwritten.is_empty() {
             return Ok(());
@@ -401,7 +402,7 @@ fn encode(fingerprint: &Fingerprint, limit: u64) -> [u8; RECORD] {
 }
 
 /// Parses the records of a file. Returns the index of the first damaged record as an error. A last record that is cut
-/// off or zero is not damage: it was being added when the machine stopped, so none of its numbers was used.
+/// off or zero is not damage: the machine stopped while the record was being added. So none of its numbers was used.
 fn read(bytes: &[u8]) -> Result<State, usize> {
     let mut state = State::default();
     let whole = bytes.len() / RECORD;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores SAs by key. A lookup returns a place. With this place the caller prefetches the SA first and serves it later.
+//! Stores SAs by key. A lookup returns the SA's index. With this index the caller prefetches the SA first and serves it
+//! later.
 
 use std::hash::Hash;
 
@@ -56,13 +57,13 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.sas[place as usize].take()
     }
 
-    /// Returns the place of an SA.
+    /// Returns the index of an SA.
     #[inline]
     pub(crate) fn find(&self, key: &K) -> Option<Place> {
         self.places.get(key).copied()
     }
 
-    /// Returns the SA at a place.
+    /// Returns the SA at an index.
     #[inline]
     pub(crate) fn at(&mut self, place: Place) -> Option<&mut S> {
         self.sas.get_mut(place as usize)?.as_deref_mut()
@@ -73,7 +74,7 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         self.at(self.find(key)?)
     }
 
-    /// Prefetches the SA at a place.
+    /// Prefetches the SA at an index.
     #[inline]
     pub(crate) fn prefetch(&self, place: Place) {
         if let Some(sa) = self.peek(place) {
@@ -81,7 +82,7 @@ impl<K: Hash + Eq, S> SaTable<K, S> {
         }
     }
 
-    /// Returns the SA at a place, read-only.
+    /// Returns the SA at an index, read-only.
     #[inline]
     pub(crate) fn peek(&self, place: Place) -> Option<&S> {
         self.sas.get(place as usize)?.as_deref()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads and writes the shim between router and engine (p4src/headers.p4). It follows an Ethernet header with the
-//! shim's EtherType.
+//! Reads and writes the shim between router and engine (p4src/headers.p4). The shim follows an Ethernet header that has
+//! the shim's EtherType.
 
 use crate::counters::Drop;
 
@@ -67,7 +67,7 @@ impl Shim {
     /// Parses a frame's shim. Returns the shim and the packet behind it, with any padding of the frame.
     ///
     /// # Errors
-    /// The reason of the drop.
+    /// Returns the reason of the drop.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), Drop> {
         let (ethernet, rest) = frame.split_at_checked(ETHERNET).ok_or(Drop::NotShim)?;
         if ethernet[MACS..] != ETHERTYPE.to_be_bytes() {
@@ -100,8 +100,8 @@ impl Shim {
         macs
     }
 
-    /// Writes the answer's Ethernet header and shim. Task kind, bundle and EtherType are new; the other fields are
-    /// copied from `self`.
+    /// Writes the answer's Ethernet header and shim. The shim's kind is this task's answer; bundle and EtherType are
+    /// the arguments. The other fields of the shim are copied from `self`.
     pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
         out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());

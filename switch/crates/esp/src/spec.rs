@@ -90,45 +90,46 @@ pub struct SaSpec {
     /// File that contains the integrity key, as an alternative to `integrity_key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key_file: Option<PathBuf>,
-    /// Out: states that the key may have encrypted here before. The SA is then refused unless sequence numbers were
-    /// reserved for the key.
+    /// Outbound: whether the key may have encrypted packets on this machine before. If true, the SA is refused unless
+    /// sequence numbers were reserved for the key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
     /// Whether the SA uses extended sequence numbers.
     #[serde(default)]
     pub esn: bool,
-    /// In: size of the anti-replay window in packets. 0 disables the check.
+    /// Inbound: size of the anti-replay window in packets. 0 disables the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_window: Option<u32>,
-    /// Out: source address of the ESP packets.
+    /// Outbound: source address of the ESP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<IpAddr>,
-    /// Out: destination address of the ESP packets.
+    /// Outbound: destination address of the ESP packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<IpAddr>,
-    /// Out: UDP ports, if ESP is sent in UDP.
+    /// Outbound: UDP ports, if ESP is sent in UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<Encapsulation>,
-    /// In: ESP must arrive in UDP; ESP without UDP is dropped. If false, ESP in UDP is dropped.
+    /// Inbound: whether ESP must arrive in UDP. If true, ESP without UDP is dropped. If false, ESP in UDP is dropped.
     #[serde(default)]
     pub encapsulated: bool,
-    /// In: number of the outbound SA that follows the peer when the peer's address or port changes.
+    /// Inbound: number of the outbound SA that follows the peer when the peer's address or port changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed_by: Option<u32>,
-    /// Out: TTL of the outer header.
+    /// Outbound: TTL of the outer header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
-    /// Out: DSCP of the outer header; copied from the inner packet if absent.
+    /// Outbound: DSCP of the outer header. If absent, the DSCP is copied from the inner packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
-    /// Copies ECN between inner and outer header (RFC 6040, normal mode). If false, the outer header has no ECN.
+    /// Whether ECN is copied between inner and outer header (RFC 6040, normal mode). If false, the outer header has no
+    /// ECN.
     #[serde(default = "yes")]
     pub ecn: bool,
-    /// Out: DF of an outer IPv4 header.
+    /// Outbound: DF of an outer IPv4 header.
     #[serde(default)]
     pub df: DontFragment,
-    /// Out: length in bytes to which shorter packets are padded (traffic flow confidentiality, tunnel mode). 0 disables
-    /// this padding.
+    /// Outbound: length in bytes to which shorter packets are padded (traffic flow confidentiality, tunnel mode). 0
+    /// disables this padding.
     #[serde(default)]
     pub tfc_pad_to: u16,
     /// Limits after which the SA should be replaced.
@@ -174,7 +175,7 @@ impl SaSpec {
     /// Checks the rules that the types of the fields do not express.
     ///
     /// # Errors
-    /// The first problem, with the remedy.
+    /// Describes the first problem and its remedy.
     pub fn check(&self, allow_no_integrity: bool) -> Result<(), String> {
         let require = |holds: bool, problem: &str| holds.then_some(()).ok_or(problem.to_owned());
         require(self.spi >= 256, "an SPI is 256 or more (RFC 4303, 2.1)")?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Turns an input into a series of decisions. Any bytes are valid, and equal bytes give equal decisions.
 
-/// Decisions read from bytes. When no bytes are left, every further decision is its first alternative.
+/// Decisions read from bytes. When no bytes are left, every further decision takes its first alternative.
 #[derive(Clone, Debug)]
 pub struct Choices<'a>(&'a [u8]);
 
@@ -53,12 +53,12 @@ impl<'a> Choices<'a> {
         self.below(n) == 1 || n < 2
     }
 
-    /// Picks one of the elements, of which there must be at least one.
+    /// Returns one of the elements; there must be at least one.
     pub fn pick<'b, T>(&mut self, from: &'b [T]) -> &'b T {
         &from[self.below(from.len())]
     }
 
-    /// Returns `count` bytes. Pads them with zeros if the input has fewer left.
+    /// Returns the next `count` bytes. Pads them with zeros if fewer bytes are left.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a target on one input after the other, and stores the input of a crash.
+//! Runs a target on one input after another, and stores the input of a crash.
 //!
 //! The target runs on the calling thread. A watchdog thread detects an input that never ends. Inputs are mutations of
 //! the seeds.
@@ -17,16 +17,16 @@ use crate::random::Random;
 use crate::target::{Tally, Target};
 use sluice_random::mix;
 
-/// Time limit of an input. An input that takes longer would hang the switch.
+/// Time limit of an input. A longer time counts as a hang of the switch.
 const TOO_LONG: Duration = Duration::from_secs(20);
 const REPORT: Duration = Duration::from_secs(10);
 
-/// When a run ends.
+/// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After this time.
+    /// This time has passed.
     Elapsed(Duration),
-    /// When this number of the target's units is reached.
+    /// The target has counted this number of its units.
     Count(u64),
 }
 
@@ -74,7 +74,8 @@ impl Driver {
     /// Runs the seeds, then mutations of them. Returns the counts.
     ///
     /// # Errors
-    /// A crash, with the path of the stored input and the command to replay it. An input that hangs ends the process.
+    /// Returns a crash, with the path of the stored input and the command to replay it. An input that hangs ends the
+    /// process.
     pub fn run(&mut self, until: Until) -> Result<&Tally> {
         let (stop, stopped) = mpsc::channel();
         let watchdog = Watchdog {
@@ -181,7 +182,7 @@ fn how_to_replay(name: &str, path: &Path) -> String {
     format!("its input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
-/// Ends the process if an input never ends, because a thread that does not return cannot be stopped in another way.
+/// Ends the process if an input never ends. A thread that does not return cannot be stopped in another way.
 struct Watchdog {
     name: &'static str,
     artifacts: PathBuf,

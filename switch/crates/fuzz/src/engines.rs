@@ -9,9 +9,9 @@
 //! * After every frame, the counters of both engines are equal.
 //! * After the last frame, all state that frames change is equal ([`residue`]).
 //!
-//! The interpreter is the reference for the native engine. Two other engines are compared with the reference, too: the
-//! interpreter with tracing, and the native engine with several packets at a time. The latter is compared after each
-//! batch.
+//! The interpreter is the reference for the native engine. It is also the reference for two more engines: the
+//! interpreter with tracing, and the native engine with several packets at a time. The last one is compared after each
+//! batch instead of each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,11 +35,11 @@ pub const NAME: &str = "engines";
 
 /// Maximum number of frames of one input.
 const MAX_FRAMES: u64 = 1024;
-/// Ratio of all inputs to inputs whose other engine is the interpreter with tracing.
+/// One in this number of inputs compares the interpreter with tracing.
 const WATCHED: usize = 16;
-/// Ratio of all inputs to inputs for which the native engine runs several packets at a time.
+/// Of the other inputs, one in this number compares the native engine with several packets at a time.
 const IN_LANES: usize = 3;
-/// Maximum number of frames in a batch. It exceeds the number that lanes gather before they run.
+/// Maximum number of frames in a batch. It exceeds the number of packets that lanes gather before they run.
 const BATCH: usize = 100;
 /// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;
@@ -106,7 +106,7 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions, because keeping old ones is useful only with feedback about their quality.
+    /// Mostly makes new decisions. Keeping old decisions is useful only with feedback about their quality.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);
@@ -139,7 +139,7 @@ impl Target for EnginesTarget {
     }
 }
 
-/// Sends frames through the interpreter and through another engine. The seed determines the tables.
+/// Sends frames through the interpreter and through another engine. The seed determines the contents of the tables.
 ///
 /// # Panics
 /// If the two engines differ.
@@ -154,9 +154,9 @@ pub fn against_interpreter<E: Engine>(
     compare(&mut oracle, &mut rival, choices)
 }
 
-/// Creates a store, and fills it as the seed determines.
+/// Creates a store, and fills its tables. The seed determines the contents.
 fn filled(program: &Arc<Program>, seed: u64) -> Store {
-    // Until this time, the control plane's clock is at 0, so all entries have the same age.
+    // Until the switch's clock reaches this time, it shows 0, so all entries have the same age.
     let later = Instant::now() + Duration::from_secs(3600);
     let store = Store::with_epoch(Arc::clone(program), later);
     let mut random = Random::new(seed);
@@ -252,8 +252,8 @@ pub fn compare<A: Engine, B: Engine>(
     sent
 }
 
-/// Sends frames through `oracle` one after the other, and in batches through an engine with lanes and equal tables.
-/// Ends when no choices are left.
+/// Sends the same frames through two engines with equal tables: through `oracle` one after another, and through an
+/// engine with lanes in batches. Ends when no choices are left.
 ///
 /// # Panics
 /// If the outputs, counters or residues differ.
@@ -292,7 +292,7 @@ pub fn compare_batches<E: Engine>(
         lanes.batch(&right, store.externs(), &mut outputs, |lanes| {
             for (index, frame) in batch.iter().enumerate() {
                 let (data, port) = (&frame.bytes, frame.port);
-                // Some frames do not stay in place, so that the lanes must copy them.
+                // Some frames are passed as copies, so that the lanes must copy them.
                 if index % 5 == 3 {
                     let data = &data.clone();
                     lanes.process_copy(PacketIn { data, port, now_us });
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn equal_lanes_agree() {
-        // Random tables from a single seed may drop all packets.
+        // The random tables of a single seed may drop all packets, so the test uses several seeds.
         let (mut packets, mut outputs) = (0, 0);
         for seed in 1..=6 {
             let bytes = Random::new(seed).bytes(LENGTH);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the target `esp`: passes packets to an ESP engine, as its peer and attackers could.
 //!
-//! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts them and another receives
-//! them: unchanged, repeated, modified, truncated, fragmented, spliced from two packets, or made up. Invariants:
+//! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts these packets. The other
+//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. It also
+//! receives invented packets. Invariants:
 //!
-//! * No input causes a panic. Each frame has exactly one outcome, which is counted, or is a fragment that is kept.
-//! * A decrypted packet equals the packet that was encrypted with its sequence number, and is delivered once.
+//! * No input causes a panic. Each frame has exactly one outcome, which is counted, or the engine keeps it as a
+//!   fragment.
+//! * A decrypted packet equals the packet that was encrypted with the same sequence number. It is delivered once.
 //! * A packet from the peer is decrypted if it is new and not older than the window.
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +30,7 @@ pub const NAME: &str = "esp";
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
-/// Identifications above this value differ in more than three bits from all others that the target uses.
+/// Identifications above this value differ in more than three bits from all other identifications that the target uses.
 const FIRST_ID: u16 = 0x3000;
 /// Maximum number of fragments that are kept for one source with its few identifications.
 const MAX_KEPT: u64 = 2 * 64 * 64;
@@ -87,7 +89,7 @@ struct Pair {
     receiver: Engine,
     mode: Mode,
     window: u64,
-    /// Indexed by sequence number: the packet in clear, and the encrypted packet.
+    /// The packet in clear and the encrypted packet, indexed by sequence number.
     sent: Vec<(Vec<u8>, Vec<u8>)>,
     accepted: HashSet<u64>,
     top: u64,
@@ -109,7 +111,7 @@ impl Pair {
         let mode = *choices.pick(&[Mode::Tunnel, Mode::Transport]);
         let window = *choices.pick(&[64_u32, 1, 32, 1000, 4096]);
         let esn = choices.one_in(2);
-        // Uses a tmpfs if there is one, because nothing here must survive the process.
+        // Uses a tmpfs if the machine has one, because the files need not survive the process.
         let memory = Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -227,7 +229,7 @@ impl Pair {
         self.sent.push((packet, sealed));
     }
 
-    /// Delivers an unmodified packet. It must be decrypted unless it is too old or was already accepted.
+    /// Delivers an unmodified packet. The receiver must decrypt it unless it is too old or was already accepted.
     fn deliver_as_it_is(&mut self, index: usize, tally: &mut Tally) {
         let number = index as u64 + 1;
         let late = number + self.window <= self.top;
@@ -283,7 +285,8 @@ impl Pair {
             Ok(length) => length,
             Err(why) => {
                 let counted = |all: &HashMap<&str, u64>| all.get(why.name()).copied().unwrap_or(0);
-                // If a fragment makes its datagram invalid, the kept fragments of the datagram are dropped, too.
+                // If a fragment makes its datagram invalid, the receiver also drops the kept fragments of this
+                // datagram.
                 let dropped = counted(&after) - counted(&before);
                 assert!(dropped >= 1 && dropped <= before["kept"] + 1, "{why:?}");
                 tally.add(
@@ -301,7 +304,7 @@ impl Pair {
         let opened = &self.out[PACKET..length];
         let packet = &frame[PACKET..];
         let number = if packet[6] & 0x3f != 0 || packet[7] != 0 {
-            // The ESP header was in another fragment, so read the number from the decrypted packet.
+            // The ESP header was in another fragment, so the number is read from the decrypted packet.
             let at = usize::from(opened[0] & 15) * 4;
             u64::from(word(&opened[at..])) + 1
         } else {
@@ -309,7 +312,7 @@ impl Pair {
             u64::from(word(&esp[4..]))
         };
         let (clear, _) = &self.sent[number as usize - 1];
-        // In transport mode the IP header is that of the packet itself, and ESP does not protect it.
+        // In transport mode, ESP does not protect the packet's own IP header.
         let protected = if self.mode == Mode::Tunnel { 0 } else { OUTER };
         let header = if protected == 0 {
             0
@@ -343,7 +346,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Selects a range of the data with at most this length. It begins where a fragment can begin.
+/// Selects a range of the data, at most this long. The range begins where a fragment can begin.
 fn range(choices: &mut Choices<'_>, data: usize) -> (usize, usize) {
     let from = choices.below(data.div_ceil(8)) * 8;
     let to = from + 8 * (1 + choices.below(16));
@@ -387,7 +390,7 @@ fn spec(direction: Direction, algorithm: Algorithm, mode: Mode, esn: bool) -> Sa
         followed_by: None,
         ttl: None,
         dscp: None,
-        // The outer header is not authenticated, so copying its ECN would change the result.
+        // The outer header is not authenticated, so its ECN may be modified. Copying it would change the result.
         ecn: false,
         df: Default::default(),
         tfc_pad_to: 0,

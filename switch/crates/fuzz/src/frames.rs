@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames. Most are well formed, of every kind that the programs parse; many of these are damaged afterwards.
+//! Generates frames of every kind that the programs parse. Most are well formed; about half of the frames are damaged
+//! afterwards.
 //!
-//! Addresses, ports and identifiers in frames and in table entries ([`crate::state`]) come from [`VALUES`]; therefore
-//! frames hit entries.
+//! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. Therefore frames
+//! hit entries.
 
 use crate::choices::Choices;
 
@@ -30,7 +31,7 @@ const ETHER_TYPES: [u16; 8] = [
 ];
 const PROTOCOLS: [u8; 14] = [6, 17, 1, 58, 50, 132, 0, 43, 44, 60, 51, 4, 89, 255];
 const PORTS: [u16; 8] = [4500, 500, 179, 53, 0, 1, 4784, 0xffff];
-/// Length of the router's packet_out header in bytes. Other programs have a shorter one or none.
+/// Length of the router's packet_out header in bytes. Other programs have a shorter header or none.
 const PACKET_OUT: usize = 48;
 const LONGEST: usize = 9_000;
 
@@ -39,7 +40,7 @@ const LONGEST: usize = 9_000;
 pub struct Frame {
     /// Number of the ingress port, below 512.
     pub port: u32,
-    /// Bytes of the frame, from the first one that the program parses.
+    /// Bytes of the frame, from the first byte that the program parses.
     pub bytes: Vec<u8>,
 }
 
@@ -60,7 +61,7 @@ pub fn frame(choices: &mut Choices<'_>, tag: u64) -> Frame {
     Frame { port, bytes }
 }
 
-/// Writes a packet_out header with mostly small numbers, because most of its fields have small values.
+/// Writes a packet_out header. Most numbers are small, because most fields of the header have small values.
 fn packet_out(choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let length = if choices.one_in(4) {
         choices.below(PACKET_OUT)
@@ -249,7 +250,7 @@ fn upper(choices: &mut Choices<'_>, out: &mut Vec<u8>, protocol: u8, deeper: usi
                 out.extend(choices.pick(&PORTS).to_be_bytes());
             }
             out.extend([0, 40, 0, 0]);
-            // Behind UDP port 4500, a marker of zeros means IKE. Any other value is an SPI.
+            // Behind UDP port 4500, four zero bytes mark IKE. Any other value is an SPI.
             out.extend([0, 0, 0, choices.byte() % 4]);
         }
         1 | 58 => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzzes what outsiders can reach: programs (BMv2 JSON), packets, ESP, P4Runtime requests and streams.
+//! Fuzzes the parts of the switch that outsiders can reach: programs (BMv2 JSON), packets, ESP, and P4Runtime requests
+//! and streams.
 //!
 //! ```text
 //!   main ──► driver ──► Target::run(&[u8])     program | packet | engines | esp | stream | update
@@ -8,16 +9,16 @@
 //!              └── inputs: seeds, mutated
 //! ```
 //!
-//! * [`target`]: the interface of a fuzz target; [`targets`](targets()) lists them
-//! * [`driver`]: runs a target on mutated inputs, stores the input of a crash, replays it
-//! * [`choices`], [`random`], [`mutate`]: turn bytes into decisions, seeds into bytes, and bytes into other bytes
-//! * [`frames`], [`state`], [`programs`]: packets, table states and loaded programs, made from choices
-//! * [`residue`]: the state that packets leave in a store
-//! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`], [`update`]: the targets
+//! * [`target`] defines the interface of a fuzz target; [`targets`](targets()) lists the targets.
+//! * [`driver`] runs a target on mutated inputs, stores the input of a crash, and replays it.
+//! * [`choices`] turns bytes into decisions, [`random`] turns seeds into bytes, and [`mutate`] changes bytes.
+//! * [`frames`], [`state`] and [`programs`] make packets, table contents and loaded programs from choices.
+//! * [`residue`] collects the state that packets leave in a store.
+//! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`] and [`update`] are the targets.
 //!
 //! Depends on all of the switch except its command line. Promises: the behaviour of a target depends only on the input,
-//! so a crash can be repeated from its stored input. Only `stream` also depends on timing. Two runs with equal seeds
-//! run the same inputs.
+//! so a crash can be repeated from its stored input. The target `stream` is the exception; it also depends on timing.
+//! Two runs with equal seeds run the same inputs.
 
 pub mod choices;
 pub mod driver;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-fuzz`, which fuzzes for a given time or up to the project's bars, and replays crashes.
+//! Implements `sluice-fuzz`. It fuzzes for a given time or until the targets reach their bars, and replays crashes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ struct Options {
 enum Command {
     /// Lists the targets
     List,
-    /// Fuzzes targets one after the other: all of them if none is named
+    /// Fuzzes targets one after another: all of them if none is named
     Run {
-        /// Targets
+        /// Names of targets
         targets: Vec<String>,
         /// Seconds for each target (default: until its bar is reached)
         #[arg(long)]
@@ -42,11 +42,11 @@ enum Command {
     },
     /// Runs a target on one input file
     Replay {
-        /// Target
+        /// Name of the target
         target: String,
         /// Input file
         file: PathBuf,
-        /// Folder of programs that the input was found with
+        /// Folder of programs with which the input was found
         #[arg(long)]
         programs: Option<PathBuf>,
     },

@@ -29,7 +29,7 @@ pub const NAME: &str = "packet";
 const MAX_FRAMES: u64 = 256;
 /// Length of a new input in bytes.
 const LENGTH: usize = 8 << 10;
-/// Ratio of all frames to frames that are also sent through a new switch.
+/// One in this number of frames is also sent through a new switch.
 const AGAIN: u64 = 16;
 
 /// Fuzz target `packet`; see the module's documentation.
@@ -72,7 +72,7 @@ impl Target for PacketTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly makes new decisions, because keeping old ones is useful only with feedback about their quality.
+    /// Mostly makes new decisions. Keeping old decisions is useful only with feedback about their quality.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -164,15 +164,15 @@ fn check_balance(counters: &sluice_engine::Counters) {
     );
 }
 
-/// Returns the pattern of a frame's payload.
+/// Returns the tag of a frame, which fills the frame's payload.
 fn tag(number: u64) -> u64 {
     mix(number + 0x5109_ce00)
 }
 
-/// A sink that receives the outputs, and checks that they belong to the packet that was sent.
+/// Receives the outputs, and checks that they belong to the packet that was sent.
 #[derive(Default)]
 struct Witness {
-    /// Numbers of the packets so far. The key is the first half of a packet's tag.
+    /// Numbers of the packets so far, by the first half of their tags.
     tags: HashMap<u32, u64>,
     now: u64,
     seen: Vec<(u32, Vec<u8>)>,

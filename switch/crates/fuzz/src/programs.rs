@@ -111,7 +111,7 @@ pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
 pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     let choices = programs.len() * 2;
     let seed = |program: usize| {
-        // The first bytes select the program. Their number must be that which `choose` reads.
+        // The first bytes select the program. There must be as many as `choose` reads.
         let mut bytes = match choices {
             0..=0x100 => vec![program as u8],
             _ => (program as u16).to_be_bytes().to_vec(),
@@ -122,13 +122,13 @@ pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     (0..choices).map(seed).collect()
 }
 
-/// Selects the program of an input. About every second input selects the first program, which is the router.
+/// Selects the program of an input. About every second input selects the first program, the router.
 pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
     let index = choices.below(programs.len() * 2);
     programs.get(index).unwrap_or(&programs[0])
 }
 
-/// Returns low limits, so that a program that loops is soon distinguished from a program that hangs the switch.
+/// Returns low limits. With them, a program that loops ends soon, unlike a program that hangs the switch.
 fn limits() -> Config {
     Config {
         max_passes: 64,
@@ -160,7 +160,7 @@ pub fn native(code: &Arc<Code>) -> TrafficManager<Native> {
     TrafficManager::new(Native::new(Arc::clone(code), limits()))
 }
 
-/// Creates lanes in which packets yield at every lookup. Returns `None` for programs that draw random numbers.
+/// Creates lanes in which packets yield at every lookup. Returns `None` for programs that use random numbers.
 ///
 /// # Panics
 /// If there is not enough memory for the stacks.
@@ -184,7 +184,7 @@ pub fn watched(program: &Arc<Program>) -> TrafficManager<Interpreter<Steps>> {
     TrafficManager::new(Interpreter::traced(Arc::clone(program), limits(), steps))
 }
 
-/// Returns whether a packet may influence later packets: by registers, or by consuming random numbers.
+/// Returns whether a packet may influence later packets, by registers or by using random numbers.
 pub fn has_memory(program: &Program) -> bool {
     let mut ops = program.actions.iter().flat_map(|action| &action.ops);
     !program.registers.is_empty() || ops.any(|op| matches!(op, Op::Random(..)))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random choices for fuzzing.
+//! Provides random choices for fuzzing.
 
-/// A sequence of numbers that is determined by its seed.
+/// A sequence of numbers that a seed determines.
 #[derive(Clone, Debug)]
 pub struct Random(sluice_random::Random);
 
 impl Random {
-    /// Starts the sequence that belongs to a seed.
+    /// Starts the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self(sluice_random::Random::new(seed))
     }
@@ -29,7 +29,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// Picks one of the elements, of which there must be at least one.
+    /// Returns one of the elements; there must be at least one.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collects the state that packets leave in a store: counters, times of last hits, meters' colours, registers.
 //!
-//! If two stores were filled equally and processed the same packets, their residues are equal, cell by cell.
+//! If two stores were filled equally and processed the same packets, their residues have equal cells in the same order.
 
 use sluice_program::{CounterId, MeterId, RegisterId, TableId};
 use sluice_tables::{EntryState, Meter, Store, View};
@@ -31,8 +31,8 @@ pub enum Content {
     Register(Vec<u8>),
 }
 
-/// Returns all cells of tables and externs that differ from their initial state. Their order depends only on the
-/// content of the store.
+/// Returns all cells of tables and externs that differ from their initial state. The order of the cells depends only on
+/// the content of the store.
 pub fn of(store: &Store) -> Vec<Cell> {
     let view = store.view();
     let mut cells = Vec::new();
@@ -50,7 +50,8 @@ fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
     let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
         let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-        // Before the first hit, this is the time of insertion, which no packet has set.
+        // Before the first hit, the store returns the time of insertion. No packet has set this time, so it counts as
+        // 0.
         let last_hit_us = state
             .filter(|_| packets != 0)
             .map_or(0, EntryState::last_hit_us);

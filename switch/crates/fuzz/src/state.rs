@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates random contents of a program's tables, groups, sessions and value sets.
 //!
-//! Contents that the store refuses are left out. The target `update` tests such refusals.
+//! The store refuses some contents, which are then left out. The target `update` tests such refusals.
 
 use sluice_program::{
     ActionId, MatchKind, MeterId, ProfileId, Program, Table, TableId, ValueSetId,
@@ -18,7 +18,7 @@ const ENTRIES: usize = 24;
 const MEMBERS: u32 = 6;
 const GROUPS: u32 = 3;
 const SESSIONS: u32 = 4;
-/// Number of a meter array's cells that may be configured, because frames rarely use later cells.
+/// Number of cells of a meter array that may be configured. Frames rarely use later cells.
 const METERS: usize = 64;
 
 /// Fills the store with random contents.
@@ -277,7 +277,7 @@ fn prefix(width: u16, length: u32) -> Value {
     mask
 }
 
-/// Returns a value of this width that is likely to occur in a frame or in another table.
+/// Returns a value of this width. The value is likely to occur in a frame or in another table.
 fn value(random: &mut Random, width: u16) -> Value {
     let bytes = usize::from(width).div_ceil(8);
     let mut value = match random.below(8) {

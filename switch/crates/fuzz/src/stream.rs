@@ -4,7 +4,8 @@
 //! An input is a series of messages. Each message comes from one of four clients. Invariants:
 //!
 //! * No task of the server panics.
-//! * Errors on a stream, and the status that ends a stream, have codes of the specification, never INTERNAL or UNKNOWN.
+//! * Errors on a stream, and the status that ends a stream, have codes that the specification allows, never INTERNAL or
+//!   UNKNOWN.
 //! * A stream ends after its client has finished, and the server then serves the next request.
 
 // Older clients still send fields that P4Runtime has deprecated.
@@ -139,8 +140,8 @@ async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
     (requests, tokio::spawn(listen(stream)))
 }
 
-/// Sends every message of the input. A client whose stream has ended reconnects. How much of a stream the server reads
-/// before ending it depends on timing, so this target is not deterministic.
+/// Sends every message of the input. A client whose stream has ended reconnects. The server may end a stream before it
+/// has read all messages, and how many it reads depends on timing. So this target is not deterministic.
 async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
     let mut choices = Choices::new(input);
     let mut clients = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::mutate;
 use crate::random::Random;
 
-/// Counts by name of what was tested: packets, programs, updates, ...
+/// Counts of tested objects (packets, programs, updates and others), by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 

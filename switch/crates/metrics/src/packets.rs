@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collects metrics of packets: by port, by queue, and counters that belong to neither.
+//! Collects the metrics of packets: for each port, for each queue, and counters that belong to no port or queue.
 
 use sluice_device::{Device, PortInfo};
 

@@ -48,7 +48,7 @@ fn tables(store: &Store, families: &mut Families) {
         limits.push(by(profile.max_size));
         groups.push(by(grouped));
     }
-    // Order: release the view of the tables before building text.
+    // Order: the view of the tables is released before the text is built.
     drop(view);
     families.gauge("table_entries", "Entries of a table.", entries);
     families.gauge(

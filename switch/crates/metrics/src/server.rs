@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves a scraper over HTTP/1.1: GET and HEAD of one path, one request for each connection.
+//! Serves a scraper over HTTP/1.1. Answers GET and HEAD for one path, and one request on each connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -165,7 +165,7 @@ impl Scraper {
         }
     }
 
-    /// Returns the metrics as text. Another thread makes the text, because that may block.
+    /// Returns the metrics as text. Another thread makes the text, because collecting them may block.
     async fn made(&self) -> anyhow::Result<String> {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();

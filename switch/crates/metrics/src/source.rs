@@ -26,7 +26,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Creates the source of a switch. `about` has facts about the switch that the device does not know.
+    /// Creates the source of a switch. `about` has the properties of the switch that the device does not know.
     pub fn new(about: About, device: Arc<Device>, hub: Arc<Hub>) -> Self {
         Self {
             about,

@@ -287,7 +287,7 @@ async fn silent_clients_hold_a_place_each_and_no_more() {
     task.abort();
 }
 
-/// Scrapes must be rare, because each interrupts the workers, which forward packets.
+/// Tests that scrapes are rare. Each scrape interrupts the workers, which forward packets.
 #[tokio::test(flavor = "multi_thread")]
 async fn scrapes_are_bounded_in_number() {
     let (_device, _, source) = switch(Config::default());

@@ -23,7 +23,7 @@ use crate::usage::Usage;
 
 const WRITE: &str = "/p4.v1.P4Runtime/Write";
 
-/// A codec of raw messages: a request in two pieces, and a response without content.
+/// A codec for raw messages. A request has two pieces; a response has no content.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -101,7 +101,7 @@ impl Shared {
     }
 }
 
-/// Sends one request after the other.
+/// Sends one request after another.
 async fn send(shared: Arc<Shared>, mut connection: Grpc<Channel>) -> Result<(), Status> {
     while let Some(request) = shared.take().await {
         let ready = connection.ready().await;
@@ -114,10 +114,10 @@ async fn send(shared: Arc<Shared>, mut connection: Grpc<Channel>) -> Result<(), 
     Ok(())
 }
 
-/// Sends all requests, over this connection and as many others as the options say.
+/// Sends all requests, over this connection and over more connections if the options say so.
 ///
 /// # Errors
-/// A request was refused: reports the error of its first failed update.
+/// Returns the error of the first failed update if the server refuses a request.
 pub(crate) async fn run(
     options: &Options,
     requests: Requests,
@@ -163,7 +163,7 @@ pub(crate) async fn run(
     })
 }
 
-/// Reports the error of the first failed update.
+/// Returns the error of the first failed update, or the status if no update failed.
 fn refused(status: Status) -> anyhow::Result<()> {
     let errors = batch_errors(&status);
     match errors.iter().find(|error| error.canonical_code != 0) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `p4runtime-load`: writes to a P4Runtime server as fast as the server accepts, or at a fixed rate.
+//! Implements `p4runtime-load`, which writes to a P4Runtime server as fast as the server accepts, or at a fixed rate.
 //!
-//! The updates are encoded beforehand, so that the server is measured. [`requests`] cuts a file into Write requests,
-//! [`session`] makes this client the primary, and [`load`] sends the requests over a few connections with several in
-//! flight on each. [`usage`] reads the resource use of client and server, and [`report`] prints it.
+//! The updates are encoded beforehand, so that encoding does not disturb the measurement of the server. [`requests`]
+//! cuts a file into Write requests, and [`session`] makes this client the primary. [`load`] sends the requests over a
+//! few connections, with several in flight on each. [`usage`] reads the resource use of client and server, and
+//! [`report`] prints it.
 
 mod load;
 mod report;
@@ -29,7 +30,7 @@ struct Options {
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
 
-    /// Election id to become primary with
+    /// Election id with which this client becomes the primary
     #[arg(long, value_name = "ID", default_value_t = 1)]
     election_id: u64,
 
@@ -37,7 +38,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
 
-    /// Number of connections; for more than one sluice-switch needs --writes-from-any-connection
+    /// Number of connections. With more than one, sluice-switch needs the option --writes-from-any-connection
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
 
@@ -53,7 +54,7 @@ struct Options {
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// File with an encoded WriteRequest that has updates only, of any length
+    /// File with an encoded WriteRequest, of any length, that has no fields besides updates
     file: PathBuf,
 }
 
@@ -74,7 +75,7 @@ async fn run(options: &Options) -> anyhow::Result<report::Report> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    // One thread: on a machine with few processors the client takes time from the server.
+    // Uses one thread. On a machine with few processors, more threads would take time from the server.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The output.
+//! Defines the output.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) server: Option<Server>,
 }
 
-/// The server's processor time during the run, and its memory at the end.
+/// Processor time of the server during the run, and its memory at the end.
 #[derive(Debug, Serialize)]
 pub(crate) struct Server {
     pub(crate) cpu_seconds: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Quantiles {
 }
 
 impl Quantiles {
-    /// Computes the quantiles of these times; 0 without any.
+    /// Computes the quantiles of these times. Without times, all quantiles are 0.
     pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |part: f64| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts encoded updates into encoded Write requests. The fields of a message may have any order, so a request is a head
-//! followed by a piece of the file.
+//! Cuts encoded updates into encoded Write requests. The fields of a message may have any order. So a request is a head
+//! with the other fields, followed by a piece of the file.
 
 use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};
@@ -15,14 +15,14 @@ const UPDATES: u64 = 4 << 3 | 2;
 pub(crate) struct Requests {
     /// Device and election id.
     pub(crate) head: Bytes,
-    /// The updates of each request, and their number.
+    /// The updates of each request, encoded, and their number.
     pub(crate) pieces: Vec<(Bytes, usize)>,
 }
 
-/// Cuts updates into requests of at most `batch`.
+/// Cuts the updates into requests of at most `batch` updates.
 ///
 /// # Errors
-/// The bytes are not updates.
+/// The bytes are not encoded updates.
 pub(crate) fn cut(
     mut updates: Bytes,
     device_id: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stream that makes this client the primary.
+//! Opens the stream that makes this client the primary.
 
 use anyhow::{Context, bail};
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
@@ -16,7 +16,7 @@ use tonic::{Code, Streaming};
 
 use crate::Options;
 
-/// An open stream; this client is the primary for as long as it is open.
+/// An open stream. This client is the primary for as long as the stream is open.
 pub(crate) struct Session {
     channel: Channel,
     _requests: mpsc::Sender<StreamMessageRequest>,
@@ -26,11 +26,11 @@ pub(crate) struct Session {
 /// Connects to the server.
 ///
 /// # Errors
-/// No server listens there.
+/// No server listens on this address.
 pub(crate) async fn connect(options: &Options) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", options.server))?
         .tcp_nodelay(true)
-        // A refused batch has an error for each of its updates in a header.
+        // The answer to a refused batch has an error for each of its updates, in a header.
         .http2_max_header_list_size(64 << 20);
     let connected = endpoint.connect().await;
     connected.with_context(|| format!("connecting to {}", options.server))
@@ -40,7 +40,7 @@ impl Session {
     /// Opens the stream and becomes primary.
     ///
     /// # Errors
-    /// The server refuses.
+    /// The server does not accept this client as primary.
     pub(crate) async fn open(options: &Options) -> anyhow::Result<Self> {
         let (sender, receiver) = mpsc::channel(1);
         let arbitration = MasterArbitrationUpdate {
@@ -71,7 +71,7 @@ impl Session {
             let id = options.election_id;
             bail!("election id {id} does not make this client the primary: {code:?}");
         }
-        // Packets and notifications are read, so that the server need not buffer them.
+        // Reads packets and notifications, so that the server need not buffer them.
         let reader = tokio::spawn(async move { while next(&mut responses).await.is_ok() {} });
         Ok(Self {
             channel,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resource use of a process, as counted by the kernel.
+//! Reads the resource use of a process, as the kernel counts it.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use anyhow::Context;
 pub(crate) struct Usage {
     /// Processor time of all threads since the process started.
     pub(crate) cpu_seconds: f64,
-    /// Resident memory.
+    /// Resident memory in MiB.
     pub(crate) resident_mib: f64,
 }
 
@@ -18,7 +18,7 @@ impl Usage {
     /// Returns the usage of this process.
     ///
     /// # Errors
-    /// The kernel does not report it.
+    /// The kernel does not report the usage.
     pub(crate) fn own() -> anyhow::Result<Self> {
         Self::of(std::process::id())
     }
@@ -31,7 +31,7 @@ impl Usage {
         let mut nanoseconds = 0;
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         for task in tasks.with_context(|| format!("process {pid}"))? {
-            // Threads may end meanwhile.
+            // A thread may have ended meanwhile.
             let times = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
             let running = times.split_whitespace().next();
             nanoseconds += running.map_or(Ok(0), str::parse::<u64>)?;

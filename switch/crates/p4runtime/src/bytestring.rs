@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers as bytestrings (P4Runtime specification, "Bytestrings"): big-endian. Any zero padding is accepted, the
-//! shortest form is emitted; an empty string or too large a value is refused with OUT_OF_RANGE.
+//! Reads and writes integers as bytestrings (P4Runtime specification, "Bytestrings"), in big-endian order. Any zero
+//! padding is accepted, and the shortest form is written. An empty string, or a value that is too large, is refused
+//! with OUT_OF_RANGE.
 //!
 //! Also packs such values into the bits of a header, for packet-in and packet-out.
 
@@ -22,7 +23,7 @@ fn bit_length(bytes: &[u8]) -> usize {
     significant.len() * 8 - significant[0].leading_zeros() as usize
 }
 
-/// Checks that a received value is not empty and fits `width` bits; returns its shortest form.
+/// Checks that a received value is not empty and fits `width` bits. Returns the value's shortest form.
 pub(crate) fn check(bytes: &[u8], width: usize) -> Result<&[u8], UpdateError> {
     if bytes.is_empty() {
         return Err(UpdateError::out_of_range("an empty bytestring is no value"));
@@ -67,13 +68,14 @@ impl BitWriter {
         }
     }
 
-    /// Returns the bytes; the last one is padded with zero bits.
+    /// Returns the bytes. The last byte is padded with zero bits.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Reads `width` bits from bit `offset` on as a big-endian value in its shortest form; `None` if `bytes` is too short.
+/// Reads `width` bits from bit `offset` on. Returns a big-endian value in its shortest form, or `None` if `bytes` is
+/// too short.
 pub(crate) fn extract(bytes: &[u8], offset: usize, width: usize) -> Option<Vec<u8>> {
     if width == 0 || offset + width > bytes.len() * 8 {
         return None;

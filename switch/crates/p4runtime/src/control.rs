@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies requests to the device, without gRPC: pipeline configuration, writes and reads, one writer at a time.
+//! Applies pipeline configurations, writes and reads to the device, without gRPC. There is one writer at a time.
 
 use std::sync::Arc;
 
@@ -9,27 +9,28 @@ use parking_lot::Mutex;
 use sluice_device::Device;
 use tonic::Status;
 
-use crate::arbitration::{Takeover, role_name};
-use crate::batch::Batch;
 use crate::error::{UpdateResult, batch_status};
-use crate::hub::{Connection, Hub};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::proto::v1::set_forwarding_pipeline_config_request::Action;
 use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest};
 use crate::read::{self, Reading};
-use crate::request::Request;
-use crate::{reconcile, write};
+use crate::stream::arbitration::{Takeover, role_name};
+use crate::stream::hub::{Connection, Hub};
+use crate::write::batch::Batch;
+use crate::write::request::Request;
+use crate::{pipeline::reconcile, write};
 
 /// One device with its pipelines and controllers.
 pub struct Control {
     device_id: u64,
     device: Arc<Device>,
     hub: Arc<Hub>,
-    /// Held while state changes: by writes, by commits, and by takeovers that wait for both.
+    /// Lock for changes of state. Writes and commits hold the lock. A takeover takes the lock to wait until writes and
+    /// commits are done.
     writer: Mutex<()>,
-    /// The pipeline that reads and writes refer to: the saved one, or else the running one.
+    /// Pipeline of reads and writes: the saved pipeline if it waits for its commit, else the running one.
     current: ArcSwapOption<Pipeline>,
 }
 
@@ -45,7 +46,7 @@ impl Control {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -65,7 +66,7 @@ impl Control {
         )))
     }
 
-    /// Loads a pipeline that no client sent: the one from the command line.
+    /// Loads the pipeline that the command line names.
     pub fn load(&self, config: ForwardingPipelineConfig) -> Result<(), Status> {
         let pipeline = Arc::new(Pipeline::new(config, &self.device)?);
         let _writer = self.writer.lock();
@@ -79,7 +80,7 @@ impl Control {
         self.hub.complete(takeover);
     }
 
-    /// The SetForwardingPipelineConfig RPC.
+    /// Handles a SetForwardingPipelineConfig request.
     pub fn set_pipeline(
         &self,
         request: SetForwardingPipelineConfigRequest,
@@ -132,15 +133,15 @@ impl Control {
         Ok(())
     }
 
-    /// Runs a pipeline. Order: the hub switches first. Until the device has switched too, packets of the old pipeline
-    /// are decoded by the new one's header. That is brief, and no worse than the reverse order.
+    /// Runs a pipeline. Order: the hub changes before the device. In between, packets of the old pipeline are decoded
+    /// with the header of the new one. This time is short, and the reverse order would be no better.
     fn commit(&self, pipeline: Arc<Pipeline>) {
         self.hub.set_running(Some(pipeline.clone()));
         self.device.load(Some(pipeline.store.clone()));
         self.current.store(Some(pipeline));
     }
 
-    /// The GetForwardingPipelineConfig RPC: `None` before there is a configuration.
+    /// Handles a GetForwardingPipelineConfig request. Returns `None` if there is no configuration yet.
     pub fn pipeline_config(&self, part: ResponseType) -> Option<ForwardingPipelineConfig> {
         self.current
             .load()
@@ -153,9 +154,8 @@ impl Control {
         current.ok_or_else(|| Status::failed_precondition("no forwarding pipeline config is set"))
     }
 
-    /// The Write RPC.
-    ///
-    /// A request is decoded while others are applied; concurrent requests wait for each other only to write.
+    /// Handles a Write request. Decodes the request while others are applied. Concurrent requests wait for each other
+    /// only when they are applied.
     pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;
@@ -186,11 +186,11 @@ impl Control {
         }
     }
 
-    /// The Read RPC: entities, and the outcome of each request.
+    /// Handles a Read request. Returns the entities, and a result for each entity of the request.
     pub fn read(&self, request: &ReadRequest) -> Result<(Reading, Vec<UpdateResult>), Status> {
         self.check_device(request.device_id)?;
         let pipeline = self.pipeline()?;
-        // The role here is a filter, not a claim about the sender.
+        // The role only filters the entities. The sender need not be a controller of this role.
         let rights = self.hub.rights(&request.role);
         Ok(read::read(
             &pipeline,

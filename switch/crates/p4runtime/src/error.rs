@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors as clients see them (P4Runtime specification, "Error Reporting Messages").
+//! Defines errors as clients see them (P4Runtime specification, "Error Reporting Messages").
 //!
-//! A request that fails as a whole has one gRPC status. A batch in which updates failed has status UNKNOWN, whose details
-//! hold exactly one `p4.v1.Error` for each update, in their order.
+//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. Its details
+//! then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
 
 use prost::Message;
 use sluice_tables::TableError;
@@ -43,7 +43,7 @@ constructors! {
 }
 
 impl UpdateError {
-    /// Returns the same error, prefixed with what it concerns.
+    /// Returns the same error. Its message begins with `what`, the object that the error concerns.
     pub fn of(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
@@ -74,7 +74,7 @@ pub type UpdateResult<T = ()> = Result<T, UpdateError>;
 
 const TYPE_URL: &str = "type.googleapis.com/p4.v1.Error";
 
-/// Returns the status of a batch: OK if all succeeded, or UNKNOWN with one error for each.
+/// Returns OK if all results are OK. Otherwise returns the status UNKNOWN, with one error for each result.
 pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());

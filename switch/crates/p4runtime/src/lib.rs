@@ -1,66 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4Runtime server: thin translations between P4Runtime 1.5 and the switch. The only async code of the switch.
+//! Serves P4Runtime 1.5: translates requests to the types of the switch, and results back. Besides the crates `admin`
+//! and `metrics`, this is the only async code of the switch.
 //!
 //! ```text
-//!   service ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
-//!      │           │           └────► entity/* ──► tables     (Write: all else; Read, pipeline configuration)
-//!      │           └──────► read  ──► entity/*
-//!      └──► hub ──► arbitration                               (streams: arbitration, packets, digests, timeouts)
+//!   grpc ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
+//!    │          │           └────► entity/* ──► tables     (Write: all else; Read, pipeline configuration)
+//!    │          └──────► read  ──► entity/*
+//!    └──► stream/hub ──► stream/arbitration                (streams: arbitration, packets, digests, timeouts)
 //! ```
 //!
 //! Public modules:
 //!
-//! * [`proto`]: the generated messages; [`error`]: per-update errors
-//! * [`control`]: requests, without gRPC
-//! * [`hub`]: streams; [`listen`]: sockets and connections; [`p4info`]: files
+//! * [`proto`] has the generated messages, and [`error`] the errors of single updates.
+//! * [`control`] handles requests, without gRPC.
+//! * [`hub`] holds the streams, [`listen`] opens sockets and accepts connections, and [`p4info`] reads files.
 //!
 //! Private modules:
 //!
-//! * `arbitration`, `digest`: pure state machines
-//! * `role`: the rights of a role
-//! * `schema`: P4Info bound to a program; `bytestring`: integers on the wire; `names`: strings for numbers
-//! * `entity`: one file for each kind of entity
-//! * `request`, `batch`, `shape`, `wire`: Write requests from their bytes, entries of usual tables in one step
-//! * `write`, `read`, `reconcile`, `pipeline`: requests of each kind
-//! * `service`, `server`, `tls`: gRPC; `admission`: limits on requests and bytes in flight
+//! * `grpc` has sockets, TLS, limits on requests in flight, and the services.
+//! * `stream` has arbitration, digests, and the queues of the streams.
+//! * `write` handles Write requests, from their bytes to the tables; `read` handles Read requests.
+//! * `pipeline` handles pipeline configs, and carries state from one pipeline to the next.
+//! * `entity` has one file for each kind of entity.
+//! * `schema` binds P4Info to a program, and maps the strings of translated types to numbers.
+//! * `bytestring` reads integers. `role` has the rights of a role.
 //!
-//! Promises: a request either does what it says, or is refused with the specification's code, in the specification's
-//! order of checks. Nothing is half-applied. Whatever a client sends or fails to read, other clients and packets are
-//! not affected.
+//! Promises: a request either succeeds, or is refused with the code of the specification. Checks are made in the order
+//! of the specification. No update is applied partly. A client that sends bad requests or does not read its stream
+//! affects neither other clients nor packets.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]
 
-mod admission;
-mod arbitration;
-mod batch;
 mod bytestring;
 pub mod control;
-mod device_config;
-mod digest;
-mod digest_task;
 mod entity;
 pub mod error;
-pub mod hub;
-pub mod listen;
-mod names;
+mod grpc;
 pub mod p4info;
 mod pipeline;
 pub mod proto;
 mod read;
-mod reconcile;
-mod request;
 mod role;
 mod schema;
-mod server;
-mod service;
-mod shape;
-mod tls;
-mod wire;
+mod stream;
 mod write;
 
-pub use arbitration::{MAX_ROLE_CONFIG, MAX_ROLE_NAME, MAX_ROLES};
-pub use hub::Hub;
+pub use grpc::{ServeError, Server, Tls, listen};
 pub use role::CONFIG_TYPE as ROLE_CONFIG_TYPE;
-pub use server::{ServeError, Server};
-pub use tls::Tls;
+pub use stream::arbitration::{MAX_ROLE_CONFIG, MAX_ROLE_NAME, MAX_ROLES};
+pub use stream::hub::{self, Hub};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! P4Info files as p4c writes them: protobuf text format, or binary.
+//! Reads P4Info files as p4c writes them: protobuf text format, or binary.
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};

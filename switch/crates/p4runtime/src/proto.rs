@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protobuf messages and the service, generated at build time from the files of the P4Runtime project and from our
-//! own.
+//! Contains the protobuf messages and the service. They are generated at build time from the files of the P4Runtime
+//! project and from this project's own files.
 
 #![allow(missing_docs, unreachable_pub, clippy::all)]
 
@@ -13,7 +13,7 @@ pub mod p4 {
     /// The service and its messages.
     pub mod v1 {
         tonic::include_proto!("p4.v1");
-        // The service, whose write requests are kept as bytes.
+        // The service. It takes write requests as bytes.
         tonic::include_proto!("p4.v1.P4Runtime");
     }
 
@@ -43,6 +43,6 @@ pub mod sluice {
     }
 }
 
-/// The protobuf files that the messages were generated from, with all that they import, as a serialized
-/// FileDescriptorSet.
+/// Descriptors of the protobuf files from which the messages were generated, and of all files that they import, as a
+/// serialized FileDescriptorSet.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

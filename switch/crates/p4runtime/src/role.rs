@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rights of a role (P4Runtime specification, "Role Config").
+//! Holds the rights of a role, and checks them (P4Runtime specification, "Role Config").
 //!
-//! The default role has full access. Another role has the rights of its configuration, in the scheme of
-//! `proto/sluice/p4runtime/v1/role.proto`; without one it has full access, too. The program's `@p4runtime_role("NAME")`
-//! restricts a role whose configuration requires it (`by_annotation`), and with [`Annotations::Enforced`] every role
-//! without a configuration. Objects that the program assigns to other roles are then out of scope.
+//! The default role has full access. Another role has the rights of its configuration, whose format
+//! `proto/sluice/p4runtime/v1/role.proto` defines. Without a configuration, the role has full access, too.
+//!
+//! The program can assign objects to roles by `@p4runtime_role("NAME")`. For a restricted role, objects of other roles
+//! are out of scope. A role is restricted if its configuration requires this (`by_annotation`). With
+//! [`Annotations::Enforced`], every role without a configuration is also restricted.
 
 use prost::Message;
 use tonic::Status;
@@ -83,7 +85,7 @@ impl Rights {
         }
     }
 
-    /// Sets the effect of annotations where there is no configuration.
+    /// Sets the effect of annotations on a role without a configuration.
     pub fn with_annotations(self, annotations: Annotations) -> Self {
         Self {
             annotations,
@@ -96,7 +98,7 @@ impl Rights {
         owners.is_some_and(|owners| !owners.contains(&self.role))
     }
 
-    /// Whether the object with this P4Info id is in the role's scope.
+    /// Returns whether the object with this P4Info id is in the role's scope.
     pub fn covers_id(&self, schema: &Schema, id: u32) -> bool {
         if self.role.is_empty() {
             return true;
@@ -110,7 +112,7 @@ impl Rights {
         }
     }
 
-    /// Whether the entity is in the role's scope.
+    /// Returns whether the entity is in the role's scope.
     pub fn covers(&self, schema: &Schema, entity: &Entity) -> bool {
         match (object(entity), &self.config) {
             (Object::Id(id), _) => self.covers_id(schema, id),
@@ -118,7 +120,7 @@ impl Rights {
         }
     }
 
-    /// Refuses a write to what is not in the role's scope.
+    /// Refuses a write to an entity that is not in the role's scope.
     pub fn check(&self, schema: &Schema, entity: &Entity) -> UpdateResult {
         self.must(self.covers(schema, entity))
     }
@@ -136,7 +138,7 @@ impl Rights {
         Err(UpdateError::permission_denied(message))
     }
 
-    /// Refuses to set the pipeline if that is out of the role's scope.
+    /// Refuses a new pipeline if the role's configuration does not allow the role to set one.
     pub fn check_pipeline(&self) -> Result<(), Status> {
         match &self.config {
             Some(config) if !config.pipeline => Err(Status::permission_denied(format!(
@@ -147,14 +149,14 @@ impl Rights {
         }
     }
 
-    /// Whether the role may receive any packet-in.
+    /// Returns whether the role may receive any packet-in.
     pub fn receives_packets(&self) -> bool {
         self.config
             .as_ref()
             .is_none_or(|config| config.packet_in.is_some())
     }
 
-    /// Whether the role receives a packet-in with this metadata.
+    /// Returns whether the role receives a packet-in with this metadata.
     pub fn receives(&self, metadata: &[PacketMetadata]) -> bool {
         self.config.as_ref().is_none_or(|config| {
             let filter = config.packet_in.as_ref();
@@ -162,7 +164,7 @@ impl Rights {
         })
     }
 
-    /// Whether the role may send a packet-out.
+    /// Returns whether the role may send a packet-out with this metadata.
     pub fn sends(&self, metadata: &[PacketMetadata]) -> bool {
         self.config.as_ref().is_none_or(|config| {
             let filter = config.packet_out.as_ref();
@@ -181,7 +183,7 @@ fn passes(filter: &PacketFilter, metadata: &[PacketMetadata]) -> bool {
             .any(|field| filter.values.iter().any(|value| same(value, &field.value)))
 }
 
-/// Returns the roles that annotations assign an object to.
+/// Returns the roles to which annotations assign an object.
 pub(crate) fn annotated(annotations: &[String]) -> Vec<String> {
     let name = |annotation: &String| {
         let argument = annotation

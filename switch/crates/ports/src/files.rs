@@ -122,14 +122,14 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     }
 }
 
-/// A named pipe, opened without waiting for a writer. Reads wait for missing bytes, so a record is read as a whole.
+/// A named pipe, opened without waiting for a writer. A read waits for missing bytes, so it returns a whole record.
 struct Pipe {
     input: Input,
     file: File,
     reader: Option<Reader<Waiting>>,
 }
 
-/// Reads from a non-blocking descriptor, and waits for missing bytes.
+/// Reads from a non-blocking descriptor. Waits when bytes are missing.
 struct Waiting {
     file: File,
     poller: Poller,
@@ -220,7 +220,7 @@ pub struct FileTransmitter {
 }
 
 impl FileTransmitter {
-    /// Creates the file. `base` is its path without `_out.pcap`.
+    /// Creates the file. `base` is the file's path without `_out.pcap`.
     pub fn create(base: &Path, counters: Arc<PortCounters>) -> io::Result<Self> {
         let file = File::create(with_suffix(base, "_out.pcap"))?;
         Ok(Self {

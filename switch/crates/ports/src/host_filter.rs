@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Closes an interface to the host's network stack in both directions, by two traffic control (tc) filters.
 //!
-//! * Ingress: taps (AF_PACKET sockets for all protocols, such as the switch's) get a frame before this filter. Bridges,
-//!   ARP, IP and sockets for one protocol come after the filter. So the switch receives the frame, and the rest of the
-//!   host does not, whatever its addresses, routes, multicast memberships and `rp_filter` are.
+//! * Ingress: a frame reaches taps before this filter. Taps are AF_PACKET sockets for all protocols, such as the
+//!   switch's. Bridges, ARP, IP and sockets for one protocol come after the filter. So the switch receives the frame,
+//!   and the rest of the host does not. The host's addresses, routes, multicast memberships and `rp_filter` do not
+//!   matter.
 //! * Egress: all frames that the host sends pass the filter, which drops them. The switch's own frames bypass traffic
 //!   control (PACKET_QDISC_BYPASS). If they must pass the interface's qdisc, they carry a mark that is unique to this
 //!   interface ([`send_mark`]), and the filter accepts them. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.
 //!
-//! Why tc and not nftables: since Linux 5.16 the egress hook of nftables also sees frames of PACKET_QDISC_BYPASS, so it
-//! cannot distinguish the switch from the host. Besides, reloading the host's rules (`nft flush ruleset`) would open
-//! every port. A tc filter also remains when a switch is killed: its interfaces stay closed until the next switch takes
-//! them over.
+//! tc is used instead of nftables for three reasons. Since Linux 5.16 the egress hook of nftables also sees frames of
+//! PACKET_QDISC_BYPASS, so it cannot distinguish the switch from the host. Reloading the host's rules (`nft flush
+//! ruleset`) would open every port. A tc filter also remains when a switch is killed: its interfaces stay closed until
+//! the next switch takes them over.
 //!
 //! The filters are classic BPF with a direct action. They require only `sch_ingress` and `cls_bpf` in the kernel, and
-//! CAP_NET_ADMIN. They have preference 1, so that no other filter decides before them. Foreign filters on the
-//! interface's `clsact` are kept. If the switch created the `clsact`, it removes it with its filters, unless other
-//! filters remain. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
+//! CAP_NET_ADMIN. They have preference 1, so that no other filter decides before them. Other programs' filters on the
+//! interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it together with the filters,
+//! unless other filters remain. Programs that root attaches before tc (XDP, and tcx since Linux 6.6) are not checked.
 
 use std::io;
 
@@ -26,7 +27,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Handle by which `tc filter show` and this module recognize the switch's filters.
+/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by it.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -41,9 +42,8 @@ const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 /// Keeps the filter from being offloaded to the network card, because the card would also drop frames for the switch.
 const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
 
-/// Value that the first instruction loads, only to mark the filter as the switch's. Its lowest bit says that the switch
+/// Value that the first instruction loads, only to mark the filter as the switch's. The lowest bit is set if the switch
 /// also created the `clsact`.
-/// `clsact` too.
 const MARK: u32 = 0x51_1ce0;
 const MARK_OWN_QDISC: u32 = 1;
 const BPF_LD_IMM: u16 = 0x00;
@@ -58,9 +58,9 @@ const TC_ACT_SHOT: u32 = 2;
 const MOVE_IT: &str = "preference 1 is Sluice's; give the other filter a later one \
      (`tc filter show dev IFACE ingress`, and egress)";
 
-/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. Filters of
-/// other interfaces drop frames with this mark. This matters because a frame keeps its mark when the host receives it
-/// at the other end of a veth and forwards it.
+/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. A frame keeps
+/// its mark when the host receives it at the other end of a veth and forwards it. So filters of other interfaces drop
+/// frames with this mark.
 pub(crate) fn send_mark(index: i32) -> u32 {
     0x5100_0000 | index as u32 & 0x00ff_ffff
 }
@@ -96,7 +96,7 @@ impl HostFilter {
     /// Closes the interface with this index. Takes over filters that a killed switch left.
     ///
     /// # Errors
-    /// Names the failed step and a remedy. The interface is then unchanged.
+    /// Names the failed step and a remedy. The interface is then not closed and has no filter of the switch.
     pub fn put(index: i32) -> io::Result<Self> {
         let mut this = Self {
             index,
@@ -121,7 +121,7 @@ impl HostFilter {
         self.own_qdisc |= put_qdisc(&mut socket, self.index)?;
         for direction in DIRECTIONS {
             let body = filter(self.index, direction, Some(self.own_qdisc));
-            // Without NLM_F_EXCL, so that an existing filter of the switch is replaced.
+            // The flags do not include NLM_F_EXCL, so that an existing filter of the switch is replaced.
             let flags = libc::NLM_F_CREATE as u16;
             let put = socket.request(libc::RTM_NEWTFILTER, flags, &body);
             put.map_err(|error| explain("add a filter to its clsact qdisc", error))?;
@@ -174,7 +174,7 @@ impl Drop for HostFilter {
 /// Returns whether both filters are in place.
 ///
 /// # Errors
-/// Another filter decides before one of them.
+/// Another filter decides before the switch's filter in one direction.
 fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
     let mut intact = true;
     for direction in DIRECTIONS {
@@ -192,7 +192,7 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
     Ok(intact)
 }
 
-/// Creates a `clsact` if there is none. Returns whether the switch created the `clsact`, now or earlier.
+/// Creates a `clsact` if the interface has none. Returns whether the switch created the `clsact`, now or earlier.
 fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     match socket.request(libc::RTM_NEWQDISC, flags, &clsact(index)) {
@@ -235,7 +235,8 @@ fn explain(step: &str, error: io::Error) -> io::Error {
 struct Filter {
     preference: u32,
     chain: u32,
-    /// Whether the switch that installed the filter also created the `clsact`. `None` if the filter is not a switch's.
+    /// Whether the switch that installed the filter also created the `clsact`. `None` if no switch installed the
+    /// filter.
     own_qdisc: Option<bool>,
     /// Whether the filter's program is the one that this version of the switch installs.
     is_current: bool,
@@ -321,7 +322,7 @@ fn filter_info() -> u32 {
     PREFERENCE << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
 }
 
-/// Encodes a filter: with its program for installing it, and without a program for deleting it.
+/// Encodes a filter. A request to install it contains its program; a request to delete it does not.
 fn filter(index: i32, direction: Direction, own_qdisc: Option<bool>) -> Vec<u8> {
     let mut body = tcmsg(index, HANDLE, direction as u32, filter_info());
     body.extend(attribute(TCA_KIND, b"bpf\0"));
@@ -352,7 +353,7 @@ fn instruction(code: u16, if_true: u8, if_false: u8, value: u32) -> [u8; 8] {
     bytes
 }
 
-/// Returns the program of a filter. It drops every frame, except on egress frames with this interface's mark.
+/// Returns the program of a filter. It drops every frame, except egress frames that have this interface's mark.
 fn program(index: i32, direction: Direction, own_qdisc: bool) -> Vec<u8> {
     let first = instruction(BPF_LD_IMM, 0, 0, mark(own_qdisc));
     let drop = instruction(BPF_RET_K, 0, 0, TC_ACT_SHOT);

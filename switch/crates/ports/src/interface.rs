@@ -2,16 +2,16 @@
 //! Takes an interface over from the kernel, and releases it.
 //!
 //! An interface belongs to one switch or engine at a time. It must be silent: the host must neither deliver nor forward
-//! frames that arrive there, and must not send there. [`HostFilter`] ensures this before anything else is changed on
-//! the interface, and before a packet socket is opened. If it fails, the interface is not taken over.
+//! frames that arrive there, and must not send there. [`HostFilter`] closes the interface before any other change to
+//! it, and before a packet socket is opened. If this filter fails, the interface is not taken over.
 //!
 //! Further settings reduce what the host tries to send, and protect the interface until a removed filter is restored:
 //! NOARP, no addresses, no IPv6, no IPv4 forwarding, and strict reverse-path filtering (which refuses IPv4 unicast if
 //! there are neither addresses nor routes). If the host does not allow a setting, a warning is logged. Generic receive
 //! offload is switched off, so that frames arrive as they were sent.
 //!
-//! When the guard is dropped, changes are undone in reverse order. Taking over fails if the interface does not exist or
-//! cannot be brought up.
+//! Dropping [`SilentInterface`] undoes the changes in reverse order. Taking over fails if the interface does not exist
+//! or cannot be brought up.
 
 use std::ffi::c_char;
 use std::fs;
@@ -31,11 +31,11 @@ pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
-    /// Order: removed after all other changes are undone, so that the host gets no frame meanwhile.
+    /// Order: the filter is removed after all other changes are undone, so that the host gets no frame meanwhile.
     filter: Option<HostFilter>,
     /// Whether the interface is down because it could not be closed to the host.
     shut: bool,
-    /// Released last. `None` when the interface is gone.
+    /// Lock of the interface, released last. `None` when the interface is gone.
     lock: Option<InterfaceLock>,
 }
 
@@ -94,8 +94,8 @@ impl SilentInterface {
         self.index
     }
 
-    /// Releases the lock, because the interface is gone. If it returns with the same index, the first switch may take
-    /// it.
+    /// Releases the lock of an interface that is gone. If an interface with this index appears again, any switch or
+    /// engine may lock it.
     pub fn release(&mut self) {
         self.lock = None;
     }
@@ -109,10 +109,10 @@ impl SilentInterface {
         }
     }
 
-    /// Ensures that the interface is closed to the host. If this fails, sets the interface down until it can be closed.
+    /// Ensures that the interface is closed to the host. If it cannot be closed, sets it down until closing succeeds.
     ///
     /// # Errors
-    /// The reason why the interface cannot be closed. It is down now.
+    /// Describes why the interface cannot be closed. The interface is then down.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let Some(filter) = &mut self.filter else {
@@ -154,7 +154,7 @@ impl SilentInterface {
     fn set(&mut self, family: &str, setting: &str, value: &str) -> io::Result<()> {
         let path = format!("/proc/sys/net/{family}/conf/{}/{setting}", self.name);
         let before = match fs::read_to_string(&path) {
-            // If the kernel lacks this protocol, it sends nothing by it.
+            // A missing setting means that the kernel lacks this protocol, and so sends nothing by it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?.trim().to_owned(),
         };
@@ -206,7 +206,7 @@ impl Drop for SilentInterface {
                 }),
             };
             if let Err(error) = result {
-                // The interface is gone, for example because a topology was torn down, so there is nothing to restore.
+                // The interface is gone, for example because a topology was deleted, so there is nothing to restore.
                 tracing::debug!(interface = self.name, %error, "interface not restored");
             }
         }
@@ -272,7 +272,7 @@ fn set_flags(name: &str, flags: libc::c_short) -> io::Result<()> {
     ioctl(libc::SIOCSIFFLAGS as _, &mut request)
 }
 
-/// Reads whether generic receive offload is on. If `set` is given, sets it instead.
+/// Returns whether generic receive offload is on. If `set` is given, switches the offload on or off first.
 fn receive_offload(name: &str, set: Option<bool>) -> io::Result<bool> {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
     const ETHTOOL_GGRO: u32 = 0x2b;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks an interface for one switch or engine, because a second one would process every packet again.
+//! Locks an interface for one switch or engine. A second one on the same interface would process every packet again.
 //!
 //! The lock is an abstract Unix socket, named after the interface's index. Like the interface, the name is local to a
-//! network namespace. It is freed when its process ends for any reason. Any user of the namespace can bind the name. So
-//! a holder counts only if it runs as root or as this process's user; other users cannot keep a switch from starting.
+//! network namespace. The name is freed when the process ends for any reason. Any user of the namespace can bind the
+//! name. So a holder counts only if it runs as root or as this process's user. Other users therefore cannot keep a
+//! switch from starting.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -49,7 +50,7 @@ impl InterfaceLock {
     }
 }
 
-/// Returns the id of the process that holds a name, if it counts as a holder.
+/// Returns the id of the process that holds a name, if the process counts as a holder.
 fn holder(address: &SocketAddr) -> io::Result<Option<i32>> {
     let Ok(stream) = UnixStream::connect_addr(address) else {
         // The other socket does not listen, or has been closed meanwhile.

@@ -2,27 +2,28 @@
 //! Provides the switch's ports: AF_PACKET, pcap files and memory, behind two traits.
 //!
 //! A port has a receiving half ([`Receiver`]) and a sending half ([`Transmitter`]). So a worker can pass a frame that
-//! is still in a receive ring to the pipeline while it queues other frames for transmission. Each worker owns its
-//! halves; threads share only counters.
+//! is still in a receive ring to the pipeline while it queues other frames for transmission. Each half belongs to one
+//! worker. Threads share only counters.
 //!
-//! * [`af_packet`]: a mapped receive ring and batched sends on a Linux interface
-//! * [`interface`]: takes an interface over from the kernel and releases it; one switch or engine at a time
-//! * [`host_filter`]: closes an interface to the host's network stack
-//! * [`privilege`]: capabilities for taking interfaces over, raised only while needed
-//! * [`qdisc`]: the queueing discipline that a user has set on an interface
-//! * [`link_monitor`]: reports carrier changes at once
-//! * [`files`]: `NAME_in.pcap` and `NAME_out.pcap`
-//! * [`memory`]: in-process ports for tests
-//! * [`replay`]: frames in memory, for measurements
-//! * [`recorder`]: writes the frames that another port receives and sends into pcap files
-//! * [`poller`]: waits for any of many receivers, and for other threads
+//! * [`af_packet`] has a mapped receive ring, and sends batches, on a Linux interface.
+//! * [`interface`] takes an interface over from the kernel and releases it. An interface has one switch or engine at a
+//!   time.
+//! * [`host_filter`] closes an interface to the host's network stack.
+//! * [`privilege`] raises the capabilities for taking interfaces over, only while they are needed.
+//! * [`qdisc`] finds the queueing discipline that a user has set on an interface.
+//! * [`link_monitor`] reports carrier changes at once.
+//! * [`files`] reads `NAME_in.pcap` and writes `NAME_out.pcap`.
+//! * [`memory`] has in-process ports for tests.
+//! * [`replay`] delivers frames from memory, for measurements.
+//! * [`recorder`] writes the frames that another port receives and sends into pcap files.
+//! * [`poller`] waits for any of many receivers, and for other threads.
 //!
-//! Depends on nothing else of the switch. Promises:
+//! Depends on two small crates, for checksums and for huge pages. Promises:
 //!
 //! * Bytes from the wire never cause a panic.
-//! * A full queue never blocks: frames are dropped and counted, or the sender is told.
-//! * Loaded ports make no system call for single packets. Idle ports make none, except for the link monitor's check
-//!   every few seconds.
+//! * A full queue never blocks. The port drops and counts the frames, or tells the sender to wait.
+//! * A port under load makes no system call for a single packet. An idle port makes none, except for the link monitor's
+//!   check every few seconds.
 //! * No frame that arrives on a taken interface reaches the host's network stack.
 
 pub mod af_packet;
@@ -81,16 +82,16 @@ pub type Deliver<'d, 'b> = dyn FnMut(PortId, Frame<'b, '_>) + 'd;
 
 /// The receiving half of one or more ports.
 pub trait Receiver: Send {
-    /// Delivers up to `budget` waiting frames in order of arrival, and returns how many. Never blocks. Frames are
-    /// [`Kept`](Frame::Kept) if possible, so that a caller can process several at a time without copying them. A link
-    /// that is down has no frames, which is not an error.
+    /// Delivers up to `budget` waiting frames in order of arrival. Returns the number of delivered frames. Never
+    /// blocks. Frames are [`Kept`](Frame::Kept) if possible, so that a caller can process several at a time without
+    /// copying them. A link that is down has no frames, which is not an error.
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize;
 
     /// Returns a descriptor that is readable while frames wait (level-triggered). `None` if this receiver never has
     /// frames.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Clears an error that the descriptor has reported. Without this call the descriptor would report it again and
+    /// Clears an error that the descriptor has reported. Until this call, the descriptor reports the error again and
     /// again.
     fn clear_error(&mut self) {}
 
@@ -103,20 +104,21 @@ pub trait Receiver: Send {
 /// The sending half of one port.
 pub trait Transmitter: Send {
     /// Queues a copy of a frame, given in two parts. Sends when the batch is full. Frames that cannot be sent are
-    /// dropped and counted. Returns false if the port accepts no more frames. The caller should then wait
-    /// ([`retry`](Self::retry)) and flush. If the caller pushes more frames nevertheless, the port keeps about one
-    /// batch.
+    /// dropped and counted. Returns false if the port accepts no more frames. The caller should then wait for the
+    /// condition of [`retry`](Self::retry), and flush. If the caller pushes more frames nevertheless, the port keeps
+    /// about one batch.
     fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool;
 
-    /// Like [`push_parts`](Self::push_parts), for a frame in one part.
+    /// Queues a frame in one part, like [`push_parts`](Self::push_parts).
     fn push(&mut self, frame: &[u8]) -> bool {
         self.push_parts(frame, &[])
     }
 
-    /// Sends the queued frames. Returns false if frames remain because the port accepts no more.
+    /// Sends the queued frames. Returns false if some remain because the port accepts no more frames.
     fn flush(&mut self) -> bool;
 
-    /// Returns when to flush a port that accepts no more frames. `None` if it accepts frames.
+    /// Returns the condition under which to flush a port that accepts no more frames. `None` if the port accepts
+    /// frames.
     fn retry(&self) -> Option<Retry<'_>> {
         None
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports state changes of the switch's interfaces at once, by rtnetlink.
 //!
-//! A link is up when its interface is administratively up and has carrier. At the start, the state of every link is
-//! reported once; afterwards only changes are reported. When an interface disappears, its link is reported down. A new
-//! interface with its name is reported repeatedly, until the observer can use it. If notifications were lost, all links
-//! are read again.
+//! A link is up when its interface is administratively up and has carrier. At the start, the monitor reports the state
+//! of every link once; afterwards it reports only changes. When an interface disappears, the monitor reports its link
+//! down. When a new interface has the same name, the monitor reports this interface again and again, until the observer
+//! can use it. If notifications were lost, the monitor reads all links again.
 //!
-//! The monitor also makes the observer check that an interface is still closed to the host. It does so when the
+//! The monitor also makes the observer check that an interface is still closed to the host. This happens when the
 //! interface's traffic control (tc) changes, and every few seconds.
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::poller::{Poller, Waker};
 /// Multicast group of notifications about qdiscs and filters.
 const RTMGRP_TC: u32 = 0x8;
 
-/// Interval of the checks. They find changes without a notification.
+/// Interval of the checks. They find changes for which there was no notification.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 
 const UP: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
@@ -51,7 +51,7 @@ pub trait LinkObserver: Send + 'static {
     fn check(&mut self, port: PortId);
 }
 
-/// Watches interfaces until it is dropped.
+/// Watches interfaces until this is dropped.
 #[derive(Debug)]
 pub struct LinkMonitor {
     stop: Waker,
@@ -67,7 +67,7 @@ impl LinkMonitor {
             up: None,
         };
         let mut links = Links(links.into_iter().map(watched).collect());
-        // Order: subscribe before reading the links, so that no change is missed.
+        // Order: the socket subscribes before the links are read, so that no change is missed.
         let socket = Socket::open(libc::RTMGRP_LINK as u32 | RTMGRP_TC)?;
         links.read_all(&mut observer)?;
         links.check_all(&mut observer);

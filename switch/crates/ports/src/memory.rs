@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Queue between a handle and a half of a port. Several producers can share a queue, which keeps their order.
+/// Queue between a handle and a half of a port. Several producers can share the queue. Frames keep their order.
 #[derive(Debug)]
 pub(crate) struct FrameQueue {
     state: Mutex<QueueState>,

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Interrupts each second read, and returns one byte at a time.
+    /// Interrupts every second read. The other reads return one byte at a time.
     struct Interrupted<'a>(&'a [u8], bool);
 
     impl Read for Interrupted<'_> {

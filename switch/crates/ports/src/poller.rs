@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waits for any of many descriptors (epoll, level-triggered). A thread can wake another one that waits.
+//! Waits for any of many descriptors (epoll, level-triggered). A thread can wake another thread that waits.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -47,7 +47,8 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
-    /// Adds a descriptor to be reported once when it is writable (one-shot). Afterwards it must be added again.
+    /// Adds a descriptor that is reported once, when it becomes writable. After the report the caller must add it
+    /// again.
     pub fn add_writable(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         let (data, flags) = (
             EventData::new_u64(token),
@@ -79,13 +80,14 @@ impl Poller {
         }
     }
 
-    /// Waits until a descriptor is ready or the timeout has passed; `None` waits without limit. Returns the events of
+    /// Waits until a descriptor is ready or the timeout has passed; `None` means no timeout. Returns the events of
     /// ready descriptors. If a signal interrupts the wait, returns no events.
     pub fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // epoll_wait takes the timeout in whole milliseconds, so only waits without limit are left to it.
+        // epoll_wait takes the timeout in whole milliseconds. So it is called only for waits without a timeout, and
+        // after the precise wait.
         let at_once = Timespec::default();
         let limit = match timeout {
             None => None,
@@ -108,7 +110,7 @@ impl Poller {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`]. Can be cloned cheaply. A wake-up before the wait is not lost.
+/// Wakes a thread that waits in a [`Poller`]. A clone is cheap. A wake-up that comes before the wait is not lost.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -125,8 +127,8 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable again. Returns whether it was readable. Order: call this before reading the
-    /// state that the waker announces.
+    /// Makes the descriptor unreadable again. Returns whether it was readable. Order: the caller calls this before it
+    /// reads the state that the waker announces.
     pub fn reset(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

@@ -48,10 +48,10 @@ impl Drop for Raised {
     }
 }
 
-/// Drops all capabilities except `permitted`, of which only `effective` stay effective. Clears the inheritable, ambient
-/// and bounding sets, so that no program that the process might start gains a capability.
+/// Drops all capabilities except those in `permitted`. Of these, only the ones in `effective` stay effective. Clears
+/// the inheritable, ambient and bounding sets, so that no program that the process might start gains a capability.
 ///
-/// Must be called while the process has only one thread, because each thread has its own capabilities.
+/// The caller must call this while the process has only one thread, because each thread has its own capabilities.
 ///
 /// # Errors
 /// Errors from the kernel.
@@ -78,7 +78,8 @@ pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(
     )
 }
 
-/// Drops all capabilities of the calling thread permanently. For threads that only move frames, which need none.
+/// Drops all capabilities of the calling thread permanently. Threads that only move frames call this, because they need
+/// no capabilities.
 pub fn renounce() {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the halves of a port, and writes the frames that it receives and sends into pcap files (`--pcap DIR`).
+//! Wraps the halves of a port, and writes the port's received and sent frames into pcap files (`--pcap DIR`).
 //!
-//! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. Files are flushed with every batch, so
-//! that a reader that follows them sees whole records. If a file cannot be written, its recording ends with a warning.
+//! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. The recorder flushes the files with
+//! every batch, so that a program that reads a growing file sees whole records. If a file cannot be written, its
+//! recording ends with a warning.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides ports with almost no cost, to measure the processing between ports. Received frames come from memory, in a
-//! loop. Sent frames are copied into a ring that is never read.
+//! Provides ports with almost no cost, to measure the work between ports. Received frames come from memory, in a loop.
+//! Sent frames are copied into a ring that is never read.
 //!
-//! A frame arrives in memory that the switch has not touched, as from a network card. A sent frame is written once, as
-//! into a card's ring. Both memories are in huge pages, as the rings of network cards are.
+//! Each frame arrives in memory that the switch has not touched, like a frame from a network card. Each sent frame is
+//! written once, like a frame in a card's ring. Both memories are in huge pages, like the rings of network cards.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -18,8 +18,8 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line, so that
-/// frames do not all start in the same few cache sets.
+/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line, so that the
+/// starts of frames do not all fall into the same few cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 
@@ -88,7 +88,7 @@ struct Credit {
     waker: Waker,
 }
 
-/// Controls how many frames arrive at a replaying port.
+/// Controls the number of frames that arrive at a replaying port.
 #[derive(Debug, Clone)]
 pub struct ReplayHandle(Arc<Credit>);
 
@@ -121,8 +121,8 @@ pub struct ReplayReceiver {
 }
 
 impl ReplayReceiver {
-    /// Creates a receiver of these frames, of which there must be at least one. Also returns the handle that controls
-    /// how many arrive.
+    /// Creates a receiver of these frames; there must be at least one. Also returns the handle that controls how many
+    /// frames arrive.
     pub fn new(
         port: PortId,
         frames: Arc<Frames>,
@@ -149,7 +149,7 @@ impl ReplayReceiver {
         Ok((receiver, handle))
     }
 
-    /// Takes up to `budget` of the frames that may still arrive. Returns how many were taken.
+    /// Takes up to `budget` of the frames that may still arrive. Returns the number of frames taken.
     fn take(&self, budget: usize) -> u64 {
         let mut taken = 0;
         let take = |left: u64| {
@@ -159,7 +159,7 @@ impl ReplayReceiver {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.credit.left.fetch_update(order.0, order.1, take);
         if before == Ok(0) {
-            // Order: reset the waker before reading the credit, so that an offer in between wakes the poller again.
+            // Order: the waker is reset before the credit is read, so that an offer in between wakes the poller again.
             self.credit.waker.reset();
             if self.credit.left.load(Ordering::Acquire) != 0 {
                 self.credit.waker.wake();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the few system calls of this crate that the standard library lacks in safe functions.
+//! Wraps the system calls that this crate needs and the standard library lacks, in safe functions.
 
 use std::ffi::{CStr, CString};
 use std::io;

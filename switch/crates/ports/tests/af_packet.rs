@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests AF_PACKET ports on veth pairs, each test in a separate network namespace. The namespace ends with the test's
-//! thread, so a failed test leaves nothing behind. Needs root, because the ports do.
+//! thread, so a failed test leaves nothing behind. The tests need root, because the ports do.
 
 mod support;
 
@@ -126,7 +126,8 @@ fn a_taken_interface_is_silent_and_comes_back_as_it_was() {
 #[test]
 fn the_host_answers_nothing_on_a_taken_interface() {
     with_veth(|| {
-        // The address is on another interface of the host. Without the guard Linux would answer ARP requests for it.
+        // The address is on another interface of the host. Without the guard, Linux would answer ARP requests for this
+        // address.
         sh("ip address add 10.9.0.1/32 dev lo && ip address add 10.9.0.2/24 dev peer");
         let _silent = SilentInterface::take("sw").unwrap();
         let mut peer = open("peer");

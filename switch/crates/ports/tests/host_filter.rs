@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests that no frame passes between a taken interface and the host's network stack. The tests use real sockets of the
-//! host, and check the frames at the interface's other end. Needs root, because the ports do.
+//! host, and check the frames at the interface's other end. The tests need root, because the ports do.
 
 mod support;
 
@@ -16,7 +16,7 @@ use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 const PORT: u16 = 7000;
-/// Makes the host accept as much as it can: the worst settings that an operator could choose.
+/// Makes the host accept as much as it can. These are the worst settings that an operator could choose.
 const WILLING: &str = "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
     echo 0 > /proc/sys/net/ipv6/conf/sw/disable_ipv6 &&
     ip -6 address add 2001:db8::1/64 dev sw nodad &&
@@ -72,7 +72,7 @@ fn ipv6(mac: [u8; 6], to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     [&mac[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], &header, &udp].concat()
 }
 
-/// Returns one datagram for each path by which the host could be reached. Its payload begins with the path's name.
+/// Returns one datagram for each path by which a frame could reach the host. Its payload begins with the path's name.
 fn datagrams(payload: &str) -> Vec<Vec<u8>> {
     let own = mac("sw");
     let text = |way: &str| format!("{way} {payload}").into_bytes();
@@ -104,7 +104,7 @@ fn expected(payload: &str) -> Vec<String> {
     ways.map(|way| format!("{way} {payload}")).to_vec()
 }
 
-/// Sockets of the host that accept datagrams to any address. There is one for each IP version.
+/// Sockets of the host that accept datagrams to any address: one for IPv4 and one for IPv6.
 struct Witness([UdpSocket; 2]);
 
 impl Witness {

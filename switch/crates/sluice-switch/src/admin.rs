@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the admin service, which is served in addition to P4Runtime.
+//! Runs the admin service, in addition to P4Runtime.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::options::{Admin, Options};
 /// The running admin service, if there is one.
 pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-/// Returns the facts about the switch that the device does not know.
+/// Returns the properties of the switch that the device does not know.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
         version: crate::VERSION,
@@ -54,7 +54,7 @@ pub(crate) async fn start(
     tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        // Receives a message from `Running::stop`, or an error if the switch has failed. The service ends in both
+        // `stopped` yields a message of `Running::stop`, or an error if the switch has failed. The service ends in both
         // cases.
         if let Err(error) = server.serve(async { drop(stopped.await) }).await {
             tracing::error!(%error, "`sluice-switch ctl` is no longer served");
@@ -63,7 +63,7 @@ pub(crate) async fn start(
     Ok(Running(Some((stop, task))))
 }
 
-/// Returns the options for attaching interfaces, both at the start and later.
+/// Returns the options for attaching interfaces. They apply at the start and to ports that are added later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,

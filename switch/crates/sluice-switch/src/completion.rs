@@ -20,7 +20,7 @@ struct Options {
     shell: Shell,
 }
 
-/// Prints the script for the shell that `arguments` names. They are the arguments after `completion`.
+/// Prints the script for the shell that `arguments` names. These are the arguments after `completion`.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
     let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
@@ -36,8 +36,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns the script for the whole program. `ctl` and `completion` have their own parsers, so they are added here as
-/// sub-commands.
+/// Returns the script for the whole program. `ctl` and `completion` have their own parsers, so this function adds them
+/// as sub-commands.
 fn script(shell: Shell) -> Vec<u8> {
     let mut whole = Command::new("sluice-switch")
         .version(crate::VERSION)
@@ -51,7 +51,7 @@ fn script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// Returns only the options that help shows, because clap_complete would also offer hidden ones.
+/// Returns only the options that the help text shows, because clap_complete would also offer hidden ones.
 fn shown(command: &Command) -> impl Iterator<Item = Arg> {
     let shown = command.get_arguments().filter(|one| !one.is_hide_set());
     shown.cloned()

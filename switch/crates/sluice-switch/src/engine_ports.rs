@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements `--engine-port`: ESP engines as ports of the switch, each with its own admin socket.
 //!
-//! With this option, the memory of the whole process can contain keys. So the process writes no core file and cannot be
-//! traced. Without the option, neither restriction applies.
+//! With this option, the memory of the process can contain keys. So the process writes no core file and cannot be
+//! traced. Without the option, core files and tracing are allowed.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn socket_of(name: &str) -> Option<&Path> {
     name.strip_prefix(ENGINE).map(Path::new)
 }
 
-/// Sockets that already listen. They are opened before capabilities are dropped.
+/// Sockets that already listen. The switch opens them before it drops capabilities.
 pub(crate) struct Sockets(Vec<(PortId, UnixListener, SocketFile)>);
 
 impl Sockets {
@@ -75,7 +75,7 @@ impl Sockets {
     }
 }
 
-/// Returns the default path, in the directory of `ctl`'s sockets. Its name cannot be mistaken for a process id.
+/// Returns the default path, in the directory of `ctl`'s sockets. The file's name cannot be mistaken for a process id.
 fn default_socket(number: PortId) -> PathBuf {
     let process = std::process::id();
     find::directory().join(format!("{process}-engine-{number}.sock"))

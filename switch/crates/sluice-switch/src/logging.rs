@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the destination of the log: standard output or a file. By default, warnings go to standard error. If
-//! standard error is the journal, informational records go there, too, with each value as a field `SLUICE_NAME`.
+//! Selects the destination of the log: standard output or a file. Without such an option, warnings go to standard
+//! error. If standard error is the journal, informational records go there, too, with each value as a field
+//! `SLUICE_NAME`.
 
 use std::sync::Mutex;
 
@@ -20,7 +21,8 @@ pub(crate) fn start(options: &Options) -> anyhow::Result<()> {
         Level::Error => LevelFilter::ERROR,
         Level::Off => LevelFilter::OFF,
     };
-    // Only this project's crates, whose names have this prefix: libraries trace every frame of every connection.
+    // The filter selects only this project's crates, whose names begin with `sluice`. Libraries would log every frame
+    // of every connection.
     let ours = |level: LevelFilter| EnvFilter::new(format!("off,sluice={level}"));
     if options.log_console {
         sluice_logging::to_standard_output(ours(level));

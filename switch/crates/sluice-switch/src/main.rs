@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use options::Options;
 
-/// The version, and the commit that it was built from (build.rs).
+/// Version of the program, and the commit from which it was built (build.rs).
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
@@ -66,7 +66,8 @@ fn main() -> ExitCode {
 }
 
 fn start(options: &Options) -> anyhow::Result<()> {
-    // Order: opened with all capabilities, for ports below 1024, a socket's group, and files of other users.
+    // Order: the inputs are opened while the process has all capabilities. Ports below 1024, a socket's group, and
+    // files of other users may need them.
     let inputs = run::Inputs::open(options)?;
     logging::start(options)?;
     privileges::give_up(options.use_files.is_none()).context("giving up capabilities")?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the command line: the flags of simple_switch_grpc, and some additional options.
 //!
-//! An option of BMv2 that this switch lacks is ignored with a warning if it is harmless. Otherwise it is refused with a
-//! reason.
+//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. It refuses any other
+//! such option, with a reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,22 +66,22 @@ pub(crate) struct Options {
     #[arg(long, value_name = "OCTAL", default_value = "0660", value_parser = socket_mode)]
     grpc_socket_mode: u32,
 
-    /// Group of that socket, by name or number (default: the group of the process)
+    /// Group of P4Runtime's Unix socket, by name or number (default: the group of the process)
     #[arg(long, value_name = "GROUP", value_parser = sluice_unix_socket::group)]
     grpc_socket_group: Option<u32>,
 
-    /// Allow P4Runtime without client certificates, or without TLS, on an address that is not loopback: every client
-    /// that reaches it controls the switch. For isolated laboratories
+    /// Allow P4Runtime without client certificates, or without TLS, on an address that is not loopback. Every client
+    /// that reaches the address then controls the switch. For isolated laboratories
     #[arg(long)]
     grpc_insecure_any_address: bool,
 
-    /// Accept writes with the primary's election id from any connection, as P4Runtime allows; not only from the
-    /// connection of the primary's stream
+    /// Accept writes with the primary's election id from any connection, as P4Runtime allows. By default, only the
+    /// connection of the primary's stream may write
     #[arg(long)]
     pub(crate) writes_from_any_connection: bool,
 
-    /// Restrict roles without a configuration to what the program assigns to them, or to no role, by @p4runtime_role.
-    /// By default they may write everything
+    /// Restrict roles without a configuration to the entities that the program assigns to them, or to no role, by
+    /// @p4runtime_role. By default such roles may write everything
     #[arg(long)]
     pub(crate) roles_by_annotation: bool,
 
@@ -145,7 +145,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_l1_entries: Option<u32>,
 
-    /// The same limit by BMv2's level 2; the smaller of the two applies
+    /// Maximum number of replicas, by the name of BMv2's level 2; the smaller of the two limits applies
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_l2_entries: Option<u32>,
 
@@ -157,8 +157,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
 
-    /// Niceness of these threads. A negative value, which requires CAP_SYS_NICE, puts them before the threads that serve
-    /// controllers. Without the capability they have the niceness of the process
+    /// Niceness of the threads that process packets. A negative value, which requires CAP_SYS_NICE, puts them before
+    /// the threads that serve controllers. Without the capability they have the niceness of the process
     #[arg(long, value_name = "N", default_value_t = -10, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) worker_nice: i32,
 
@@ -167,7 +167,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) priority_queues: u32,
 
-    /// Engine that runs programs: machine code, or the interpreter, which is the reference for it
+    /// Engine that runs programs: machine code (native), or the reference interpreter
     #[arg(
         long,
         value_name = "interpreter|native",
@@ -215,7 +215,7 @@ pub(crate) struct Foreign {
     nanolog: Option<String>,
     #[arg(long, hide = true)]
     notifications_addr: Option<String>,
-    /// Ignored, because every line is written at once.
+    /// No effect, because every line is written at once.
     #[arg(long, hide = true)]
     log_flush: bool,
     #[arg(long, hide = true)]
@@ -237,7 +237,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns why the switch must not start: an option would change the result, but this switch lacks it.
+    /// Returns why the switch must not start, if an option that this switch lacks would change the results.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (
@@ -267,7 +267,7 @@ impl Foreign {
             .find_map(|(given, reason)| given.then_some(reason))
     }
 
-    /// Returns those of the given options that have no effect.
+    /// Returns the given options that have no effect.
     pub(crate) fn ignored(&self) -> impl Iterator<Item = &'static str> {
         [
             (self.thrift_port.is_some(), "--thrift-port"),
@@ -358,7 +358,7 @@ impl Options {
         Self::try_parse_from(joined)
     }
 
-    /// Checks what clap cannot check: that the options are compatible.
+    /// Checks that the options are compatible, which clap cannot check.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_program()?;
         self.check_ports()?;
@@ -422,7 +422,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns who may connect to P4Runtime's Unix socket.
+    /// Returns the mode and the group of P4Runtime's Unix socket.
     pub(crate) fn socket_access(&self) -> Access {
         Access {
             mode: self.grpc_socket_mode,
@@ -430,8 +430,8 @@ impl Options {
         }
     }
 
-    /// Refuses an address beyond loopback without mutual TLS. Any client that reaches such an address would control the
-    /// switch.
+    /// Refuses an address beyond loopback unless mutual TLS or an option for insecure access is set. Any client that
+    /// reaches such an address would control the switch.
     pub(crate) fn check_reach(&self, local: bool) -> Result<(), String> {
         if local || self.tls.is_mutual() || self.grpc_insecure_any_address {
             return Ok(());

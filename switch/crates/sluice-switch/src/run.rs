@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Order: load the program before adding ports, so that it processes the first packet.
+        // Order: the program is loaded before ports are added, so that it processes the first packet.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;
@@ -166,7 +166,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
-            // Check first, so that an interface that is already a port is not opened and closed again.
+            // This check comes first, so that an interface that is already a port is not opened and closed again.
             device.check_port(*number, name)?;
             let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
@@ -186,8 +186,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether the switch starts without this port, as BMv2 does. It does if the interface does not exist, or if
-/// the port or interface is given twice. If an interface cannot be closed to the host, the switch does not start.
+/// Returns whether the switch starts without this port, as BMv2 does. The switch starts if the interface does not
+/// exist, or if the port or interface is given twice. It does not start if an interface cannot be closed to the host.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(
@@ -235,7 +235,8 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     }
 }
 
-/// Stops the device, then the remaining tasks. Interfaces are released even if a task still refers to the device.
+/// Stops the device, then the remaining tasks. The device releases the interfaces even if a task still refers to the
+/// device.
 fn stop(runtime: Runtime, device: &Device) {
     device.stop();
     runtime.shutdown_timeout(GRACE);

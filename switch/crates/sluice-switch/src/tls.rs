@@ -32,8 +32,7 @@ pub(crate) struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Checks what clap cannot check: an incomplete TLS configuration must be refused, so that it does not silently
-    /// disable TLS.
+    /// Refuses an incomplete TLS configuration, which would silently disable TLS. clap cannot check this.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !self.grpc_server_ssl {
             let given = [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line.
+//! Defines the command line.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -10,10 +10,10 @@ use crate::schedule::{Arrivals, Schedule};
 
 /// Generates traffic on a Linux interface, and measures loss and latency.
 ///
-/// Packets depart by the clock, whatever the network does, and carry their scheduled departure time;
-/// so latencies include the delay of packets that a slow device holds back. The result is one JSON object on standard
-/// output. After `sluice-traffic: ready` on standard error a sink receives every packet.
-/// Exit codes: 0 measured, 1 could not be measured, 2 wrong usage.
+/// Packets depart by the clock, independently of the network, and carry their scheduled departure time. So latencies
+/// include the delay of packets that a slow device holds back. The result is one JSON object on standard output. A sink
+/// receives every packet from the moment when it prints `sluice-traffic: ready` on standard error. Exit codes: 0
+/// measured, 1 could not be measured, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "sluice-traffic", version)]
 pub(crate) struct Cli {
@@ -23,11 +23,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Sends.
+    /// Sends packets.
     Gen(GenArgs),
-    /// Receives the packets of a `gen` with the same --run, in another process or namespace.
+    /// Receives the packets of a `gen` with the same --run, which may run in another process or namespace.
     Sink(SinkArgs),
-    /// Sends and receives, and counts losses.
+    /// Sends and receives packets, and counts losses.
     Run(RunArgs),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Command {
 pub(crate) struct GenArgs {
     #[command(flatten)]
     pub(crate) traffic: TrafficArgs,
-    /// Number that distinguishes this run's packets from others.
+    /// Number that distinguishes this run's packets from the packets of other runs.
     #[arg(long, default_value_t = 1)]
     pub(crate) run: u32,
 }
@@ -53,7 +53,7 @@ pub(crate) struct SinkArgs {
     /// Stop after this number of seconds.
     #[arg(long, value_parser = seconds)]
     pub(crate) duration: Option<u64>,
-    /// Stop after this number of seconds without a packet, once one has arrived.
+    /// After the first packet, stop after this number of seconds without a packet.
     #[arg(long, value_parser = seconds)]
     pub(crate) idle: Option<u64>,
 }
@@ -64,8 +64,7 @@ pub(crate) struct RunArgs {
     pub(crate) traffic: TrafficArgs,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// After the last packet was sent, stop waiting for missing packets after this number of seconds without an
-    /// arrival.
+    /// Time in seconds to wait for missing packets after the last packet was sent or has arrived.
     #[arg(long, default_value = "1", value_parser = seconds)]
     pub(crate) drain: u64,
 }
@@ -131,7 +130,7 @@ struct ShapeArgs {
     /// 802.1Q tag.
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
     vlan: Option<u16>,
-    /// udp, tcp, icmp (echo), esp, or a protocol number.
+    /// IP protocol: udp, tcp, icmp (echo), esp, or a number.
     #[arg(long, default_value = "udp")]
     proto: Protocol,
     /// Frame size without check sequence, or imix (60, 590 and 1514 bytes, 7:4:1).
@@ -166,7 +165,7 @@ struct PaceArgs {
     /// Seconds to send.
     #[arg(long, value_parser = seconds)]
     duration: Option<u64>,
-    /// Wait for departures by busy polling instead of sleeping: more exact, and uses a whole core.
+    /// Wait for departures by busy polling instead of sleeping. This is more exact, and uses a whole core.
     #[arg(long)]
     spin: bool,
 }

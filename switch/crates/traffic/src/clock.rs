@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the clock that sender and receiver share, and sleeps by it.
+//! Reads the clock that sender and receiver share, and sleeps until a time of this clock.
 
 use std::mem;
 
@@ -33,7 +33,7 @@ pub(crate) fn sleep_until(time: u64) {
     }
 }
 
-/// Makes this thread's sleeps end in time. By default they can end up to 50 microseconds late.
+/// Makes this thread's sleeps end on time. By default they can end up to 50 microseconds late.
 pub(crate) fn sleep_precisely() {
     // SAFETY: prctl takes only numbers here. If the kernel refuses, the default slack remains.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

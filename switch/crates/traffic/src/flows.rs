@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the flows of a run, and picks the flow of each packet.
 //!
-//! A flow is a point in the product of five ranges: source, destination, two protocol numbers and flow label. Flows are
-//! numbered so that the source varies fastest. No memory is used for single flows.
+//! A flow is one combination of values from five ranges: source, destination, two protocol numbers and flow label. Flow
+//! numbers count through the combinations; the source varies fastest. Single flows use no memory.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -156,7 +156,7 @@ impl FlowSpace {
     }
 }
 
-/// How packets are distributed over flows.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pick {
     /// The flows take turns.
@@ -226,7 +226,7 @@ impl Picker {
     }
 }
 
-/// Returns for each k which share of the packets flows 1 to k have.
+/// Returns, for each k, the share of the packets that flows 1 to k have together.
 fn cumulated_zipf(exponent: f64, flows: u32) -> Vec<f64> {
     let mut sum = 0.0;
     let mut cumulated: Vec<f64> = (1..=flows)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends the packets of a run: takes packets that are due by the schedule, builds them, and sends them in batches.
+//! Sends the packets of a run. Takes the packets that are due by the schedule, builds them, and sends them in batches.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -11,7 +11,7 @@ use crate::frame::Builder;
 use crate::probe::Probe;
 use crate::schedule::Schedule;
 
-/// Number of packets that are built before they are sent and the clock is read again.
+/// Maximum number of packets that are built before they are sent and the clock is read again.
 const BATCH: usize = 64;
 /// Maximum sleep in nanoseconds, so that a request to stop is noticed.
 const NAP: u64 = 20_000_000;
@@ -74,7 +74,7 @@ impl Plan {
         sent
     }
 
-    /// Sends the packets that are due at `elapsed`, up to one batch. Returns how many were sent.
+    /// Sends the packets that are due at `elapsed`, up to one batch. Returns the number of packets sent.
     fn send_batch(
         &mut self,
         port: &mut dyn Transmitter,

@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// Returns the quantile for `fraction`: the smallest value that at least this share of all values does not exceed.
-    /// It is rounded up to the end of its bucket. Returns 0 if there are no values.
+    /// The result is rounded up to the end of its bucket. Returns 0 if there are no values.
     pub(crate) fn quantile(&self, fraction: f64) -> u64 {
         let rank = (fraction * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

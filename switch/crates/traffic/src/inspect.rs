@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the probe in a received frame, and checks the rest of the frame. Accepts any bytes; a frame that is not a
+//! Finds the probe in a received frame, and checks the rest of the frame. Accepts any bytes. A frame that is not a
 //! packet of this run yields [`Verdict::Other`].
 
 use std::net::IpAddr;

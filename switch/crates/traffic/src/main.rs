@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements `sluice-traffic`, a fast generator and sink for tests and benchmarks.
 //!
-//! Sending: [`cli`] makes a [`generator::Plan`]. For each packet, [`schedule`] sets the departure time, [`flows`] picks
-//! the flow, and [`frame`] builds the frame around a [`probe`]. Receiving: [`sink`] reads from the interfaces,
+//! To send, [`cli`] makes a [`generator::Plan`]. For each packet, [`schedule`] sets the departure time, [`flows`] picks
+//! the flow, and [`frame`] builds the frame around a [`probe`]. To receive, [`sink`] reads from the interfaces,
 //! [`inspect`] checks each frame, [`tally`] counts, and [`histogram`] collects the latencies. [`report`] formats the
-//! result. Interfaces are accessed by `sluice-ports` (AF_PACKET); no other crate of the switch is used.
+//! result. Interfaces are accessed by `sluice-ports` (AF_PACKET).
 
 mod cli;
 mod clock;
@@ -130,7 +130,7 @@ fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, Re
     let mut sink = Sink::open(&arguments.input.rx, arguments.input.ring as usize)?;
     let (mut port, counters) = open(&arguments.traffic.tx)?;
     let mut tally = Tally::new(run);
-    // Time of the last packet; 0 while sending continues.
+    // Time at which sending ended; 0 while it continues.
     let ended = AtomicU64::new(0);
     let is_over = |tally: &Tally, now: u64| match ended.load(Acquire) {
         0 => false,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the payload of a generated packet. The sink derives its results from this payload.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
-//! | 4 | run: packets of another run, and all others, are not ours |
+//! | 4 | run; the sink ignores packets with another number |
 //! | 3 | flow: index into the generator's flows |
 //! | 5 | sequence: counts the packets of the flow from 0 |
 //! | 6 | departure: nanoseconds of CLOCK_MONOTONIC, modulo 2^48 (3 days) |
@@ -72,7 +72,7 @@ impl Probe {
     /// Returns the nanoseconds from the departure to `now`.
     pub(crate) fn latency(&self, now: u64) -> u64 {
         let elapsed = now.wrapping_sub(self.departure) & ((1 << TIME_BITS) - 1);
-        // The departure time is still in the future, so the latency counts as 0.
+        // A departure time in the future gives a latency of 0.
         if elapsed >> (TIME_BITS - 1) == 1 {
             0
         } else {

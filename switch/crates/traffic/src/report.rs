@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Formats the result as JSON. Scripts depend on its fields. Times are in seconds, latencies in microseconds, rates in
-//! packets per second. Bytes count frames without check sequence.
+//! packets per second. Byte counts leave out the frame check sequence.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(crate) struct ReceivedReport {
     bytes: u64,
     /// Packets without duplicates.
     pub(crate) unique: u64,
-    /// Packets that are missing before the last received packet of their flow.
+    /// Packets that are missing before the last received packet of each flow.
     missing: u64,
     duplicates: u64,
     reordered: u64,
@@ -116,7 +116,7 @@ impl ReceivedReport {
             other: tally.other,
             ring_dropped: inputs.iter().map(|input| input.dropped).sum(),
             seconds,
-            // The first packet starts the interval, so the rate does not count this packet.
+            // The first packet only starts the interval, so the rate leaves it out.
             rate: rate(tally.packets.saturating_sub(1), seconds),
             longest_gap_seconds: tally.longest_gap as f64 / 1e9,
             flows: tally.flows_seen(),

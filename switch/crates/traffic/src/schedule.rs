@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans departure times in an open loop, independently of the network. A generator that falls behind catches up, and
-//! latencies are measured from the planned time. So a slow device cannot hide its delay by slowing down the load.
+//! latencies count from the planned time. So a slow device cannot hide its delay by slowing down the load.
 
 use sluice_random::Random;
 
-/// How the time between two departures is distributed.
+/// Distribution of the time between two departures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Arrivals {
     /// The time is constant.
@@ -16,7 +16,7 @@ pub(crate) enum Arrivals {
 /// Departure times in nanoseconds since the start. They never decrease.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    /// Mean time between two bursts, in nanoseconds. 0 sends as fast as possible.
+    /// Mean time between two bursts, in nanoseconds. With 0, packets depart as fast as possible.
     interval: f64,
     arrivals: Arrivals,
     burst: u32,
@@ -26,8 +26,8 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule with `rate` packets per second on average, in bursts of `burst` packets. `None` as rate sends
-    /// as fast as possible.
+    /// Creates a schedule with `rate` packets per second on average, in bursts of `burst` packets. With `None` as rate,
+    /// packets depart as fast as possible.
     pub(crate) fn new(rate: Option<f64>, arrivals: Arrivals, burst: u32, seed: u64) -> Self {
         Self {
             interval: rate.map_or(0.0, |rate| 1e9 * f64::from(burst) / rate),
@@ -49,7 +49,7 @@ impl Schedule {
         self.next as u64
     }
 
-    /// Advances to the packet after the next one.
+    /// Advances the schedule by one packet.
     pub(crate) fn advance(&mut self) {
         self.left_in_burst -= 1;
         if self.left_in_burst == 0 {

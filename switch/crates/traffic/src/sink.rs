@@ -43,7 +43,7 @@ pub(crate) struct InputReport {
 }
 
 impl Sink {
-    /// Opens the interfaces, with rings of `ring` slots. From now on, arriving packets are kept.
+    /// Opens the interfaces, with rings of `ring` slots. The rings keep packets that arrive from now on.
     pub(crate) fn open(interfaces: &[String], ring: usize) -> anyhow::Result<Self> {
         let poller = Poller::new().context("creating an epoll set")?;
         let mut inputs = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts the packets of a run at the sink: received, duplicated, reordered, damaged and missing packets, and their
-//! latencies. The module is pure: it gets frames and times, and returns counts.
+//! latencies. The module does no I/O: it gets frames and times, and returns counts.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ struct Flow {
     received: u64,
 }
 
-/// How the sequence number of a packet relates to those received before.
+/// Relation of a packet's sequence number to the numbers received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// The packet is in order.
     Next,
-    /// The packet arrived after one with a higher sequence number (RFC 4737, 3.3).
+    /// The packet arrived after a packet with a higher sequence number (RFC 4737, 3.3).
     Reordered,
     Duplicate,
 }
@@ -45,8 +45,8 @@ impl Flow {
             return Order::Next;
         }
         let behind = self.next - 1 - sequence;
-        // Sequence numbers further back are not tracked. Such a packet counts as reordered, which is more likely than
-        // duplicated.
+        // Sequence numbers further back are not tracked. Such a packet counts as reordered, because that is more likely
+        // than duplicated.
         if behind < WINDOW {
             if self.window >> behind & 1 == 1 {
                 return Order::Duplicate;
@@ -108,8 +108,8 @@ impl Tally {
         }
     }
 
-    /// Counts a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC). Returns true if it is an undamaged packet
-    /// of this run.
+    /// Counts a frame that arrived at `now` (nanoseconds of CLOCK_MONOTONIC). Returns true if the frame is an undamaged
+    /// packet of this run.
     pub(crate) fn receive(&mut self, frame: &[u8], now: u64) -> bool {
         match self.inspector.inspect(frame, self.run) {
             Verdict::Sound { probe, hop_limit } => {
@@ -165,7 +165,7 @@ impl Tally {
             .sum()
     }
 
-    /// Returns the number of flows of which packets were received.
+    /// Returns the number of flows with at least one received packet.
     pub(crate) fn flows_seen(&self) -> u64 {
         self.flows.iter().filter(|flow| flow.received > 0).count() as u64
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the program as scripts use it, on veth pairs in a network namespace that ends with the test's thread. Needs
-//! root.
+//! Tests the program as scripts use it, on veth pairs in a network namespace that ends with the test's thread. The
+//! tests need root.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Listens on Unix sockets. From its creation on, a socket has the owner, group and mode that restrict its clients.
+//! Listens on Unix sockets whose owner, group and mode restrict the clients.
 //!
 //! Promises:
 //!

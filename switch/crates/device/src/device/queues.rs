@@ -31,9 +31,9 @@ pub struct QueueChange {
     pub port: Option<PortId>,
     /// The priority; `None` for all priorities.
     pub priority: Option<u32>,
-    /// New depth, in packets; `None` to keep the old one.
+    /// New depth in packets; `None` keeps the old depth.
     pub depth: Option<u32>,
-    /// New rate, in packets per second; 0 for no limit, `None` to keep the old one.
+    /// New rate in packets per second. 0 means no limit; `None` keeps the old rate.
     pub rate: Option<u64>,
 }
 
@@ -72,8 +72,8 @@ impl Device {
         queues.collect()
     }
 
-    /// Sets the depth or the rate of queues. The change applies to packets that arrive after this has returned. Packets
-    /// that already wait keep their departure times.
+    /// Sets the depth or the rate of queues. The change applies to packets that arrive after this method has returned.
+    /// Packets that already wait keep their departure times.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchPort`], [`DeviceError::NoSuchQueue`].

@@ -59,7 +59,7 @@ impl Gate {
         self.0.lock().room += room;
     }
 
-    /// Returns for each sent frame its number, enq_qdepth and deq_qdepth. The number is the frame's last byte.
+    /// Returns the number, enq_qdepth and deq_qdepth of each sent frame. The number is the frame's last byte.
     fn sent(&self) -> Vec<(u8, u32, u32)> {
         let depth = |bytes: &[u8]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
         let sent = std::mem::take(&mut self.0.lock().sent);

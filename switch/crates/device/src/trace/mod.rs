@@ -2,9 +2,9 @@
 //! Traces packets of a running switch: watchers select packets and receive their traces.
 //!
 //! Watchers can be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
-//! uses its normal engine. With watchers, a second interpreter runs the packets that a filter admits, and records every
-//! step; the normal engine runs all other packets. If a watcher has no room for another packet, it loses this packet,
-//! and no trace is recorded. So a slow reader never slows the switch.
+//! uses its normal engine. With watchers, an interpreter runs the packets that a filter admits, and records every step;
+//! the normal engine runs all other packets. If a watcher has no room for another packet, the watcher misses this
+//! packet, and no trace is recorded. So a slow reader never slows the switch.
 
 mod filter;
 mod packet;
@@ -25,7 +25,7 @@ pub trait TraceSink: Send + Sync {
     /// Returns whether the sink has room for another packet. If not, the packet counts as lost.
     fn ready(&self) -> bool;
 
-    /// Accepts a packet's trace. Returns false if there was no room after all.
+    /// Accepts a packet's trace. Returns false if the sink has no room after all.
     fn take(&self, trace: &Arc<PacketTrace>) -> bool;
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Reserves one of the packets that the watcher still wants. Returns false if it wants no more.
+    /// Reserves one of the packets that the watcher still wants. Returns false if the watcher wants no more packets.
     fn reserve(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
         self.remaining
@@ -111,7 +111,7 @@ impl Tracing {
         self.change(|watchers| watchers.retain(|watcher| watcher.id != id));
     }
 
-    /// Adds a watcher. It stays until the handle is dropped or it has accepted `count` packets.
+    /// Adds a watcher. The watcher stays until the handle is dropped or the watcher has accepted `count` packets.
     pub(crate) fn watch(
         self: &Arc<Self>,
         filter: Filter,
@@ -136,7 +136,7 @@ impl Tracing {
     }
 }
 
-/// Returns those watchers that want this packet and have room for it.
+/// Returns the watchers that want this packet and have room for it.
 pub(crate) fn who_wants(watchers: &[Arc<Watcher>], port: u32, packet: &[u8]) -> Vec<Arc<Watcher>> {
     let wants = |watcher: &&Arc<Watcher>| {
         watcher.filter.admits(port, packet) && watcher.sink.ready() && watcher.reserve()

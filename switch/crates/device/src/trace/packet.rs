@@ -140,7 +140,7 @@ impl Prefix {
             _ => return false,
         };
         let below = width - u32::from(self.length);
-        // A shift by the full width returns `None`, which stands for 0 here.
+        // A shift by the full width returns `None`. In that case the prefix has length 0 and contains every address.
         (own ^ other).checked_shr(below).unwrap_or(0) == 0
     }
 }

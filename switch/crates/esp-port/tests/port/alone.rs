@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests frames through the port: answers and drops.
+//! Tests the answers and drops of frames that are sent to the port.
 
 use std::sync::Arc;
 use std::thread;

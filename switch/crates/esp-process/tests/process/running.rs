@@ -103,7 +103,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Runs `sluice-esp ctl`; returns whether it succeeded, and its output.
+    /// Runs `sluice-esp ctl`. Returns whether it succeeded, and its output.
     pub(crate) fn try_ctl(&self, words: &[&str]) -> (bool, String) {
         let socket = self.directory.join("admin.sock");
         let output = Command::new(env!("CARGO_BIN_EXE_sluice-esp"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that no packet allocates memory, neither in Rust nor in the C library. Every allocation of the process calls
-//! one of the functions below.
+//! Tests that no packet allocates memory, neither in Rust nor in the C library. Every allocation of the process calls a
+//! function of this file.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -77,7 +77,7 @@ fn no_packet_allocates() {
                 let replayed = pair.receiver.process(&frame[..length], 0, &mut pair.out);
                 assert!(replayed.is_err());
             };
-            // The first use of the library's random generator allocates; it happens here.
+            // The first use of the library's random generator allocates memory. This round makes that allocation.
             round();
             let before = ALLOCATIONS.get();
             (0..1000).for_each(|_| round());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that a batch has the same results as its frames one at a time.
+//! Tests that serving frames as a batch has the same results as serving them one at a time.
 
 use proptest::prelude::*;
 use sluice_esp::algorithm::ALGORITHMS;
@@ -14,7 +14,8 @@ use crate::support::*;
 
 const SAS: u32 = 3;
 
-/// An engine with both ends of several SAs. Each SA has its own keys; SA numbers begin with 1.
+/// A sending and a receiving engine, with several SAs between them. Each SA has its own keys. SA numbers begin with
+/// [`SA`].
 struct Both {
     sender: Engine,
     receiver: Engine,
@@ -50,7 +51,7 @@ impl Both {
     }
 }
 
-/// Passes frames to an engine one at a time; returns their outcomes and answers.
+/// Passes frames to an engine one at a time. Returns their outcomes and answers.
 fn one_by_one(engine: &mut Engine, frames: &[Vec<u8>]) -> Vec<(Outcome, Vec<u8>)> {
     let mut out = vec![0; MAX_OUTPUT];
     let serve = |frame: &Vec<u8>| match engine.process(frame, 0, &mut out) {

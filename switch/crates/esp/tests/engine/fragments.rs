@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(pair.receiver.counters().all_drops(), 0);
     }
 
-    /// Tests with any fragments that each fragment is answered as part of a packet, dropped or kept.
+    /// Tests that each random fragment is part of an answered packet, dropped or kept.
     #[test]
     fn none_is_lost_track_of(
         ipv6: bool,

@@ -359,8 +359,8 @@ fn too_long_for_an_ip_packet() {
     assert_eq!(pair.open(&esp), Err(Drop::UnknownSpi));
 }
 
-/// Tests any bytes, behind a shim or not: each frame has one outcome, counted once, and only authentic packets are
-/// answered.
+/// Tests random bytes, with and without a shim. Each frame has one outcome, which is counted once. Only authentic
+/// packets are answered.
 #[test]
 fn any_bytes_have_one_outcome() {
     let pair = RefCell::new(Pair::of(GCM, Mode::Transport, false));

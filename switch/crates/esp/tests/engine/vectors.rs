@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests published vectors. This engine generates other IVs, so the vectors are only decrypted. Encrypted packets are
-//! tested with scapy (tests/scapy_peer.py).
+//! tested with scapy (tests/test_scapy.py).
 
 use sluice_esp::cipher::Cipher;
 use sluice_esp::{Algorithm, Drop, Key};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates JSON. The result is still JSON, but with wrong ids, names, numbers, lengths and references at one to four
-//! positions.
+//! Mutates JSON. The result is still JSON, but one to four positions have wrong ids, names, numbers, lengths or
+//! references.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::random::Random;
 
-/// Members without influence on the program's behaviour.
+/// Members that do not influence the program's behaviour.
 const IGNORED: [&str; 3] = ["source_info", "pragmas", "__meta__"];
 
 /// Members that name the next node of a program.
@@ -81,7 +81,7 @@ fn parse(input: &[u8]) -> Option<Value> {
     Value::deserialize(&mut deserializer).ok()
 }
 
-/// Scalars by the name of their member. They are candidates for new values of members with this name.
+/// Scalars by the name of their member. A mutation takes the new value of a member from the scalars with the same name.
 #[derive(Default)]
 struct Known(HashMap<String, Vec<Value>>);
 
@@ -123,7 +123,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Changes the n-th value. Returns whether it was found.
+/// Changes the n-th value. Returns whether there is such a value.
 fn visit(
     value: &mut Value,
     key: &str,
@@ -247,7 +247,7 @@ fn change_members(random: &mut Random, known: &Known, members: &mut Map<String, 
             members.insert(format!("{one}_"), value);
         }
         3 => {
-            // Names of other nodes replace the next node of the control flow, so that loops occur.
+            // A name of another node replaces the next node of the control flow, so that loops occur.
             let value = known.any(random, "name");
             let next = keys.iter().find(|key| NEXT.contains(&key.as_str()));
             members.insert(next.unwrap_or(&one).clone(), value);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the target `program`: passes damaged BMv2 JSON to the loader.
 //!
-//! The input is the JSON. The loader either refuses it with an error that describes the problem, or returns a program
-//! that can run. Fifty frames are then sent through the program with random tables, and the invariants of the target
-//! `packet` must hold. One in eight programs is also compiled. It must then agree with the interpreter, as in the
-//! target `engines`.
+//! The input is the JSON. The loader either refuses the input with an error that describes the problem, or returns a
+//! program that can run. The target then sends fifty frames through the program with random tables, and checks the
+//! invariants of the target `packet`. It also compiles one in eight programs. A compiled program must agree with the
+//! interpreter, as in the target `engines`.
 
 mod json;
 
@@ -23,7 +23,7 @@ pub const NAME: &str = "program";
 
 /// Number of choice bytes for about fifty frames.
 const CHOICES: usize = 2_500;
-/// Ratio of loaded to compiled programs. Compiling one takes as long as hundreds of frames.
+/// One in this number of loaded programs is compiled. A compilation takes as long as hundreds of frames.
 const COMPILED: u64 = 8;
 
 /// Fuzz target `program`; see the module's documentation.
@@ -32,7 +32,7 @@ pub struct ProgramTarget {
 }
 
 impl ProgramTarget {
-    /// Creates the target; its seeds are the router and all programs of `switch/programs`.
+    /// Creates the target. Its seeds are the router and all programs of `switch/programs`.
     ///
     /// # Panics
     /// If the source tree is missing.
@@ -63,7 +63,7 @@ impl Target for ProgramTarget {
         self.seeds.clone()
     }
 
-    /// Mostly mutates the input as JSON, so that the result is nearly a program; sometimes as bytes.
+    /// Mutates the input, mostly as JSON, so that the result is nearly a program. Sometimes mutates it as bytes.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         match json::mutate(random, input, other) {
             Some(changed) if !random.one_in(16) => changed,

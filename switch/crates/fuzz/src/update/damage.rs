@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Damages parts of entities without using P4Info. The functions return `None` if there is nothing to damage.
+//! Damages parts of entities without using P4Info. A function returns `None` if the update has no part that it can
+//! damage.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates updates from P4Info and choices. Each update alone is well formed. Few different values are used, so that
-//! updates refer to each other's entries.
+//! Generates updates from P4Info and choices. Each update alone is well formed. The updates use few different values,
+//! so that they refer to each other's entries.
 
 use sluice_p4runtime::proto::v1::*;
 
@@ -10,7 +10,7 @@ use super::name::Name;
 use super::values::{field_match, matches, value};
 use crate::choices::Choices;
 
-/// Number of the last port. Ports 0 to this one exist.
+/// Number of the last port. The ports begin with 0.
 pub(super) const LAST_PORT: u8 = 7;
 const IDS: usize = 6;
 
@@ -32,7 +32,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Generates an entity and an operation on it. An entity to modify or delete exists in most cases.
+    /// Generates an entity and an operation on it. If the operation is a modification or a deletion, the entity exists
+    /// in most cases.
     fn operation(&self, choices: &mut Choices<'_>) -> (update::Type, Kind) {
         let operation = *choices.pick(&[
             update::Type::Insert,
@@ -59,7 +60,7 @@ impl Generator<'_> {
         (operation, kind)
     }
 
-    /// Replaces the entity's name by that of an existing entity of the same kind.
+    /// Replaces the entity's name by the name of an existing entity of the same kind.
     fn adopt(&self, choices: &mut Choices<'_>, kind: &mut Kind) {
         let wanted = Name::of(kind);
         let alike: Vec<_> = self

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds P4Info in a form for generating updates. It is independent of the server's own representation of P4Info.
+//! Holds P4Info in a form for generating updates. The server's own representation of P4Info is not used.
 
 use std::collections::BTreeMap;
 
@@ -81,8 +81,8 @@ pub(super) struct Info {
     pub(super) digests: Vec<u32>,
 }
 
-/// Maximum number of cells in an array. Larger arrays are left out, because reading them back after each batch takes
-/// too long.
+/// Maximum number of cells in an array. Larger arrays are left out, because reading them after each batch takes too
+/// long.
 const MAX_CELLS: i64 = 64;
 
 fn id(preamble: &Option<Preamble>) -> u32 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the target `update`: sends valid and damaged P4Runtime writes to the real server and to a simple model of
-//! it.
+//! Implements the target `update`, which sends valid and damaged P4Runtime writes to the real server, and applies them
+//! to a simple model of the server.
 //!
 //! ```text
-//!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is this what it may answer?
-//!                                                   │                  model.apply    what was acknowledged
-//!                                                   └────── read ────► model.check    is all of it there, and no more?
+//!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is the code allowed?
+//!                                                   │                  model.apply    acknowledged updates
+//!                                                   └────── read ────► model.check    does the content agree?
 //! ```
 //!
 //! An input selects a program and then batches, until no bytes are left. Invariants:
@@ -88,7 +88,7 @@ pub struct UpdateTarget {
 }
 
 impl UpdateTarget {
-    /// Creates the target with two programs: the one that has every P4Runtime entity, and the router.
+    /// Creates the target with two programs: `surface`, which has every P4Runtime entity, and the router.
     ///
     /// # Panics
     /// If the source tree is missing.
@@ -200,7 +200,7 @@ impl Run<'_> {
         self.model.check(self.server.read(self.info));
     }
 
-    /// Generates an update for the model's current state. Damages about every third update.
+    /// Generates an update for the model's current state. Damages about one in three updates.
     fn step(&self, choices: &mut Choices<'_>) -> Step {
         let (info, model) = (self.info, &self.model);
         let mut update = Generator { info, model }.update(choices);
@@ -229,7 +229,7 @@ impl Run<'_> {
         for (step, code) in steps.iter().zip(codes) {
             tally.add("updates", 1);
             tally.add("damaged", u64::from(step.damage.is_some()));
-            // An aborted update was valid, but was rolled back with its batch.
+            // An aborted update was valid, but the server rolled it back with its batch.
             let code = match code {
                 Code::Ok if undone => panic!("acknowledged in a batch that failed: {step:?}"),
                 Code::Aborted if undone => Code::Ok,
@@ -279,7 +279,7 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// In some cases damages the request, so that the server must refuse it as a whole. Returns the allowed codes.
+/// Damages some of the requests, so that the server must refuse them as a whole. Returns the allowed codes.
 fn damage_request(
     choices: &mut Choices<'_>,
     request: &mut WriteRequest,

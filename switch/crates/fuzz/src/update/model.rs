@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Models the server's content as a map from names to entities, and predicts the result of each update.
 //!
-//! Acknowledged updates are applied to the model. Its content then predicts the results of the next update. The model
-//! is based only on the specification and on P4Info, not on the server's implementation.
+//! The target applies acknowledged updates to the model. The model's content then predicts the results of the next
+//! update. The model is based only on the specification and on P4Info, not on the server's implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use super::name::{Name, field_names};
 
 type Kind = entity::Entity;
 
-/// Codes for a selector that is used both with members and groups and with action sets, which section 9.2.3 forbids.
+/// Codes for a selector that is used both with members and groups and with one-shot action sets. Section 9.2.3 forbids
+/// this.
 const MIXED: [Code; 2] = [Code::InvalidArgument, Code::FailedPrecondition];
 
 /// Model of the server's content; see the module's documentation.
@@ -208,7 +209,7 @@ impl Model {
         errors
     }
 
-    /// Returns whether an entry or group of the profile uses an object. `uses` decides this for each of them.
+    /// Returns whether an entry or group of the profile uses an object. `uses` tells this for a single entry or group.
     fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&Kind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {

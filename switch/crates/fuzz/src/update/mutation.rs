@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates updates as a malicious client could. Includes the mutations that switch fuzzers commonly have, and some
-//! more.
+//! Mutates updates as a malicious client could. Includes the mutations of common switch fuzzers, and some more.
 //!
-//! Each mutation damages an update in one way. It has a list of codes with which a server may refuse the update
-//! (P4Runtime 1.5, section 9). If the specification allows several codes, the list has all of them.
+//! Each mutation damages an update in one way. A list states the codes with which a server may refuse the damaged
+//! update (P4Runtime 1.5, section 9). If the specification allows several codes, the list has all of them.
 
 use sluice_p4runtime::proto::v1::*;
 use tonic::Code;
@@ -101,7 +100,7 @@ pub(super) enum Damage {
     Refused(&'static [Code]),
     /// The model predicts the result, which depends on the current state.
     Foreseen,
-    /// The update may still be valid. Any code that the specification has for updates is allowed.
+    /// The update may still be valid. Any code is allowed that the specification has for updates.
     Any,
 }
 
@@ -413,7 +412,7 @@ impl Mutator<'_> {
     }
 }
 
-/// Returns whether entities with this kind of name are created by INSERT.
+/// Returns whether INSERT creates the entities with this kind of name.
 fn inserted(name: &Name) -> bool {
     matches!(
         name,

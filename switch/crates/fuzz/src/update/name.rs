@@ -64,7 +64,7 @@ impl Name {
         Self::Entry(entry.table_id, field_names(&entry.r#match), entry.priority)
     }
 
-    /// Returns whether both names belong to the same group, such as entries of one table or members of one profile.
+    /// Returns whether both names have the same kind and owner, such as entries of one table or members of one profile.
     pub(super) fn is_kin_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Entry(a, ..), Self::Entry(b, ..))

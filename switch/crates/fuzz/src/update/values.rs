@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates values and match keys. Each is valid for its field.
+//! Generates values and match keys, all valid for their fields.
 
 use sluice_p4runtime::proto::v1::*;
 
 use super::info::{Field, MatchType};
 use crate::choices::Choices;
 
-/// Generates a value of this width. In some cases pads it with zeros, which do not change its meaning.
+/// Generates a value of this width. Some values are padded with zeros, which do not change their meaning.
 pub(super) fn value(choices: &mut Choices<'_>, width: usize) -> Vec<u8> {
     let mut value = match choices.below(8) {
         0 => top(choices.bytes(width.div_ceil(8)), width),

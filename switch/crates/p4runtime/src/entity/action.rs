@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions of entries, members and one-shot sets (P4Runtime specification, "Action Specification").
+//! Translates the actions of entries, members and one-shot action sets (P4Runtime specification, "Action
+//! Specification").
 
 use sluice_tables::{ActionCall, EntryAction, OneShotMember};
 
 use super::Context;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names;
 use crate::proto::v1::action::Param;
 use crate::proto::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
 use crate::proto::v1::{
     Action, ActionProfileAction, ActionProfileActionSet, TableAction, action_profile_action,
     action_profile_group::member, table_action,
 };
+use crate::schema::names;
 use crate::schema::{ParamSchema, ProfileSchema, TableSchema};
 
 /// Decodes an action call of a table, with its parameters.
@@ -63,7 +64,7 @@ pub(crate) fn encode_call(
     table: &TableSchema,
     call: &ActionCall,
 ) -> Option<Action> {
-    // By name, because the program has a copy of an action for every table that uses it.
+    // Compares names, because the program has a copy of an action for every table that uses it.
     let name = &context.program.actions.get(call.action.index())?.name;
     let mut known = table
         .actions
@@ -187,7 +188,8 @@ pub(crate) fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
     }
 }
 
-/// Checks a group's size against a limit (0: none), in the profile's unit of size.
+/// Checks a group's size against a limit; 0 means no limit. The size is the number of members or the sum of their
+/// weights, as the profile defines.
 pub(crate) fn check_size(
     profile: &ProfileSchema,
     weights: impl Iterator<Item = u32>,
@@ -215,7 +217,8 @@ pub(crate) fn check_size(
     Ok(())
 }
 
-/// Decodes a watch port: absent, of the deprecated kind (`Some(None)`), or an existing port.
+/// Decodes a watch port. `watch` is `None` if the client gave none, and `Some(None)` for a watch of the deprecated
+/// kind, which is refused. Any other port must exist.
 pub(crate) fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Indirect counters, meters and registers: cells of arrays (P4Runtime specification, "CounterEntry", "MeterEntry",
-//! "RegisterEntry").
+//! Translates indirect counters, meters and registers, which are cells of arrays (P4Runtime specification,
+//! "CounterEntry", "MeterEntry", "RegisterEntry").
 
 use std::ops::Range;
 
-use sluice_tables::{Externs, Meter, MeterConfig as TableMeterConfig};
+use sluice_tables::{Externs, MeterConfig as TableMeterConfig};
 
-use super::direct::check_colors;
+use super::cell::{check_colors, decode_config, decode_counter, reset_colors};
 use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names;
-use crate::proto::v1::{
-    CounterData, CounterEntry, Index, MeterConfig, MeterCounterData, MeterEntry, P4Data,
-    RegisterEntry, p4_data,
-};
-use crate::schema::{ArraySchema, MeterType, RegisterSchema, unknown};
+use crate::proto::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry, p4_data};
+use crate::schema::names;
+use crate::schema::{ArraySchema, RegisterSchema, unknown};
 
-/// A checked write to cells, performed when the batch has been committed.
+/// A checked write to cells. It is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -52,7 +49,7 @@ impl CellWrite {
             }
             Self::Register(id, cells, value) => {
                 for index in cells.clone() {
-                    // Cannot fail: the range and the width have been checked.
+                    // This cannot fail, because the range and the width have been checked.
                     let _ = externs.register_write(*id, index, value);
                 }
             }
@@ -60,7 +57,7 @@ impl CellWrite {
     }
 }
 
-/// Returns the cells that an index selects: one, or the whole array when it is unset.
+/// Returns the cells that an index selects: one cell, or the whole array if the index is unset.
 pub(crate) fn cells<Id>(
     array: &ArraySchema<Id>,
     index: Option<&Index>,
@@ -84,7 +81,7 @@ pub(crate) fn cells<Id>(
     }
 }
 
-/// Checks a write to an indirect counter; a write without data has no effect.
+/// Checks a write to an indirect counter. A write without data has no effect.
 pub(crate) fn counter(
     context: &Context<'_>,
     operation: Operation,
@@ -105,8 +102,8 @@ pub(crate) fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter. Without a configuration the meter returns to the default; with counter data its
-/// per-colour counters are reset to 0.
+/// Checks a write to an indirect meter. Without a configuration, the meter returns to the default. With counter data,
+/// the per-colour counters of the meter are reset to 0.
 pub(crate) fn meter(
     context: &Context<'_>,
     operation: Operation,
@@ -162,89 +159,6 @@ pub(crate) fn register(
     }
 }
 
-/// Decodes a counter's value.
-pub(crate) fn decode_counter(data: &CounterData) -> UpdateResult<(u64, u64)> {
-    let value = |value: i64| {
-        u64::try_from(value).map_err(|_| UpdateError::invalid("a counter cannot be negative"))
-    };
-    Ok((value(data.packet_count)?, value(data.byte_count)?))
-}
-
-/// Encodes a counter's value.
-pub(crate) fn encode_counter(packets: u64, bytes: u64) -> CounterData {
-    let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    CounterData {
-        packet_count: value(packets),
-        byte_count: value(bytes),
-    }
-}
-
-/// Decodes a meter's configuration, by the rules of its type.
-pub(crate) fn decode_config(
-    config: &MeterConfig,
-    kind: MeterType,
-) -> UpdateResult<TableMeterConfig> {
-    let rate = |name: &str, value: i64| {
-        u64::try_from(value)
-            .map_err(|_| UpdateError::invalid(format!("{name} of a meter is negative: {value}")))
-    };
-    let single_rate = config.pir == config.cir && config.pburst == config.cburst;
-    match kind {
-        MeterType::SingleRateThreeColor | MeterType::SingleRateTwoColor if !single_rate => {
-            return Err(UpdateError::invalid(
-                "pir and pburst of a single rate are cir and cburst",
-            ));
-        }
-        MeterType::SingleRateThreeColor => {}
-        _ if config.eburst != 0 => {
-            return Err(UpdateError::invalid(
-                "eburst is for single-rate three-colour meters",
-            ));
-        }
-        _ => {}
-    }
-    if config.pir < config.cir {
-        return Err(UpdateError::invalid(
-            "pir is below cir (RFC 2698 section 2)",
-        ));
-    }
-    Ok(TableMeterConfig {
-        cir: rate("cir", config.cir)?,
-        cburst: rate("cburst", config.cburst)?,
-        pir: rate("pir", config.pir)?,
-        pburst: rate("pburst", config.pburst)?,
-        excess: match kind {
-            MeterType::SingleRateThreeColor => Some(rate("eburst", config.eburst)?),
-            _ => None,
-        },
-    })
-}
-
-/// Encodes a meter's configuration.
-pub(crate) fn encode_config(config: TableMeterConfig) -> Option<MeterConfig> {
-    Some(MeterConfig {
-        cir: i64::try_from(config.cir).ok()?,
-        cburst: i64::try_from(config.cburst).ok()?,
-        pir: i64::try_from(config.pir).ok()?,
-        pburst: i64::try_from(config.pburst).ok()?,
-        eburst: i64::try_from(config.excess.unwrap_or(0)).ok()?,
-    })
-}
-
-/// Encodes a meter's per-colour counters.
-pub(crate) fn encode_colors(meter: &Meter) -> MeterCounterData {
-    let [green, yellow, red] = meter.colors().each_ref().map(|cell| {
-        let (packets, bytes) = cell.get();
-        Some(encode_counter(packets, bytes))
-    });
-    MeterCounterData { green, yellow, red }
-}
-
-/// Resets a meter's per-colour counters to 0.
-pub(crate) fn reset_colors(meter: &Meter) {
-    meter.colors().iter().for_each(|cell| cell.set(0, 0));
-}
-
 /// Encodes a cell's index.
 pub(crate) fn encode_index(index: usize) -> Option<Index> {
     Some(Index {
@@ -264,54 +178,6 @@ pub(crate) fn encode_register(schema: &RegisterSchema, value: &[u8]) -> P4Data {
 mod tests {
     use super::*;
     use tonic::Code;
-
-    const PLAIN: MeterConfig = MeterConfig {
-        cir: 10,
-        cburst: 2,
-        pir: 20,
-        pburst: 4,
-        eburst: 0,
-    };
-
-    #[test]
-    fn meter_configurations_follow_their_type() {
-        let code = |config: MeterConfig, kind| decode_config(&config, kind).map_err(|e| e.code);
-        assert!(code(PLAIN, MeterType::TwoRateThreeColor).is_ok());
-        assert_eq!(
-            code(PLAIN, MeterType::SingleRateTwoColor),
-            Err(Code::InvalidArgument)
-        );
-        let single = MeterConfig {
-            pir: 10,
-            pburst: 2,
-            ..PLAIN
-        };
-        assert!(code(single, MeterType::SingleRateTwoColor).is_ok());
-        let excess = MeterConfig {
-            eburst: 7,
-            ..single
-        };
-        assert_eq!(
-            decode_config(&excess, MeterType::SingleRateThreeColor)
-                .map(encode_config)
-                .unwrap(),
-            Some(excess)
-        );
-        assert_eq!(
-            code(PLAIN, MeterType::SingleRateThreeColor),
-            Err(Code::InvalidArgument)
-        );
-        for wrong in [
-            MeterConfig { eburst: 1, ..PLAIN },
-            MeterConfig { cir: -1, ..PLAIN },
-            MeterConfig { pir: 9, ..PLAIN },
-        ] {
-            assert_eq!(
-                code(wrong, MeterType::TwoRateThreeColor),
-                Err(Code::InvalidArgument)
-            );
-        }
-    }
 
     #[test]
     fn indices_are_one_cell_or_all() {

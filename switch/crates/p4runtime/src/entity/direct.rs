@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Direct counters and meters (P4Runtime specification, "Direct Resources").
+//! Translates direct counters and meters (P4Runtime specification, "Direct Resources").
 //!
-//! Direct resources live in the entry's shared state, outside of the tables' versions. A batch that is rolled back must
-//! leave them unchanged, so writes are collected and performed after the commit. Only resources of an entry that the
-//! same batch inserts are written at once, since no packet sees that entry before the commit.
+//! Direct resources are part of the entry's shared state, outside of the tables' versions. A batch that is rolled back
+//! must leave them unchanged. So writes are collected, and performed after the commit. Writes to an entry that the same
+//! batch inserts are performed at once, because no packet sees this entry before the commit.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use sluice_tables::{
     DefaultEntry, Entry, EntryState, Meter, MeterConfig as TableMeterConfig, Transaction,
 };
 
-use super::array::{decode_config, encode_colors, encode_config, reset_colors};
-use super::table::{Wanted, decode_key};
+use super::cell::{self, check_colors, decode_config, encode_colors, encode_config, reset_colors};
+use super::key;
+use super::requested::RequestedFields;
 use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{
@@ -20,7 +21,7 @@ use crate::proto::v1::{
 };
 use crate::schema::TableSchema;
 
-/// Writes to be done after the commit.
+/// Writes to be performed after the commit.
 #[derive(Default)]
 pub(crate) struct DirectWrites(Vec<Write>);
 
@@ -98,7 +99,7 @@ impl DirectWrites {
         self.0.truncate(savepoint);
     }
 
-    /// Whether no write was collected.
+    /// Returns whether no write was collected.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -141,7 +142,7 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects a write of a direct counter by itself.
+    /// Collects the write of a direct counter that a client sends without its entry.
     pub(crate) fn counter(
         &mut self,
         context: &Context<'_>,
@@ -161,7 +162,8 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects a write of a direct meter by itself; without a configuration the meter returns to the default.
+    /// Collects the write of a direct meter that a client sends without its entry. Without a configuration, the meter
+    /// returns to the default.
     pub(crate) fn meter(
         &mut self,
         context: &Context<'_>,
@@ -194,26 +196,11 @@ fn no_meter() -> UpdateError {
     UpdateError::invalid("the table has no direct meter")
 }
 
-/// Returns whether to reset the per-colour counters. Any value but 0 is an error.
-pub(super) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
-    let Some(counters) = counters else {
-        return Ok(false);
-    };
-    let colors = [counters.green, counters.yellow, counters.red];
-    let zero = |data: &CounterData| data.packet_count == 0 && data.byte_count == 0;
-    if colors.iter().flatten().all(zero) {
-        return Ok(true);
-    }
-    Err(UpdateError::invalid(
-        "a meter's counters by colour can only be set to 0",
-    ))
-}
-
 fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64, u64)> {
     if !table.direct_counter {
         return Err(no_counter());
     }
-    super::array::decode_counter(data)
+    cell::decode_counter(data)
 }
 
 /// Finds the table and the entry that a direct resource belongs to.
@@ -229,14 +216,14 @@ fn find<'a>(
     if entry.is_default_action {
         return Ok((table, transaction.default_entry(table.id)?.into()));
     }
-    let (key, priority) = decode_key(table, entry)?;
+    let (key, priority) = key::decode_with_priority(table, entry)?;
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
-/// Returns a direct counter's value; 0 for an entry without state.
+/// Returns the value of a direct counter. The value is 0 for an entry without state.
 pub(crate) fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-    super::array::encode_counter(packets, bytes)
+    cell::encode_counter(packets, bytes)
 }
 
 /// Returns a direct meter's configuration, unless it is the default one.
@@ -249,21 +236,21 @@ pub(crate) fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> 
     meter.map(encode_colors)
 }
 
-/// Encodes a table entry with only the requested direct resources that the table has.
+/// Encodes the direct resources of an entry that the client requested and that the table has.
 pub(crate) fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,
     meter: Option<&Meter>,
-    wanted: Wanted,
+    requested: RequestedFields,
 ) -> TableEntry {
     TableEntry {
-        counter_data: (wanted.counter && table.direct_counter).then(|| counter_data(state)),
-        meter_config: if wanted.meter_config {
+        counter_data: (requested.counter && table.direct_counter).then(|| counter_data(state)),
+        meter_config: if requested.meter_config {
             meter_config(meter)
         } else {
             None
         },
-        meter_counter_data: meter_counters(meter).filter(|_| wanted.meter_counters),
+        meter_counter_data: meter_counters(meter).filter(|_| requested.meter_counters),
         ..TableEntry::default()
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match keys (P4Runtime specification, "Match Format"), canonical in both directions: a key has exactly one encoding.
+//! Translates match keys (P4Runtime specification, "Match Format"). Apart from zero padding, each key has exactly one
+//! encoding.
 
 use std::sync::Arc;
 
@@ -8,12 +9,13 @@ use sluice_tables::KeyField;
 
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, Names};
-use crate::proto::v1::FieldMatch;
 use crate::proto::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
-use crate::schema::MatchField;
+use crate::proto::v1::{FieldMatch, TableEntry};
+use crate::schema::names::{self, Names};
+use crate::schema::{MatchField, TableSchema};
 
-/// Decodes a key: one field for each of `fields`, in their order; fields that the client omits are "don't care".
+/// Decodes a key. Returns one field for each of `fields`, in the same order. Fields that the client omits are "don't
+/// care".
 pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
     for (index, field_match) in matches.iter().enumerate() {
         let id = field_match.field_id;
@@ -34,6 +36,24 @@ pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateRes
             .map_err(|error| error.of(&format!("match field {:?}", field.name)))
     };
     fields.iter().map(decode).collect()
+}
+
+/// Decodes an entry's key and priority.
+pub(crate) fn decode_with_priority(
+    table: &TableSchema,
+    entry: &TableEntry,
+) -> UpdateResult<(Vec<KeyField>, i32)> {
+    let key = decode(&table.fields, &entry.r#match)?;
+    match (table.needs_priority(), entry.priority) {
+        (true, 0) => Err(UpdateError::invalid(
+            "an entry of this table needs a priority",
+        )),
+        (false, priority) if priority != 0 => Err(UpdateError::invalid(
+            "an entry of this table has no priority",
+        )),
+        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
+        (_, priority) => Ok((key, priority)),
+    }
 }
 
 fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<KeyField> {
@@ -77,8 +97,9 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
     }
 }
 
-/// Matches on strings other than exact and optional ones. Strings have no order and no bits, so such a match must mean
-/// one string ("Translation of Match Fields"); its mask or prefix length has the width of the program's type.
+/// Decodes longest-prefix, ternary and range matches on fields whose type is a string. Strings have no order and no
+/// bits. So such a match must select exactly one string ("Translation of Match Fields"). Its mask or prefix length has
+/// the width of the program's type.
 mod to_numbers {
     use std::borrow::Cow;
 
@@ -139,7 +160,7 @@ mod to_numbers {
     }
 }
 
-/// Whether every string of a key stands for a known number; values that are not strings count as known.
+/// Returns whether every string of a key has a number. Values that are not strings count as known.
 pub(crate) fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     matches.iter().all(|given| {
         let field = fields.iter().find(|field| field.id == given.field_id);
@@ -218,7 +239,7 @@ fn decode_ternary(ternary: &Ternary, width: usize) -> UpdateResult<KeyField> {
 fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
     let low = check(&range.low, width)?;
     let high = check(&range.high, width)?;
-    // Both are in shortest form: the longer value is the larger, and values of equal length compare as bytes.
+    // Both bounds are in shortest form. So the longer bound is larger, and bounds of equal length compare as bytes.
     if (low.len(), low) > (high.len(), high) {
         return Err(UpdateError::invalid(
             "the low bound is above the high bound",
@@ -234,7 +255,7 @@ fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
     })
 }
 
-/// Encodes a key; "don't care" fields are omitted.
+/// Encodes a key. Leaves out "don't care" fields.
 pub(crate) fn encode(fields: &[MatchField], key: &[KeyField]) -> Vec<FieldMatch> {
     let encode = |(field, value): (&MatchField, &KeyField)| {
         let bytes = |value: &[u8]| names::encode(field.names.as_ref(), value);

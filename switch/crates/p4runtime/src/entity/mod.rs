@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translates P4Runtime's entities to and from the types of the tables crate. One file for each kind of entity.
+//! Translates P4Runtime's entities to and from the types of the tables crate. There is one file for each kind of
+//! entity.
 //!
-//! Decoding checks everything that the specification says about the form of a message; the transaction checks what
-//! depends on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
+//! Decoding checks all that the specification requires of the form of a message. The transaction checks the conditions
+//! that depend on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
 
 pub(crate) mod action;
 pub(crate) mod array;
+pub(crate) mod cell;
 pub(crate) mod direct;
 pub(crate) mod key;
 pub(crate) mod profile;
 pub(crate) mod replication;
+pub(crate) mod requested;
 pub(crate) mod table;
 pub(crate) mod value_set;
 
@@ -25,7 +28,7 @@ pub struct Context<'a> {
     pub schema: &'a Schema,
     /// The program that these objects belong to.
     pub program: &'a Program,
-    /// Whether a port with this number exists.
+    /// Returns whether a port with this number exists.
     pub port_exists: &'a dyn Fn(u32) -> bool,
 }
 
@@ -43,7 +46,7 @@ pub enum Operation {
     Insert,
     /// The entity must exist.
     Modify,
-    /// The entity must exist; only the key counts.
+    /// The entity must exist. Only its key matters.
     Delete,
 }
 
@@ -58,7 +61,7 @@ impl Operation {
         }
     }
 
-    /// Refuses all but MODIFY, for entities that always exist.
+    /// Refuses all operations except MODIFY, for entities that always exist.
     pub fn modify_only(self, what: &str) -> UpdateResult {
         match self {
             Self::Modify => Ok(()),

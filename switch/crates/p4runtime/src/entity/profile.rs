@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members and groups of action profiles (P4Runtime specification, "ActionProfileMember & ActionProfileGroup").
+//! Translates members and groups of action profiles (P4Runtime specification, "ActionProfileMember &
+//! ActionProfileGroup").
 
 use sluice_tables::{GroupMember, GroupSpec, MemberSpec, Transaction};
 
@@ -90,7 +91,8 @@ fn decode_group(
 ) -> UpdateResult<GroupSpec> {
     let most = profile.max_group_size;
     let max_size = match u32::try_from(group.max_size) {
-        // The client leaves the size to the server, although the specification requires a number: use the largest.
+        // With 0, the client leaves the size to the server, although the specification requires a number. The server
+        // uses the largest size.
         Ok(0) => 0,
         Ok(size) if most == 0 || size <= most => size,
         _ => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
+//! Translates multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
 
 use sluice_tables::{BackupReplica, CloneSession, MulticastGroup, Replica, Transaction};
 
@@ -103,7 +103,7 @@ fn decode_replicas(ports: &PortType, replicas: &[v1::Replica]) -> UpdateResult<V
 fn decode_replica(ports: &PortType, replica: &v1::Replica) -> UpdateResult<Replica> {
     let port = match &replica.port_kind {
         Some(replica::PortKind::Port(port)) => decode_port(ports, port)?,
-        // Deprecated since 1.4, but older clients send it.
+        // This field is deprecated since 1.4, but older clients send it.
         Some(replica::PortKind::EgressPort(port)) => *port,
         None => return Err(UpdateError::invalid("a replica without port")),
     };

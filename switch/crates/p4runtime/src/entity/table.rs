@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table entries (P4Runtime specification, "TableEntry").
+//! Translates table entries (P4Runtime specification, "TableEntry").
 
 use sluice_tables::{DefaultEntry, DefaultSpec, Entry, EntrySpec, KeyField, Transaction};
 
 use super::direct::{self, DirectWrites};
+use super::requested::RequestedFields;
 use super::{Context, Operation, action, key};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{TableEntry, table_entry::IdleTimeout};
 use crate::schema::TableSchema;
 
-/// Applies an update of a table entry to a transaction. Writes to its direct resources are added to `direct`.
+/// Applies an update of a table entry to a transaction. Adds the writes of the entry's direct resources to `direct`.
 pub(crate) fn apply(
     context: &Context<'_>,
     transaction: &mut Transaction<'_>,
@@ -43,7 +44,7 @@ fn apply_entry(
             "it has no key, so it has no entries but the default",
         ));
     }
-    let (key, priority) = decode_key(table, entry)?;
+    let (key, priority) = key::decode_with_priority(table, entry)?;
     if operation == Operation::Delete {
         if table.is_const {
             return Err(UpdateError::permission_denied("its entries are constant"));
@@ -78,7 +79,7 @@ fn apply_entry(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Updates an entry of a constant table: only its direct resources can be written.
+/// Updates an entry of a constant table. Only the entry's direct resources can be written.
 fn modify_constant(
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -122,7 +123,7 @@ fn apply_default(
         Some(given) => Some(action::decode(context, table, given, true)?),
         None => None,
     };
-    // Without an action, the default entry returns to the program's, metadata included.
+    // Without an action, the default entry returns to the action and the metadata of the program.
     let spec = action.map(|action| DefaultSpec {
         action,
         controller_metadata: entry.controller_metadata,
@@ -133,9 +134,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Checks the rules on idle timeouts, with PI's wording and order, because clients compare the text of the errors. One
-/// difference: PI accepts a timeout of a default entry where the table supports timeouts; this refuses it, as the
-/// specification ("Idle-timeout") requires.
+/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare
+/// their text. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts. This
+/// function refuses such a timeout, as the specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -152,76 +153,12 @@ fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     Err(UpdateError::invalid(refused))
 }
 
-/// Checks the rules on fields that hold for every operation.
+/// Checks the rules on fields that apply to every operation.
 fn check_fields(entry: &TableEntry) -> UpdateResult {
     if entry.is_const {
         return Err(UpdateError::invalid("is_const cannot be written"));
     }
     Ok(())
-}
-
-/// Decodes an entry's key and priority.
-pub(crate) fn decode_key(
-    table: &TableSchema,
-    entry: &TableEntry,
-) -> UpdateResult<(Vec<KeyField>, i32)> {
-    let key = key::decode(&table.fields, &entry.r#match)?;
-    match (table.needs_priority(), entry.priority) {
-        (true, 0) => Err(UpdateError::invalid(
-            "an entry of this table needs a priority",
-        )),
-        (false, priority) if priority != 0 => Err(UpdateError::invalid(
-            "an entry of this table has no priority",
-        )),
-        (_, priority) if priority < 0 => Err(UpdateError::invalid("a negative priority")),
-        (_, priority) => Ok((key, priority)),
-    }
-}
-
-/// The optional parts of an entry that a read request selects.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
-    pub(crate) counter: bool,
-    pub(crate) meter_config: bool,
-    pub(crate) meter_counters: bool,
-    pub(crate) last_hit: bool,
-}
-
-impl Wanted {
-    /// Decodes the selected parts of a request for one table. Refuses parts that the table does not have.
-    pub(crate) fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
-        let wanted = Self::of(entry);
-        let has_meter = table.direct_meter.is_some();
-        if wanted.counter && !table.direct_counter {
-            return Err(UpdateError::invalid("the table has no direct counter"));
-        }
-        if (wanted.meter_config || wanted.meter_counters) && !has_meter {
-            return Err(UpdateError::invalid("the table has no direct meter"));
-        }
-        if wanted.last_hit && entry.is_default_action {
-            return Err(UpdateError::invalid(
-                "Default table entries do not support entry ageing, do not set 'time_since_last_hit' in your \
-                 ReadRequest",
-            ));
-        }
-        if wanted.last_hit && !table.idle_timeout {
-            return Err(UpdateError::invalid(
-                "Do not set time_since_last_hit for a ReadRequest if the table does not support idle timeout; yes, \
-                 that includes wildcard reads",
-            ));
-        }
-        Ok(wanted)
-    }
-
-    /// Decodes the selected parts of a request for all tables; each table returns the parts that it has.
-    pub(crate) fn of(entry: &TableEntry) -> Self {
-        Self {
-            counter: entry.counter_data.is_some(),
-            meter_config: entry.meter_config.is_some(),
-            meter_counters: entry.meter_counter_data.is_some(),
-            last_hit: entry.time_since_last_hit.is_some(),
-        }
-    }
 }
 
 /// Encodes an entry as a client would write it, with the selected parts. `now_us` is the switch's time.
@@ -230,7 +167,7 @@ pub(crate) fn encode(
     table_id: u32,
     table: &TableSchema,
     entry: &Entry,
-    wanted: Wanted,
+    requested: RequestedFields,
     now_us: u64,
 ) -> Option<TableEntry> {
     let spec = entry.spec(context.program, context.table(table));
@@ -247,21 +184,21 @@ pub(crate) fn encode(
         metadata: spec.metadata,
         is_const: entry.is_const(),
         idle_timeout_ns: i64::try_from(spec.idle_timeout_ns).unwrap_or(i64::MAX),
-        time_since_last_hit: (wanted.last_hit && table.idle_timeout).then(|| IdleTimeout {
+        time_since_last_hit: (requested.last_hit && table.idle_timeout).then(|| IdleTimeout {
             elapsed_ns: i64::try_from(since_hit()).unwrap_or(i64::MAX),
         }),
-        ..direct::encode(table, entry.state(), entry.meter(), wanted)
+        ..direct::encode(table, entry.state(), entry.meter(), requested)
     })
 }
 
-/// Encodes a table's default entry. If neither the program nor a client has set an action, it is NoAction, which has no
-/// P4Info id: the action is then omitted.
+/// Encodes a table's default entry. If neither the program nor a client has set an action, the default action is
+/// NoAction. NoAction has no P4Info id, so the encoded entry has no action then.
 pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,
     table: &TableSchema,
     entry: &DefaultEntry,
-    wanted: Wanted,
+    requested: RequestedFields,
 ) -> TableEntry {
     let action = entry.action(context.program);
     TableEntry {
@@ -270,11 +207,11 @@ pub(crate) fn encode_default(
         action: action.and_then(|action| action::encode(context, table, &action)),
         controller_metadata: entry.controller_metadata(),
         metadata: entry.metadata().to_vec(),
-        ..direct::encode(table, Some(entry.state()), entry.meter(), wanted)
+        ..direct::encode(table, Some(entry.state()), entry.meter(), requested)
     }
 }
 
-/// Whether clients can set the table's default action.
+/// Returns whether clients can set the table's default action.
 pub(crate) fn may_set_default(table: &TableSchema) -> bool {
     !table.const_default && table.implementation.is_none()
 }

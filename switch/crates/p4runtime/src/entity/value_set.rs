@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parser value sets (P4Runtime specification, "ValueSetEntry"): they always exist, and are replaced as a whole.
+//! Translates parser value sets (P4Runtime specification, "ValueSetEntry"). Value sets always exist. An update replaces
+//! all members of a value set.
 
 use sluice_tables::{KeyField, Transaction};
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Read RPC: entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard Reads").
+//! Handles Read requests: returns the entities that match them (P4Runtime specification, "Read RPC", "Wildcard Reads").
 //!
-//! A read is consistent: one view of the tables serves the whole request. While the view is held, only references are
-//! taken. Messages are built afterwards, a chunk at a time, so that a slow client delays no other request.
+//! A read is consistent: one view of the tables serves the whole request. While the view is held, the read only
+//! collects references. The messages are built afterwards, a chunk at a time, so that a slow client delays no other
+//! request.
 
 mod select;
 
@@ -10,8 +11,8 @@ use std::sync::Arc;
 
 use sluice_tables::{DefaultEntry, Entry, EntryState, Meter};
 
-use crate::entity::table::Wanted;
-use crate::entity::{array, direct, table};
+use crate::entity::requested::RequestedFields;
+use crate::entity::{array, cell, direct, table};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity as Kind;
@@ -21,10 +22,10 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 
-/// An entity that was read: a reference, cheap to hold until its message is built.
+/// A reference to an entity that was read. The reference is cheap to hold until the entity's message is built.
 enum Item {
-    Table(u32, Entry, Wanted),
-    Default(u32, Arc<DefaultEntry>, Wanted),
+    Table(u32, Entry, RequestedFields),
+    Default(u32, Arc<DefaultEntry>, RequestedFields),
     DirectCounter(u32, Found),
     /// The flag adds the per-colour counters.
     DirectMeter(u32, Found, bool),
@@ -57,15 +58,15 @@ impl Found {
         }
     }
 
-    fn item(self, table: u32, wanted: Wanted) -> Item {
+    fn item(self, table: u32, requested: RequestedFields) -> Item {
         match self {
-            Self::Entry(entry) => Item::Table(table, entry, wanted),
-            Self::Default(entry) => Item::Default(table, entry, wanted),
+            Self::Entry(entry) => Item::Table(table, entry, requested),
+            Self::Default(entry) => Item::Default(table, entry, requested),
         }
     }
 }
 
-/// The result of a read, to be turned into messages.
+/// Result of a read, from which messages are built.
 pub struct Reading {
     pipeline: Arc<Pipeline>,
     rights: Rights,
@@ -73,7 +74,8 @@ pub struct Reading {
     now_us: u64,
 }
 
-/// Reads the entities that match the requests and are in the role's scope. Returns errors per request, in order.
+/// Reads the entities that match the requests and are in the role's scope. Also returns a result for each request, in
+/// order.
 pub(crate) fn read(
     pipeline: &Arc<Pipeline>,
     rights: Rights,
@@ -109,8 +111,8 @@ impl Iterator for Reading {
     fn next(&mut self) -> Option<Entity> {
         loop {
             let item = self.items.next()?;
-            // Omits entities of other roles, and entities that P4Info cannot express, such as an action that it does
-            // not list.
+            // Leaves out entities of other roles. Also leaves out entities that P4Info cannot express, such as an entry
+            // whose action it does not list.
             let entity = self.encode(item);
             let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {
@@ -127,20 +129,20 @@ impl Reading {
         let schema = &self.pipeline.schema;
         let externs = self.pipeline.store.externs();
         let context = self.pipeline.context();
-        let encode = |id, found: &Found, wanted| {
+        let encode = |id, found: &Found, requested| {
             let table = schema.tables.get(&id)?;
             match found {
                 Found::Entry(entry) => {
-                    table::encode(&context, id, table, entry, wanted, self.now_us)
+                    table::encode(&context, id, table, entry, requested, self.now_us)
                 }
                 Found::Default(entry) => {
-                    Some(table::encode_default(&context, id, table, entry, wanted))
+                    Some(table::encode_default(&context, id, table, entry, requested))
                 }
             }
         };
-        // Direct resources identify their entry by its key alone.
+        // The key alone identifies the entry of a direct resource.
         let key = |id, found: &Found| {
-            let entry = encode(id, found, Wanted::default())?;
+            let entry = encode(id, found, RequestedFields::default())?;
             Some(TableEntry {
                 action: None,
                 ..entry
@@ -148,11 +150,11 @@ impl Reading {
         };
         Some(match item {
             Item::Ready(kind) => *kind,
-            Item::Table(id, entry, wanted) => {
-                Kind::TableEntry(encode(id, &Found::Entry(entry), wanted)?)
+            Item::Table(id, entry, requested) => {
+                Kind::TableEntry(encode(id, &Found::Entry(entry), requested)?)
             }
-            Item::Default(id, entry, wanted) => {
-                Kind::TableEntry(encode(id, &Found::Default(entry), wanted)?)
+            Item::Default(id, entry, requested) => {
+                Kind::TableEntry(encode(id, &Found::Default(entry), requested)?)
             }
             Item::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
                 table_entry: Some(key(id, &found)?),
@@ -169,7 +171,7 @@ impl Reading {
                 Kind::CounterEntry(CounterEntry {
                     counter_id: id,
                     index: array::encode_index(index),
-                    data: Some(array::encode_counter(packets, bytes)),
+                    data: Some(cell::encode_counter(packets, bytes)),
                 })
             }
             Item::Meter(id, index, colors) => {
@@ -177,8 +179,8 @@ impl Reading {
                 Kind::MeterEntry(MeterEntry {
                     meter_id: id,
                     index: array::encode_index(index),
-                    config: meter.config().and_then(array::encode_config),
-                    counter_data: colors.then(|| array::encode_colors(meter)),
+                    config: meter.config().and_then(cell::encode_config),
+                    counter_data: colors.then(|| cell::encode_colors(meter)),
                 })
             }
             Item::Register(id, index) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluice_tables::{Entry, EntryAction, EntrySpec, TableError, View};
 
 use super::{Found, Item};
-use crate::entity::table::{Wanted, decode_key};
+use crate::entity::requested::RequestedFields;
 use crate::entity::{array, key, profile, replication, value_set};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
@@ -19,7 +19,7 @@ use crate::proto::v1::{
 };
 use crate::schema::{ArraySchema, Schema, TableSchema, unknown};
 
-/// Returns the objects that an id selects: one of them, or all if it is 0.
+/// Returns the objects that an id selects: one object, or all objects if the id is 0.
 fn select<'a, T>(
     kind: &str,
     objects: &'a BTreeMap<u32, T>,
@@ -80,7 +80,7 @@ impl Reader<'_> {
         }
         let exact = !filter.r#match.is_empty() && (filter.priority != 0 || !table.needs_priority());
         if exact {
-            let (key, priority) = decode_key(table, filter)?;
+            let (key, priority) = key::decode_with_priority(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
                 Ok(entry) => Ok(vec![Found::Entry(entry)]),
                 // A filter that matches no entry is not an error.
@@ -110,7 +110,7 @@ impl Reader<'_> {
 
     fn table_entries(&mut self, filter: &TableEntry) -> UpdateResult {
         if filter.table_id == 0 {
-            let wanted = Wanted::of(filter);
+            let requested = RequestedFields::of(filter);
             let is_default_action = filter.is_default_action;
             let all = TableEntry {
                 is_default_action,
@@ -119,12 +119,12 @@ impl Reader<'_> {
             for (id, table) in &self.pipeline.schema.tables {
                 let entries = self.entries(table, &all)?;
                 self.items
-                    .extend(entries.into_iter().map(|found| found.item(*id, wanted)));
+                    .extend(entries.into_iter().map(|found| found.item(*id, requested)));
             }
             return Ok(());
         }
         let table = self.pipeline.schema.table(filter.table_id)?;
-        let wanted = Wanted::decode(table, filter)?;
+        let requested = RequestedFields::decode(table, filter)?;
         let action = filter_action(&self.pipeline.schema, table, filter)?;
         let mut entries = self.entries(table, filter)?;
         if action.is_some() || !filter.metadata.is_empty() || filter.controller_metadata != 0 {
@@ -132,12 +132,12 @@ impl Reader<'_> {
         }
         let items = entries
             .into_iter()
-            .map(|found| found.item(filter.table_id, wanted));
+            .map(|found| found.item(filter.table_id, requested));
         self.items.extend(items);
         Ok(())
     }
 
-    /// Whether an entry passes the filters on its action and its metadata.
+    /// Returns whether an entry passes the filters on its action and its metadata.
     fn passes(
         &self,
         table: &TableSchema,
@@ -170,7 +170,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the entries whose direct resources a request selects. An entry that is named must exist.
+    /// Returns the entries whose direct resources a request selects. If the request names an entry, the entry must
+    /// exist.
     fn direct(
         &self,
         what: &str,
@@ -278,7 +279,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns the selected cells; a request for all arrays ignores the index.
+    /// Returns the cells of an array that a request selects. Ignores the index in a request for all arrays.
     fn cells<Id>(
         &self,
         array: &ArraySchema<Id>,
@@ -296,14 +297,14 @@ impl Reader<'_> {
         };
         let ports = &self.pipeline.schema.ports;
         let mut found = Vec::new();
-        if let Some(wanted) = groups {
+        if let Some(requested) = groups {
             let groups = self.view.multicast_groups().into_iter();
-            let groups = groups.filter(|(id, _)| wanted == 0 || *id == wanted);
+            let groups = groups.filter(|(id, _)| requested == 0 || *id == requested);
             found.extend(groups.map(|(id, group)| replication::encode_group(ports, id, &group)));
         }
-        if let Some(wanted) = sessions {
+        if let Some(requested) = sessions {
             let sessions = self.view.clone_sessions().into_iter();
-            let sessions = sessions.filter(|(id, _)| wanted == 0 || *id == wanted);
+            let sessions = sessions.filter(|(id, _)| requested == 0 || *id == requested);
             found.extend(sessions.map(|(id, s)| replication::encode_session(ports, id, &s)));
         }
         for r#type in found {
@@ -338,7 +339,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the name of the action that entries are filtered by, if any.
+/// Returns the name of the action by which the request filters entries, or `None` if it does not filter by action.
 fn filter_action<'a>(
     schema: &'a Schema,
     table: &TableSchema,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binds P4Info's objects to the program's, one kind after the other.
+//! Binds P4Info's objects to the program's objects, one kind after another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::{
     PortType, ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema,
     ValueSetSchema,
 };
-use crate::names::{self, Names};
 use crate::proto::config::v1 as config;
+use crate::schema::names::{self, Names};
 use config::p4_data_type_spec::TypeSpec;
 
 type Result<T> = std::result::Result<T, SchemaError>;
@@ -45,7 +45,7 @@ fn insert<T>(map: &mut BTreeMap<u32, T>, id: u32, name: &str, object: T) -> Resu
     Ok(())
 }
 
-/// An object's id and name.
+/// Returns an object's id and name.
 fn preamble(preamble: &Option<config::Preamble>) -> Result<(u32, &str)> {
     match preamble {
         Some(preamble) => Ok((preamble.id, &preamble.name)),
@@ -84,7 +84,7 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// Returns the strings of a type, and notes the type as in use.
+    /// Returns the strings of a type, and records that the type is in use.
     fn names(
         &mut self,
         what: &str,
@@ -142,8 +142,8 @@ impl Binder<'_> {
         )
     }
 
-    /// Whether P4Info lacks a table that clients should see; then the P4Info belongs to another program. Tables that
-    /// p4c itself creates have no key, or only constant entries.
+    /// Returns whether P4Info lacks a table that clients should see. If so, the P4Info belongs to another program.
+    /// Tables that p4c itself creates do not count; they have no key, or only constant entries.
     fn is_unlisted(&self, table: &Table) -> bool {
         let listed = |info: &config::Table| {
             let preamble = info.preamble.as_ref();
@@ -197,7 +197,8 @@ impl Binder<'_> {
                 is_const: table.is_const_table,
                 const_default: table.const_default_action_id != 0,
             };
-            // p4c omits both from the P4Info of P4_14 programs: then clients cannot use them.
+            // The opposite difference is allowed: p4c omits meters and profiles from the P4Info of P4_14 programs.
+            // Clients cannot use these.
             if schema.direct_meter.is_some() && program_table.meter.is_none() {
                 let difference = "only P4Info has a direct meter".into();
                 return Err(different("table", name, difference));
@@ -211,7 +212,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Assigns to fields the strings of their types.
+    /// Gives each field the strings of its type.
     fn name_fields(
         &mut self,
         name: &str,
@@ -226,7 +227,8 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Binds a table's actions by name among the table's own: p4c may have made a copy for each table.
+    /// Binds a table's actions by name. Searches only the table's own actions, because p4c may have made a copy of an
+    /// action for each table.
     fn table_actions(
         &self,
         name: &str,
@@ -465,7 +467,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Finds the type of ports, and notes it as in use.
+    /// Finds the type of ports, and records that it is in use.
     fn ports(&mut self) {
         let ports = PortType::find(&self.schema, self.program);
         if let Some((names, width)) = ports.strings() {
@@ -522,9 +524,8 @@ fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedTyp
     }
 }
 
-/// Returns the width in P4Info. Where P4Info has none (type `error`, or a string for clients, see [`names`]), returns
-/// the program's width. A type that is wider for clients than in the program holds only values that fit the program's
-/// width.
+/// Returns the width in P4Info. If P4Info has none (type `error`, or a string for clients, see [`names`]), returns the
+/// program's width. If a type is wider for clients than in the program, its values must fit the program's width.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,
@@ -564,7 +565,8 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
     })
 }
 
-/// Binds match fields to the program's key, in the program's order: by name, or by position where names were lost.
+/// Binds match fields to the program's key, in the program's order. Fields are bound by name, or by position if p4c has
+/// not kept the names.
 fn match_fields(
     kind: &'static str,
     name: &str,

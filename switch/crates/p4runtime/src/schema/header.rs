@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The headers that packets carry between pipeline and controller (P4Runtime specification, "Packet I/O").
+//! Translates the headers that packets carry between pipeline and controller (P4Runtime specification, "Packet I/O").
 //!
-//! Clients see named metadata; the pipeline sees bits before the packet. Both directions are exact: a packet-out must
-//! have every field once, and a packet-in has every field.
+//! Clients see named metadata. The pipeline sees bits in front of the packet. A packet-out must have every field
+//! exactly once; a packet-in has every field exactly once.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use sluice_program::layout::{Field, HeaderType};
 use super::SchemaError;
 use crate::bytestring::{self, BitWriter};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, InUse, Names, Types};
 use crate::proto::config::v1 as config;
 use crate::proto::v1::PacketMetadata;
+use crate::schema::names::{self, InUse, Names, Types};
 
 /// One metadata field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +32,14 @@ pub struct HeaderField {
 }
 
 impl HeaderField {
-    /// The strings that clients see.
+    /// Returns the strings that clients see.
     pub(super) fn names(&self) -> Option<&Arc<Names>> {
         self.names.as_ref()
     }
 }
 
-/// A controller header: fields in the order in which they lie in the packet, without gaps. p4c fills up the last byte.
+/// A controller header: fields in the order in which they lie in the packet, without gaps. p4c adds padding to the last
+/// byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHeader {
     fields: Vec<HeaderField>,
@@ -46,8 +47,8 @@ pub struct ControllerHeader {
 }
 
 impl ControllerHeader {
-    /// Binds the header's description. A type with another representation for clients has the width in the program's
-    /// header.
+    /// Binds the header's description to the program's header. A type that clients see in another form has the width of
+    /// the program's header.
     pub fn bind(
         metadata: &config::ControllerPacketMetadata,
         program: &Program,
@@ -127,7 +128,7 @@ impl ControllerHeader {
                 let message = format!("metadata field {:?} is needed exactly once", field.name);
                 return Err(UpdateError::invalid(message));
             };
-            // A string without a number is an INVALID_ARGUMENT here: the stream has only this code for metadata that
+            // Refuses a string without a number with INVALID_ARGUMENT. The stream has only this code for metadata that
             // does not fit P4Info.
             let is_known = |names: &Arc<Names>| names.knows(&value.value);
             if !field.names.as_ref().is_none_or(is_known) {
@@ -141,7 +142,7 @@ impl ControllerHeader {
         Ok(writer.finish())
     }
 
-    /// Unpacks a packet-in's metadata; `None` if the packet is shorter than the header.
+    /// Unpacks a packet-in's metadata. Returns `None` if the packet is shorter than the header.
     pub fn decode(&self, packet: &[u8]) -> Option<Vec<PacketMetadata>> {
         let value = |field: &HeaderField| {
             let value = bytestring::extract(packet, field.offset, field.width)?;
@@ -154,8 +155,8 @@ impl ControllerHeader {
     }
 }
 
-/// Returns the field widths of the program's header type with these fields, for fields whose width P4Info omits. `None`
-/// if the program has no such header, because no packet carries it.
+/// Returns the field widths of the program's header type that has these fields. These widths are used for fields whose
+/// width P4Info omits. Returns `None` if the program has no such header, because no packet carries it.
 fn layout(
     metadata: &config::ControllerPacketMetadata,
     program: &Program,

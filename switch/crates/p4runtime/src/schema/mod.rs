@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Binds P4Info to a program: maps P4Info ids to the program's objects.
 //!
-//! A P4Info that does not fit the program is refused as a whole, with the object's name. After that, a lookup here
-//! fails only through the client's mistake. Objects of the program that P4Info does not list (tables that p4c created)
-//! are invisible. Tables, action profiles and digests that only P4Info lists were unused, so p4c left them out of the
-//! program. They have no state, and an error reports them when a client names them.
+//! A P4Info that does not fit the program is refused as a whole, and the error has the object's name. After that, a
+//! lookup here fails only because of a client's mistake. Clients do not see objects of the program that P4Info does not
+//! list (tables that p4c created). Some tables, action profiles and digests are only in P4Info, because p4c leaves
+//! unused ones out of the program. They have no state. If a client names such an object, the error says that the
+//! program does not use it.
 
 mod binding;
+mod error;
 mod header;
+pub(crate) mod names;
 mod plan;
 mod ports;
 mod table;
 
+pub(crate) use error::SchemaError;
 pub(crate) use header::ControllerHeader;
 pub(crate) use plan::{ActionPlan, FieldPlan, Plans, TablePlan};
 pub(crate) use ports::PortType;
@@ -22,38 +26,9 @@ use std::sync::Arc;
 
 use sluice_program::{CounterId, MeterId, ProfileId, Program, RegisterId, TableId, ValueSetId};
 
+use self::names::{InUse, Names};
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{InUse, Names};
 use crate::proto::config::v1 as config;
-
-/// The reason why a P4Info cannot be used with a program.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// P4Info lists an object that the program does not have.
-    #[error("P4Info does not fit the device config: {kind} {name:?} is not in the program")]
-    Absent {
-        /// Kind of object.
-        kind: &'static str,
-        /// Name in P4Info.
-        name: String,
-    },
-    /// P4Info and the program describe the object differently.
-    #[error("P4Info does not fit the device config: {kind} {name:?}: {difference}")]
-    Different {
-        /// Kind of object.
-        kind: &'static str,
-        /// Name in P4Info.
-        name: String,
-        /// The property that differs, with both values.
-        difference: String,
-    },
-    /// P4Info contradicts itself.
-    #[error("malformed P4Info: {0}")]
-    Malformed(String),
-    /// P4Info requires a feature that this server does not have.
-    #[error("unsupported in P4Info: {0}")]
-    Unsupported(String),
-}
 
 /// An action profile or selector.
 #[derive(Debug)]
@@ -62,17 +37,17 @@ pub struct ProfileSchema {
     pub id: ProfileId,
     /// Name, for error messages.
     pub name: String,
-    /// A table that uses it; all of them have the same actions.
+    /// P4Info id of a table that uses the profile. All tables that use the profile have the same actions.
     pub table: u32,
-    /// It is a selector, with groups.
+    /// Whether the profile is a selector, with groups.
     pub with_selector: bool,
-    /// Largest size of a group; 0 where there is no limit.
+    /// Largest size of a group; 0 means no limit.
     pub max_group_size: u32,
-    /// The size of a group is its number of members, not the sum of their weights.
+    /// Whether the size of a group is its number of members. Otherwise the size is the sum of the members' weights.
     pub size_is_members: bool,
-    /// Largest weight where the size is the number of members; 0 where there is no limit.
+    /// Largest weight of a member, if the size is the number of members; 0 means no limit.
     pub max_member_weight: u32,
-    /// Members have no weights.
+    /// Whether members have no weights.
     pub weights_disallowed: bool,
 }
 
@@ -101,7 +76,7 @@ pub struct RegisterSchema {
 /// A meter's type, as P4Info defines it.
 pub(crate) type MeterType = config::meter_spec::Type;
 
-/// A digest: the layout of its messages.
+/// A digest, with the layout of its messages.
 #[derive(Debug)]
 pub struct DigestSchema {
     /// Name, for error messages.
@@ -142,13 +117,13 @@ pub struct Schema {
     pub digests: BTreeMap<u32, DigestSchema>,
     /// Value sets.
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
-    /// Objects that only P4Info lists: kind and name.
+    /// Objects that only P4Info lists, by P4Info id: kind and name.
     pub unused: BTreeMap<u32, String>,
-    /// The roles that `@p4runtime_role` assigns objects to.
+    /// The roles to which `@p4runtime_role` assigns an object, by the object's P4Info id.
     pub roles: BTreeMap<u32, Vec<String>>,
-    /// The header before packet-ins.
+    /// The header in front of packet-ins.
     pub packet_in: Option<ControllerHeader>,
-    /// The header before packet-outs.
+    /// The header in front of packet-outs.
     pub packet_out: Option<ControllerHeader>,
     /// The type of ports in replicas and watch ports.
     pub ports: PortType,
@@ -190,7 +165,7 @@ impl Schema {
         }
     }
 
-    /// Returns the table with this id in the program, with its P4Info id.
+    /// Returns the P4Info id and the schema of the table with this id in the program.
     pub fn table_of(&self, id: TableId) -> Option<(u32, &TableSchema)> {
         self.tables
             .iter()
@@ -198,8 +173,8 @@ impl Schema {
             .map(|(id, table)| (*id, table))
     }
 
-    /// Returns the digest with this name, with its P4Info id. The program has an id for every call of `digest()`, and
-    /// all of them have P4Info's name.
+    /// Returns the P4Info id and the schema of the digest with this name. The program has an id for every call of
+    /// `digest()`. All calls of one digest have the name that P4Info uses.
     pub fn digest_named(&self, name: &str) -> Option<(u32, &DigestSchema)> {
         self.digests
             .iter()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plans to compile an entry in one step: the position of each field and each parameter in the form that tables keep.
+//! Makes plans to compile an entry in one step. A plan has the position of each field and each parameter in the form
+//! that tables keep.
 //!
-//! A table has a plan if it has only exact and longest-prefix fields, actions of its own (no profile), and no direct
-//! meter.
+//! A table has a plan if it has only exact and longest-prefix fields, has actions of its own (no profile), and has no
+//! direct meter.
 
 use std::ops::Range;
 
@@ -20,14 +21,14 @@ pub struct FieldPlan {
     pub id: u32,
     /// Width in bits.
     pub width: usize,
-    /// Offset of its first byte in the key.
+    /// Offset of the field's first byte in the key.
     pub offset: usize,
-    /// It is a longest-prefix field, and may be omitted.
+    /// Whether the field is a longest-prefix field, which may be omitted.
     pub is_lpm: bool,
 }
 
 impl FieldPlan {
-    /// Returns the range of its bytes in the key.
+    /// Returns the range of the field's bytes in the key.
     pub fn place(&self) -> Range<usize> {
         self.offset..self.offset + self.width.div_ceil(8)
     }
@@ -40,7 +41,7 @@ pub struct ParamPlan {
     pub id: u32,
     /// Width in bits.
     pub width: usize,
-    /// Index of its word among those of the action.
+    /// Index of the parameter's word among the words of the action.
     pub word: usize,
 }
 
@@ -64,9 +65,9 @@ pub struct TablePlan {
     pub id: u32,
     /// Id in the program.
     pub table: TableId,
-    /// Fields, 64 at most.
+    /// Fields of the key, at most 64.
     pub fields: Vec<FieldPlan>,
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub key_bytes: usize,
     /// The actions whose parameters all have plans.
     pub actions: Vec<ActionPlan>,

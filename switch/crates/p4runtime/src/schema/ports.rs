@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Port numbers of replicas and watch ports (P4Runtime specification, "Translation of Port Numbers"). These fields hold
-//! ports as the controller defines them, but P4Info does not give their type.
+//! Finds the type of port numbers in replicas and watch ports (P4Runtime specification, "Translation of Port Numbers").
+//! These fields hold ports as the controller defines them, but P4Info does not give their type.
 //!
-//! The type is taken from places where P4Info does give the type of a port:
+//! The type is taken from other objects for which P4Info gives the type of a port:
 //!
 //! 1. the type of a match field that is a port of `standard_metadata`;
 //! 2. the type of an action's parameter that becomes `egress_spec`;
@@ -20,14 +20,14 @@ use sluice_program::{Action, Op, Program, Slot};
 use super::Schema;
 use crate::bytestring;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::{self, Names};
+use crate::schema::names::{self, Names};
 
 /// The type of ports in replicas and watch ports.
 #[derive(Debug, Default)]
 pub struct PortType(Option<(Arc<Names>, usize)>);
 
 impl PortType {
-    /// Finds the type, once tables, actions and controller headers are bound.
+    /// Finds the type. Order: tables, actions and controller headers must be bound before.
     pub(super) fn find(schema: &Schema, program: &Program) -> Self {
         let names = of_match_fields(schema, program)
             .or_else(|| of_parameters(schema, program))
@@ -41,7 +41,8 @@ impl PortType {
         self.0.as_ref().map(|(names, width)| (names, *width))
     }
 
-    /// Decodes a port. A string with an assigned number does not name a port, so it is refused.
+    /// Decodes a port. Refuses a string whose number was assigned when a client wrote it, because such a string does
+    /// not name a port.
     pub fn decode(&self, port: &[u8]) -> UpdateResult<u32> {
         let Some((names, width)) = self.strings() else {
             return bytestring::to_u32(port);
@@ -96,8 +97,8 @@ fn of_parameters<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Na
         })
 }
 
-/// Whether an action assigns this parameter to a field unchanged. The mask that p4c adds for a cast between types of
-/// one width is removed when a program is loaded.
+/// Returns whether an action assigns this parameter to a field unchanged. p4c adds a mask for a cast between types of
+/// one width, but loading a program removes this mask.
 fn becomes(action: &Action, param: &str, field: Slot) -> bool {
     let Some(param) = action.params.iter().find(|other| other.name == param) else {
         return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables and actions in the schema of clients.
+//! Describes tables and actions as clients see them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use sluice_program::{ActionId, MatchKind, TableId};
 
 use crate::error::{UpdateError, UpdateResult};
-use crate::names::Names;
+use crate::schema::names::Names;
 
-/// Uses that a table may make of an action.
+/// Purposes for which a table may use an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// In entries and as the default.
+    /// In entries and as the default action.
     TableAndDefault,
     /// In entries only.
     TableOnly,
@@ -29,11 +29,11 @@ pub struct MatchField {
     pub name: String,
     /// Match kind.
     pub kind: MatchKind,
-    /// The program matches it as ternary, which is how p4c expresses "optional".
+    /// Whether the program matches the field as ternary. This is how p4c expresses "optional".
     pub as_ternary: bool,
     /// Width in bits.
     pub width: usize,
-    /// The field's type has another representation for clients.
+    /// Whether clients see the field's type in another form.
     pub translated: bool,
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
@@ -50,7 +50,8 @@ pub struct ParamSchema {
     pub width: usize,
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
-    /// The program does not have it (p4c leaves it out of P4_14 programs). Clients must send it, and read back 0.
+    /// Whether the program lacks the parameter, because p4c leaves it out of P4_14 programs. Clients must send such a
+    /// parameter, and they read 0.
     pub unused: bool,
 }
 
@@ -72,24 +73,24 @@ pub struct TableSchema {
     pub name: String,
     /// Key fields in the program's order.
     pub fields: Vec<MatchField>,
-    /// For each action by its P4Info id: its id in the program (p4c may copy actions for each table) and its scope.
+    /// Id in the program and scope of each action, by P4Info id. p4c may copy actions for each table.
     pub actions: BTreeMap<u32, (ActionId, Scope)>,
-    /// P4Info id of the action profile or selector that implements it.
+    /// P4Info id of the action profile or selector that implements the table.
     pub implementation: Option<u32>,
-    /// It has a direct counter.
+    /// Whether the table has a direct counter.
     pub direct_counter: bool,
-    /// It has a direct meter, of this type.
+    /// Type of the direct meter, if the table has one.
     pub direct_meter: Option<super::MeterType>,
     /// Whether entries of the table may have idle timeouts.
     pub idle_timeout: bool,
-    /// Clients cannot change its entries.
+    /// Whether clients cannot change the table's entries.
     pub is_const: bool,
-    /// Clients cannot change its default action.
+    /// Whether clients cannot change the table's default action.
     pub const_default: bool,
 }
 
 impl TableSchema {
-    /// Whether entries of the table have a priority.
+    /// Returns whether entries of the table have a priority.
     pub fn needs_priority(&self) -> bool {
         self.fields.iter().any(|field| field.kind.needs_priority())
     }

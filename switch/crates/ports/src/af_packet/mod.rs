@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements ports on Linux interfaces, over AF_PACKET.
 //!
-//! Receiving uses a memory-mapped ring: a loaded port makes no system call, and an idle port can be polled. The ring is
-//! TPACKET_V2, which shows each frame at once, unlike the blocks of V3. Each batch is sent by one `sendmmsg`, which
-//! bypasses the qdisc unless a user has set one ([`crate::qdisc`]). Frames are delivered as they would be on a wire:
-//! [`crate::offload`] completes what the kernel left to hardware. Frames that this host sends on the interface are not
-//! delivered. Requires CAP_NET_RAW.
+//! A receiver uses a memory-mapped ring. While frames keep arriving, it makes no system call; while none arrive, a
+//! poller can wait for it. The ring is TPACKET_V2, which shows each frame at once; V3 shows only whole blocks of
+//! frames. A transmitter sends each batch by one `sendmmsg`, which bypasses the qdisc unless a user has set one
+//! ([`crate::qdisc`]). Frames are delivered as they would be on a wire: [`crate::offload`] completes what the kernel
+//! left to hardware. Frames that this host sends on the interface are not delivered. Requires CAP_NET_RAW.
 
 mod ring;
 mod transmit;

@@ -14,27 +14,26 @@ use crate::offload::{Metadata, Restorer, VNET_HEADER};
 use crate::privilege::Raised;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
-/// Bytes in a slot that are not part of the frame: header, address, alignment, `virtio_net_hdr`, space for a tag.
+/// Bytes in a slot besides the frame: header, address, alignment, `virtio_net_hdr`, and space for a tag.
 const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
 /// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
 const MAX_RING: usize = 8 << 20;
 
-/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and each is a whole number of
-/// slots.
+/// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
 struct Ring {
     base: *mut u8,
     slot_size: usize,
     slots: usize,
 }
 
-// SAFETY: only this value uses the mapping in this process. The kernel is the only other user, and passes slots by
-// their status word.
+// SAFETY: no other value of this process uses the mapping. The kernel also uses it; the status word of each slot says
+// whether the slot belongs to the kernel.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Requests from the kernel a ring of about `frames` slots for frames of `frame_size` bytes, and maps it.
+    /// Requests a ring of about `frames` slots for frames of `frame_size` bytes from the kernel, and maps the ring.
     fn map(socket: BorrowedFd<'_>, frames: usize, frame_size: usize) -> io::Result<Self> {
         let slot_size = (frame_size + SLOT_OVERHEAD).next_power_of_two().min(BLOCK);
         let per_block = BLOCK / slot_size;
@@ -124,7 +123,8 @@ impl RingReceiver {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        // Frames longer than a slot are also queued as a whole. The size of the receive buffer limits how many.
+        // If a frame is longer than a slot, the kernel also queues the whole frame. The size of the receive buffer
+        // limits the number of such frames.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
         let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
@@ -168,7 +168,7 @@ impl RingReceiver {
         }
     }
 
-    /// Returns the delivered slots to the kernel.
+    /// Gives slots back to the kernel after their frames were delivered.
     fn give_back(&mut self) {
         let first = self.next + self.ring.slots - std::mem::take(&mut self.held);
         for slot in first..self.next + self.ring.slots {
@@ -196,7 +196,7 @@ fn read_large(socket: BorrowedFd<'_>, large: &mut Vec<u8>) -> Option<usize> {
         .filter(|&length| length > VNET_HEADER)
 }
 
-/// Header of a slot, and the position of the frame in the slot. `None` if the frame does not lie within the slot.
+/// Contents of a slot: the `virtio_net_hdr`, and the frame's metadata and bytes.
 struct Slot<'a> {
     vnet: &'a [u8; VNET_HEADER],
     bytes: &'a [u8],
@@ -241,8 +241,8 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // The kernel keeps at least half of the slots. This limit also ensures that no held slot is mistaken for a new
-        // one.
+        // At least half of the slots stay with the kernel. So a slot that this receiver still holds is never read as a
+        // new one.
         let most = budget.min((ring.slots / 2).max(1));
         while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);

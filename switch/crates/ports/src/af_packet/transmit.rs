@@ -26,8 +26,8 @@ const BATCH: usize = 64;
 const MOST_HELD: usize = 2 * BATCH;
 const BUFFER: usize = MOST_HELD * 2048 + MAX_FRAME;
 
-/// Limit of bytes in flight for frames that bypass the qdisc. It covers the receiver's backlog. The kernel may use a
-/// lower limit without an error.
+/// Limit of bytes in flight for frames that bypass the qdisc. These bytes include the frames in the receiver's backlog.
+/// The kernel may use a lower limit without an error.
 const DIRECT_BYTES: libc::c_int = 4 << 20;
 /// Limit of bytes in flight through a qdisc: about thirty full-size frames, because the kernel doubles the value and
 /// counts its own overhead. Further frames wait in the port's queue, where the program can see the queue length.
@@ -57,7 +57,7 @@ impl SendPath {
     pub fn honour_qdisc(&self, honour: bool) -> io::Result<()> {
         let _raised = Raised::here();
         let fd = self.socket.as_fd();
-        // Order: set the mark before frames go through the qdisc, because the egress filter drops frames without the
+        // Order: the mark is set before frames go through the qdisc, because the egress filter drops frames without the
         // mark.
         let mark = || {
             let mark = if honour { send_mark(self.index) } else { 0 };
@@ -91,11 +91,11 @@ pub struct BatchTransmitter {
     counters: Arc<PortCounters>,
     /// Whether to keep frames that are refused because there is no room.
     holding: bool,
-    /// How the interface refused the first queued frame; `None` while it accepts frames.
+    /// Reason why the interface refused the first queued frame; `None` while the interface accepts frames.
     refused: Option<Refused>,
 }
 
-/// How the interface refused the first queued frame.
+/// Reason why the interface refused the first queued frame.
 #[derive(Debug, Clone, Copy)]
 enum Refused {
     /// Too many bytes of this socket are in flight (EAGAIN).
@@ -151,7 +151,8 @@ impl BatchTransmitter {
         })
     }
 
-    /// Makes the transmitter keep frames for which the interface has no room. By default they are dropped and counted.
+    /// Makes the transmitter keep frames for which the interface has no room. By default the transmitter drops and
+    /// counts these frames.
     #[must_use]
     pub fn holding(mut self) -> Self {
         self.holding = true;

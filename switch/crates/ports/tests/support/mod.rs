@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides a veth pair in a separate network namespace, and both of its ends as ports.
+//! Provides a veth pair in a separate network namespace, with both ends as ports.
 
 use std::process::Command;
 use std::sync::Arc;

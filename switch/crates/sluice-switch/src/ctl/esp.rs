@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `ctl esp`, which manages the ESP engines inside a switch. The switch reports the paths of their admin
-//! sockets. Keys are sent to these sockets, never over gRPC.
+//! Implements `ctl esp`, which manages the ESP engines inside a switch. The switch reports the paths of the engines'
+//! admin sockets. Keys are sent to these sockets, never over gRPC.
 
 use std::path::PathBuf;
 

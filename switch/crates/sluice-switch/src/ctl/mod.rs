@@ -68,7 +68,7 @@ enum Command {
         packets: u32,
         /// Port number (default: all ports, present and future)
         port: Option<u16>,
-        /// The queue's priority (default: all)
+        /// Priority of the queue (default: all priorities)
         priority: Option<u32>,
     },
     /// Set the highest rate of queues
@@ -77,7 +77,7 @@ enum Command {
         rate: u64,
         /// Port number (default: all ports, present and future)
         port: Option<u16>,
-        /// The queue's priority (default: all)
+        /// Priority of the queue (default: all priorities)
         priority: Option<u32>,
     },
     /// Show clone sessions ("mirrors") and multicast groups with their replicas
@@ -133,7 +133,7 @@ enum Command {
         #[command(subcommand)]
         command: sluice_esp_control::ctl::Command,
     },
-    /// Trace a packet as if it arrived now, without side effects: it is not sent and not counted
+    /// Trace a packet as if it arrived now, without side effects: the switch neither sends nor counts it
     Rehearse {
         /// Ingress port; the CPU port for a packet-out
         port: u16,
@@ -164,8 +164,8 @@ enum FibAction {
     Set {
         /// Name of the table, or the last part of the name
         table: String,
-        /// The algorithm, as `ctl fib bench` names it, or `auto`. Before it, to select one VRF only, the VRF (or the
-        /// values of all exact fields of the key, separated by commas)
+        /// The algorithm, as `ctl fib bench` names it, or `auto`. To select one VRF only, put the VRF before the
+        /// algorithm (or the values of all exact fields of the key, separated by commas)
         #[arg(value_names = ["VRF", "ALGORITHM"], num_args = 1..=2, required = true)]
         choice: Vec<String>,
     },
@@ -173,7 +173,7 @@ enum FibAction {
     Bench {
         /// Name of the table, or the last part of the name
         table: String,
-        /// The VRF (default: the one with the most routes)
+        /// The VRF (default: the VRF with the most routes)
         vrf: Option<String>,
     },
 }
@@ -215,7 +215,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has closed it, which is not a failure.
+        // The reader of the output has closed the pipe, which is not a failure.
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-switch ctl: {error:#}");
@@ -234,7 +234,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
     ask(client, options)
         .await
         .map_err(|error| match error.downcast::<tonic::Status>() {
-            // People read the message; programs use the code.
+            // The message is for people, the code for programs.
             Ok(status) => anyhow::anyhow!("{} ({:?})", status.message(), status.code()),
             Err(other) => other,
         })

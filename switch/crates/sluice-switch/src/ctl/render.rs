@@ -25,7 +25,7 @@ pub(super) fn show(
     Ok(output.flush()?)
 }
 
-/// Returns whether an error means that the reader of the output has closed it.
+/// Returns whether an error means that the reader of the output has closed the pipe.
 pub(super) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

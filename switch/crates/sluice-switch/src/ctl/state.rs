@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the `ctl` commands for state that BMv2's command line can also read and set: mirrors, registers, queues,
-//! and statistics of ports.
+//! and port statistics.
 
 use sluice_admin::proto::*;
 
@@ -39,7 +39,8 @@ pub(super) async fn queues(mut client: Client, json: bool) -> anyhow::Result<()>
     render::show(&found, json, || queue_rows(&found.queues))
 }
 
-/// Sets the depth or rate of all queues, or of the queues with one port or priority.
+/// Sets the depth or rate of the queues that have this port and this priority. `None` selects all ports or all
+/// priorities.
 pub(super) async fn set_queues(
     mut client: Client,
     (port, priority): (Option<u16>, Option<u32>),

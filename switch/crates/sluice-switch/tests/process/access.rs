@@ -22,7 +22,7 @@ use crate::wire::*;
 const NET_ADMIN_AND_RAW: &str = "0000000000003000";
 const NONE: &str = "0000000000000000";
 
-/// Returns for each thread of a process its name and some values of its status.
+/// Returns the name of each thread of a process, and the values of these keys in the thread's status.
 fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     // A thread may have ended after it was listed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests what an operator can query: `ctl`, traces, logs.
+//! Tests the information that an operator can query: `ctl`, traces, logs.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -77,7 +77,7 @@ fn two_switches_share_a_namespace() {
             let arguments: Vec<_> = line.split(' ').chain([json.to_str().unwrap()]).collect();
             Switch::start(directory.path(), &arguments)
         };
-        // Path of the frames: p0, through the first switch, q0 and q1, through the second switch, p2.
+        // The frames go through p0, the first switch, q0, q1, the second switch, and p2.
         let one = start("-i 0@p0 -i 1@q0 --device-id 1 --grpc-server-addr 127.0.0.1:50053");
         let two = start("-i 3@q1 -i 1@p2 --device-id 2 --grpc-server-addr 127.0.0.1:50054");
         arrives(&mut Wire::open("h0"), &mut Wire::open("h2"), 0x1111);
@@ -254,7 +254,7 @@ fn metrics_are_served_where_they_are_asked_for_and_nowhere_else() {
         };
         wait_until("a packet was sent", || sent(&text()) > 0.0);
         assert!(text().starts_with("HTTP/1.1 200 OK\r\n"));
-        // The packet is only rehearsed, so no counter of the program or of the ports changes.
+        // A rehearsed packet changes no counter of the program or of the ports.
         let before = (sent(&text()), counter(directory, "program", "received"));
         let said = ctl(
             directory,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests command lines: which ones start with a warning, which are refused, and with what message.
+//! Tests which command lines the switch starts with, after a warning, and which ones it refuses. Checks the messages.
 
 use crate::running::*;
 

@@ -175,7 +175,8 @@ fn the_drop_port_drops_and_limits_hold() {
     });
 }
 
-/// Returns addresses and flags, without lifetimes and without IPv6 addresses, which autoconfiguration may be changing.
+/// Returns lines with addresses and flags. Leaves out lifetimes, and IPv6 addresses, which autoconfiguration may be
+/// changing.
 fn without_lifetimes(text: &str) -> Vec<String> {
     let lines = text
         .lines()

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests a qdisc that a user sets on a port's interface. It limits what the port sends until it is removed. Packets
-//! that the qdisc refuses wait in the port's queue. Packets that arrive when this queue is full are dropped and
-//! counted.
+//! Tests a qdisc that a user sets on a port's interface. The qdisc limits what the port sends until the user removes
+//! it. Packets that the qdisc refuses wait in the port's queue. Packets that arrive when this queue is full are dropped
+//! and counted.
 
 use std::path::Path;
 
 use crate::running::*;
 use crate::wire::*;
 
-/// A token bucket with tokens for 26 frames of 60 bytes and a backlog of 26 more. At its rate no frame of the backlog
-/// leaves during the test.
+/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. Its rate is so low that no
+/// frame of the backlog leaves during the test.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
 /// Returns the output of `ctl ports` for port 1.
@@ -23,7 +23,8 @@ fn sent_and_refused(directory: &Path) -> (u64, u64) {
     (value("tx_packets"), value("tx_queue_full"))
 }
 
-/// Returns from `ctl queues` for port 1 how many packets wait, and how many were dropped because the queue was full.
+/// Returns the numbers of port 1 in `ctl queues`: packets that wait, and packets that were dropped because the queue
+/// was full.
 fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     let queue = ctl_json(directory, "queues")["queues"][1].clone();
     let value = |name: &str| queue[name].as_u64().unwrap();

@@ -61,7 +61,7 @@ pub(crate) fn command(directory: &Path) -> Command {
     command
 }
 
-/// Runs `sluice-switch ctl`; returns whether it succeeded, and its output.
+/// Runs `sluice-switch ctl`. Returns whether it succeeded, and its output.
 pub(crate) fn try_ctl(directory: &Path, line: &str) -> (bool, String) {
     let output = command(directory)
         .arg("ctl")

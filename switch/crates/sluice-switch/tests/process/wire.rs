@@ -49,8 +49,8 @@ impl Wire {
         frames
     }
 
-    /// Returns whether a frame of this EtherType arrives before the timeout. Skips others, which the far kernel may
-    /// send.
+    /// Returns whether a frame of this EtherType arrives before the timeout. Skips other frames, which the far kernel
+    /// may send.
     pub(crate) fn sees(&mut self, kind: u16, timeout: Duration) -> bool {
         let mut poller = Poller::new().unwrap();
         poller.add(self.receiver.readiness().unwrap(), 0).unwrap();
@@ -66,7 +66,7 @@ impl Wire {
     }
 }
 
-/// Sends frames until one arrives. The switch may drop the first ones, because it does not know yet that the link is
+/// Sends frames until one arrives. The switch may drop the first frames, because it does not know yet that the link is
 /// up.
 pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     let deadline = Instant::now() + DEADLINE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission control: bounds the number of requests in flight and the bytes of their messages.
+//! Limits the number of requests in flight and the bytes of their messages.
 //!
 //! A layer around the services follows the frames of each request's body. Before the bytes of a message are received,
 //! its announced length is charged to a budget that all connections share. A message that exceeds the budget, or its
@@ -19,16 +19,16 @@ use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Largest message that changes the switch: pipeline configurations and large batches of updates.
+/// Largest length in bytes of a message that changes the switch: a pipeline configuration, or a batch of updates.
 pub(crate) const MAX_WRITE: usize = 256 << 20;
 
-/// Largest other message: on a stream, or a read request. P4Runtime requires 4 MB.
+/// Largest length in bytes of any other message, on a stream or in a read request. P4Runtime requires 4 MB.
 pub(crate) const MAX_OTHER: usize = 4 << 20;
 
-/// Bytes of messages that may be in flight at a time.
+/// Largest sum of the lengths of all messages in flight, in bytes.
 pub(crate) const MAX_BYTES: usize = 512 << 20;
 
-/// Requests that may be in flight at a time; streams do not count once they are open.
+/// Largest number of requests in flight. A stream does not count once it is open.
 pub(crate) const MAX_REQUESTS: usize = 1024;
 
 /// Length of the prefix of each gRPC message: a flag and the message's length.
@@ -44,7 +44,7 @@ struct Budget {
     bytes: AtomicUsize,
 }
 
-/// Adds to a counter, unless it would exceed a limit.
+/// Adds `amount` to a counter, unless the sum would exceed `limit`. Returns whether the amount was added.
 fn add(counter: &AtomicUsize, amount: usize, limit: usize) -> bool {
     let sum = |value: usize| value.checked_add(amount).filter(|sum| *sum <= limit);
     let order = Ordering::Relaxed;
@@ -59,7 +59,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// Releases the last message's bytes and charges those of the next one.
+    /// Releases the bytes of the last message, and charges the bytes of the next one.
     fn set(&self, bytes: usize) -> Result<(), Status> {
         let mut charged = self.bytes.lock();
         self.budget.bytes.fetch_sub(*charged, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Drop for Charge {
     }
 }
 
-/// A request that is not answered yet.
+/// A request that has no answer yet.
 struct Answering(Arc<Budget>);
 
 impl Drop for Answering {
@@ -159,7 +159,7 @@ fn limit(path: &str) -> usize {
     }
 }
 
-/// A request's body whose messages are charged as they begin.
+/// A request's body. Each message is charged when it begins.
 struct Measured {
     body: Body,
     limit: usize,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// The charge is the same however a body is split into frames.
+        /// Checks that the charge does not depend on how a body is split into frames.
         #[test]
         fn pieces_do_not_matter(
             lengths in proptest::collection::vec(0..40usize, 0..8),

@@ -2,7 +2,7 @@
 //! Listens for P4Runtime on a Unix socket or on TCP, and numbers connections.
 //!
 //! Any client that reaches the server may become primary. Therefore a Unix socket has permissions, and an address other
-//! than loopback requires mutual TLS ([`Listener::is_local`] lets callers enforce that).
+//! than loopback requires mutual TLS. Callers enforce the latter with [`Listener::is_local`].
 
 use std::io;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -21,9 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use crate::tls::Handshake;
+use crate::grpc::tls::Handshake;
 
-/// Connections that may be open at a time; further ones are closed at once.
+/// Largest number of open connections. Further connections are closed at once.
 pub const MAX_CONNECTIONS: usize = 256;
 
 /// An address in text form.
@@ -92,7 +92,7 @@ impl Listener {
         }
     }
 
-    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address of the socket: `unix:PATH` or `ADDRESS:PORT`.
     ///
     /// # Errors
     /// Errors from the kernel.
@@ -103,7 +103,7 @@ impl Listener {
         })
     }
 
-    /// Whether only this host can reach it.
+    /// Returns whether only this host can reach the socket.
     ///
     /// # Errors
     /// Errors from the kernel.

@@ -13,27 +13,27 @@ use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::Server as GrpcServer;
 
-use crate::admission::{Admission, MAX_WRITE};
 use crate::control::Control;
-use crate::digest_task;
-use crate::hub::{DigestMessage, Hub};
-use crate::listen::{Address, Incoming, Listener};
+use crate::grpc::admission::{Admission, MAX_WRITE};
+use crate::grpc::listen::{Address, Incoming, Listener};
+use crate::grpc::service::Service;
+use crate::grpc::tls::Tls;
 use crate::proto;
 use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
-use crate::service::Service;
-use crate::tls::Tls;
+use crate::stream::digest_task;
+use crate::stream::hub::{DigestMessage, Hub};
 
-/// Requests and streams that one connection may have open; further ones of the client wait.
+/// Largest number of open requests and streams of one connection. Further requests of the client wait.
 const MAX_STREAMS: u32 = 160;
 
-/// HTTP/2 flow-control windows in bytes: a large request should not wait for window updates.
+/// HTTP/2 flow-control windows in bytes. They are large, so that a large request need not wait for window updates.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Interval of keepalives, after which a vanished client is noticed.
+/// Interval of keepalives, which detect a client that has vanished.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A server that listens and does not serve yet.
+/// A server that listens but does not serve yet.
 pub struct Server {
     listener: Listener,
     control: Arc<Control>,
@@ -91,8 +91,8 @@ impl Server {
         }
     }
 
-    /// Accepts writes with the primary's election id on any connection, as the specification allows, not only on the
-    /// connection of the primary's stream.
+    /// Accepts writes with the primary's election id on any connection, as the specification allows. By default, only
+    /// the connection of the primary's stream may carry writes.
     pub fn with_writes_from_any_connection(self) -> Self {
         Self {
             any_connection: true,
@@ -111,7 +111,7 @@ impl Server {
         self
     }
 
-    /// Serves with TLS only.
+    /// Makes the server accept only TLS connections.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self {
             tls: Some(tls),
@@ -119,17 +119,17 @@ impl Server {
         }
     }
 
-    /// Returns the address that it listens on: `unix:PATH` or `ADDRESS:PORT`.
+    /// Returns the address of the server: `unix:PATH` or `ADDRESS:PORT`.
     pub fn address(&self) -> io::Result<String> {
         self.listener.address()
     }
 
-    /// Returns the control that requests are applied to.
+    /// Returns the control that handles the requests.
     pub fn control(&self) -> &Arc<Control> {
         &self.control
     }
 
-    /// Serves until `stop` is ready; then ends all streams with UNAVAILABLE.
+    /// Serves until `stop` is ready. Then ends all streams with UNAVAILABLE.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let mut builder = GrpcServer::builder()
             .max_concurrent_streams(MAX_STREAMS)

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The updates of a Write request, decoded before any lock is taken.
+//! Decodes the updates of a Write request, before any lock is taken.
 //!
-//! Entries of tables with a plan ([`Plans`]) are decoded from the wire straight into the form that tables keep, in one
-//! step and without memory of their own. An entry that differs from the last one only in its values is decoded without
-//! parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of that kind. Every other update, in
-//! particular a malformed one, is decoded by prost and takes the slow path, which reports what is wrong.
+//! Entries of tables with a plan ([`Plans`]) are decoded in one step, from the wire into the form that tables keep. No
+//! memory is allocated for a single entry. An entry that differs from the last one only in its values is decoded
+//! without parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of such entries. prost
+//! decodes every other update, also a malformed one. The slow path then applies the update or reports the mistake.
 
 use prost::Message;
 use sluice_program::ActionId;
 use sluice_tables::{ActionRef, CompiledEntry};
 use tonic::Status;
 
+use super::request::{Request, malformed};
+use super::shape::{Shape, ValueSpan, ValueTarget};
+use super::value::{fits, number_of, put};
+use super::wire::{Kind, Value, each};
 use crate::entity::Operation;
 use crate::proto::v1::Update;
-use crate::request::{Request, malformed};
 use crate::schema::{ActionPlan, FieldPlan, Plans, TablePlan};
-use crate::shape::{Of, Piece, Shape, fits};
-use crate::wire::{Kind, Value, each};
 
 /// A batch of updates, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     items: Vec<Item<'a>>,
-    /// The keys, concatenated.
+    /// The keys of all entries, concatenated.
     keys: Vec<u8>,
-    /// The parameters, concatenated.
+    /// The parameters of all entries, concatenated.
     words: Vec<u64>,
     /// The last entry that was parsed field by field; `shape` describes its bytes.
     last: Option<EntryItem<'a>>,
     shape: Shape,
     /// Positions of the values in the update that is being parsed.
-    pieces: Vec<Piece>,
+    spans: Vec<ValueSpan>,
 }
 
 /// One decoded update.
@@ -51,7 +52,7 @@ pub(crate) struct EntryItem<'a> {
     pub plan: &'a TablePlan,
     key: usize,
     prefix_len: u16,
-    /// Absent in a DELETE only.
+    /// Action of the entry; `None` only in a DELETE.
     action: Option<&'a ActionPlan>,
     words: usize,
     idle_timeout_ns: u64,
@@ -80,7 +81,7 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// Wraps updates that are decoded already.
+    /// Creates a batch from decoded updates.
     pub(crate) fn of(updates: impl Iterator<Item = Update>) -> Self {
         let items = updates.map(|update| Item::Update(Box::new(update)));
         Self {
@@ -89,7 +90,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The updates.
+    /// Returns the updates.
     pub(crate) fn items(&self) -> &[Item<'a>] {
         &self.items
     }
@@ -110,21 +111,21 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Decodes an update; `None` if it needs the slow path.
+    /// Decodes an update. Returns `None` if the update needs the slow path.
     fn entry(&mut self, plans: &'a Plans, update: &[u8]) -> Option<EntryItem<'a>> {
         if let Some(last) = self.last
             && self.shape.is_of(update)
         {
             return self.alike(last, update);
         }
-        self.pieces.clear();
+        self.spans.clear();
         let entry = self.read(plans, update)?;
-        self.shape.learn(update, &self.pieces);
+        self.shape.learn(update, &self.spans);
         self.last = Some(entry);
         Some(entry)
     }
 
-    /// Decodes an update that differs from another one in nothing but its values.
+    /// Decodes an update that differs from `other` only in its values.
     #[inline]
     fn alike(&mut self, other: EntryItem<'a>, update: &[u8]) -> Option<EntryItem<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
@@ -189,7 +190,8 @@ impl<'a> Batch<'a> {
                 }
                 (2, Value::Bytes(field)) => {
                     let fields = &plan?.fields;
-                    let note = |value: &[u8], of| self.pieces.push(Piece::new(update, value, of));
+                    let note =
+                        |value: &[u8], of| self.spans.push(ValueSpan::new(update, value, of));
                     key.field(fields, field, &mut self.keys[start..], note)?;
                     return Some(Kind::Repeated);
                 }
@@ -245,7 +247,8 @@ impl<'a> Batch<'a> {
                 seen |= once(seen, at)?;
                 count += 1;
                 self.words[start + params[at].word] = number_of(value, params[at].width)?;
-                self.pieces.push(Piece::new(update, value, Of::Param(at)));
+                self.spans
+                    .push(ValueSpan::new(update, value, ValueTarget::Param(at)));
                 Some(Kind::Repeated)
             }
             _ => None,
@@ -272,7 +275,7 @@ impl Key {
         fields: &[FieldPlan],
         encoded: &[u8],
         key: &mut [u8],
-        mut note: impl FnMut(&[u8], Of),
+        mut note: impl FnMut(&[u8], ValueTarget),
     ) -> Option<()> {
         let (mut id, mut exact, mut lpm) = (0, None, None);
         each(encoded, |number, value| {
@@ -299,7 +302,7 @@ impl Key {
                     }
                     _ => None,
                 })?;
-                note(value?, Of::Field(at));
+                note(value?, ValueTarget::Field(at));
                 put(value?, field.width, place)
             }
             (None, Some(lpm)) if field.is_lpm => {
@@ -312,15 +315,15 @@ impl Key {
                     }
                     Some(Kind::Once)
                 })?;
-                note(value?, Of::Field(at));
+                note(value?, ValueTarget::Field(at));
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                // The length is the last field, and mostly encoded in one byte.
+                // The length is the last field of the message. In most cases one byte encodes it.
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
-                    note(std::slice::from_ref(last), Of::PrefixLen);
+                    note(std::slice::from_ref(last), ValueTarget::PrefixLen);
                 }
                 fits(field, length, key).then_some(())
             }
@@ -328,14 +331,14 @@ impl Key {
         }
     }
 
-    /// Whether all mandatory fields were seen.
+    /// Returns whether all mandatory fields were seen.
     fn is_complete(&self, fields: &[FieldPlan]) -> bool {
         let given = |(at, field): (usize, &FieldPlan)| field.is_lpm || self.seen >> at & 1 == 1;
         self.count == fields.len() || fields.iter().enumerate().all(given)
     }
 }
 
-/// Reads an id and a value from a message that has only these two.
+/// Reads an id and a value from a message that has no other fields.
 fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &[u8])> {
     let (mut id, mut found) = (0, None);
     each(message, |number, value| {
@@ -349,7 +352,7 @@ fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &
     Some((id, found?))
 }
 
-/// Finds an item, trying `expected` first: clients nearly always keep P4Info's order.
+/// Returns the position of an item. Tries `expected` first, because clients nearly always keep P4Info's order.
 fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<usize> {
     if all.get(expected).is_some_and(&is) {
         return Some(expected);
@@ -357,42 +360,10 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
     all.iter().position(is)
 }
 
-/// Returns the bit of an item that has not been seen yet; `None` if it has.
+/// Returns the bit of item number `at`. Returns `None` if this bit of `seen` is already set.
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)
-}
-
-/// Right-aligns a value in its place, which holds zeros. `None` for an empty or too large value.
-pub(crate) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
-    let excess = value.len().saturating_sub(place.len());
-    let (front, value) = value.split_at(excess);
-    let (first, zeros) = (*value.first()?, front.iter().all(|byte| *byte == 0));
-    let spare = place.len() * 8 - width;
-    if !zeros || value.len() == place.len() && u32::from(first) >> (8 - spare) != 0 {
-        return None;
-    }
-    let start = place.len() - value.len();
-    place[start..].copy_from_slice(value);
-    Some(())
-}
-
-/// Reads a number of at most 64 bits.
-pub(crate) fn number_of(value: &[u8], width: usize) -> Option<u64> {
-    let mut word = [0; 8];
-    put(value, 64, &mut word)?;
-    let number = u64::from_be_bytes(word);
-    (u64::BITS - number.leading_zeros() <= width as u32).then_some(number)
-}
-
-/// Whether the last `bits` bits are zeros.
-pub(crate) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
-    let (whole, rest) = (bits / 8, bits % 8);
-    let (front, end) = bytes.split_at(bytes.len() - whole);
-    let partial = front
-        .last()
-        .is_none_or(|byte| byte.trailing_zeros() as usize >= rest);
-    partial && end.iter().all(|byte| *byte == 0)
 }
 
 #[cfg(test)]

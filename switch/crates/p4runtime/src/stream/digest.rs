@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Digests: buffering, removal of duplicates, acknowledgement (P4Runtime specification, "DigestEntry").
+//! Buffers digests, removes duplicates, and handles acknowledgements (P4Runtime specification, "DigestEntry").
 //!
-//! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a pure state machine: it
-//! takes messages, acknowledgements and the time, and returns the lists to send. Both are bounded: messages beyond a
-//! full buffer, and unacknowledged ones beyond a full cache, are dropped, as the specification allows.
+//! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a state machine without I/O.
+//! It takes messages, acknowledgements and the time, and returns the lists to send. Its memory is bounded: a full
+//! buffer is sent at once, and when the cache of unacknowledged lists is full, the oldest list is removed from the
+//! cache.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,18 +13,18 @@ use parking_lot::Mutex;
 
 use crate::entity::Operation;
 use crate::error::{UpdateError, UpdateResult};
-use crate::names;
 use crate::proto::v1::digest_entry::Config;
 use crate::proto::v1::{DigestEntry, P4Data, P4StructLike, p4_data};
 use crate::schema::DigestSchema;
+use crate::schema::names;
 
 /// Largest list if the client sets no limit, in messages.
 const MAX_LIST: usize = 1024;
 
-/// Most unacknowledged lists that are cached.
+/// Largest number of unacknowledged lists in the cache.
 const MAX_UNACKNOWLEDGED: usize = 1024;
 
-/// Which digests are enabled, with their settings.
+/// The enabled digests, with their settings.
 #[derive(Debug, Default)]
 pub struct DigestConfigs(Mutex<BTreeMap<u32, Config>>);
 
@@ -52,7 +53,7 @@ impl DigestConfigs {
         }
     }
 
-    /// Checks an update against the enabled digests, as they will be after the `pending` updates.
+    /// Checks an update against the digests that are enabled after the `pending` updates.
     pub fn admit(
         &self,
         pending: &[(Operation, DigestEntry)],
@@ -108,7 +109,7 @@ pub(crate) struct List {
 #[derive(Debug, Default)]
 struct Buffer {
     messages: Vec<Vec<u8>>,
-    /// Deadline for sending it.
+    /// Deadline for sending the buffered messages.
     due: Option<Instant>,
 }
 
@@ -124,9 +125,9 @@ struct Unacknowledged {
 #[derive(Debug, Default)]
 pub(crate) struct DigestBuffers {
     buffers: BTreeMap<u32, Buffer>,
-    /// In the order of sending.
+    /// Sent lists without an acknowledgement, in the order of sending.
     unacknowledged: VecDeque<Unacknowledged>,
-    /// Every message in a buffer or in the cache; used to find duplicates.
+    /// Every message in a buffer or in the cache, to find duplicates.
     known: HashSet<(u32, Vec<u8>)>,
     next_list: u64,
 }
@@ -187,7 +188,7 @@ impl DigestBuffers {
         Some(list)
     }
 
-    /// Handles an acknowledgement: messages of that list may be sent again.
+    /// Handles an acknowledgement. Messages that equal those of the list may then be sent again.
     pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
@@ -227,7 +228,8 @@ impl DigestBuffers {
         lists
     }
 
-    /// The latest time at which [`Self::tick`] must be called.
+    /// Returns the earliest time at which a list is due or an acknowledgement is overdue. The caller must call
+    /// [`Self::tick`] then.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due = self.buffers.values().filter_map(|buffer| buffer.due);
         due.chain(self.unacknowledged.iter().map(|sent| sent.expires))
@@ -248,7 +250,7 @@ impl DigestBuffers {
 }
 
 fn nanoseconds(value: i64) -> Duration {
-    // A century counts as for ever, and cannot overflow an instant.
+    // A century stands for "never", and cannot overflow an `Instant`.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     Duration::from_nanos(u64::try_from(value).unwrap_or(0)).min(LONGEST)
 }

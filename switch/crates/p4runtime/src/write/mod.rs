@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Write RPC: a batch of updates as one transaction (P4Runtime specification, "Write RPC").
+//! Applies the batch of a Write request as one transaction (P4Runtime specification, "Write RPC").
 //!
-//! Updates are applied in order, and packets see all of them at once, which is stronger than any of the three atomicity
-//! modes requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two
-//! modes roll the whole batch back; updates that would have succeeded are then reported as ABORTED. Cells of counters,
-//! meters and registers are outside of the tables' versions. They are written together with the commit, while no packet
-//! is processed, so that a worker may count as if it had exclusive access.
+//! Updates are applied in order. Packets see all of them at once, which is more than any of the three atomicity modes
+//! requires. The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes
+//! roll the whole batch back; updates that would have succeeded are then reported as ABORTED.
+//!
+//! Cells of counters, meters and registers are outside of the tables' versions. They are written together with the
+//! commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
+
+pub(crate) mod batch;
+pub(crate) mod request;
+mod shape;
+mod value;
+mod wire;
 
 use sluice_tables::{AHEAD, Transaction};
 
-use crate::batch::{Batch, EntryItem, Item};
-use crate::digest::DigestConfigs;
 use crate::entity::array::CellWrite;
 use crate::entity::direct::DirectWrites;
 use crate::entity::{Context, Operation, array, profile, replication, table, value_set};
@@ -21,8 +26,10 @@ use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{DigestEntry, Update};
 use crate::role::Rights;
 use crate::schema::unknown;
+use crate::stream::digest::DigestConfigs;
+use crate::write::batch::{Batch, EntryItem, Item};
 
-/// Applies a batch for a role; returns the result of each update, in order.
+/// Applies a batch for a role. Returns the result of each update, in order.
 pub(crate) fn apply(
     pipeline: &Pipeline,
     port_exists: &dyn Fn(u32) -> bool,
@@ -84,7 +91,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Prefetches the memory that writing the entries of one table starts with: those of the first entry's table.
+    /// Prefetches memory for writing the entries of one table, the table of the first entry.
     fn prefetch(&self, batch: &Batch<'_>, items: &[Item<'_>]) {
         let entries = items.iter().filter_map(|item| match item {
             Item::Entry(entry) => Some(entry),
@@ -98,7 +105,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes an entry that is in the tables' form already.
+    /// Writes an entry that is already in the form of the tables.
     fn entry(&mut self, batch: &Batch<'_>, item: &EntryItem<'_>) -> UpdateResult {
         let (schema, plan) = (self.context.schema, item.plan);
         self.rights.check_id(schema, plan.id)?;
@@ -114,7 +121,7 @@ impl Writing<'_> {
         })
     }
 
-    /// Applies one update; rolls it back if it fails.
+    /// Applies one update, and rolls it back if it fails.
     fn update(&mut self, update: &Update) -> UpdateResult {
         let operation = Operation::decode(update.r#type())?;
         let entity = update

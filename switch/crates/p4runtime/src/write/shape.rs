@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of an encoded entry: which of its bytes are values, and of which field or parameter.
+//! Describes the shape of an encoded entry: which of its bytes are values, and to which field or parameter each value
+//! belongs.
 //!
-//! Updates of a batch mostly differ in nothing but values. If an update equals, in all other bytes, one that was parsed
-//! field by field before, it has the same fields at the same positions. Then its values only need to be checked and
-//! copied.
+//! Most updates of a batch differ only in their values. If all other bytes of an update equal those of an update that
+//! was parsed before, both updates have the same fields at the same positions. Then only the new values must be checked
+//! and copied.
 //!
-//! A Write of flows by the controller costs the server a quarter less than with a parse of every update.
+//! With shapes, a Write of flows by the controller costs the server a quarter less than with a parse of every update.
 
-use crate::batch::{ends_in_zeros, number_of, put};
+use super::value::{fits, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};
 
-/// The kind of a value.
+/// The part of an entry that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum ValueTarget {
     /// The value of a key field, by its position in the plan.
     Field(usize),
     /// The length of the key's prefix, in one byte.
@@ -21,52 +22,52 @@ pub(crate) enum Of {
     Param(usize),
 }
 
-/// A value's place in an update.
+/// The bytes of an update that hold a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ValueSpan {
     start: usize,
     length: usize,
-    of: Of,
+    target: ValueTarget,
 }
 
-impl Piece {
-    /// Describes a value; `value` must be a part of `update`.
-    pub(crate) fn new(update: &[u8], value: &[u8], of: Of) -> Self {
+impl ValueSpan {
+    /// Describes a value. `value` must be a part of `update`.
+    pub(crate) fn new(update: &[u8], value: &[u8], target: ValueTarget) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
             length: value.len(),
-            of,
+            target,
         }
     }
 }
 
-/// The shape of an update; see the module.
+/// The shape of an update; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Shape {
     /// The bytes of the learned update, with zeros in place of the values.
     rest: Vec<u8>,
     /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
     mask: Vec<u8>,
-    pieces: Vec<Piece>,
+    spans: Vec<ValueSpan>,
 }
 
 impl Shape {
     /// Learns the shape of an update with these values.
-    pub(crate) fn learn(&mut self, update: &[u8], pieces: &[Piece]) {
+    pub(crate) fn learn(&mut self, update: &[u8], spans: &[ValueSpan]) {
         self.rest.clear();
         self.rest.extend_from_slice(update);
         self.mask.clear();
         self.mask.resize(update.len(), 0xff);
-        for piece in pieces {
-            let place = piece.start..piece.start + piece.length;
-            self.rest[place.clone()].fill(0);
-            self.mask[place].fill(0);
+        for span in spans {
+            let bytes = span.start..span.start + span.length;
+            self.rest[bytes.clone()].fill(0);
+            self.mask[bytes].fill(0);
         }
-        self.pieces.clear();
-        self.pieces.extend_from_slice(pieces);
+        self.spans.clear();
+        self.spans.extend_from_slice(spans);
     }
 
-    /// Whether an update has this shape.
+    /// Returns whether an update has this shape.
     #[inline]
     pub(crate) fn is_of(&self, update: &[u8]) -> bool {
         let differs =
@@ -76,7 +77,7 @@ impl Shape {
     }
 
     /// Copies the values of an update of this shape into a key and words, which must hold zeros. Returns the length of
-    /// the key's prefix, or `usual` if the update has no such value; `None` if a value is invalid.
+    /// the key's prefix, or `usual` if the update has no prefix length. Returns `None` if a value is invalid.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -86,10 +87,10 @@ impl Shape {
         usual: u16,
     ) -> Option<u16> {
         let (mut prefix_len, mut prefix) = (usual, None);
-        for piece in &self.pieces {
-            let value = &update[piece.start..piece.start + piece.length];
-            match piece.of {
-                Of::Field(at) => {
+        for span in &self.spans {
+            let value = &update[span.start..span.start + span.length];
+            match span.target {
+                ValueTarget::Field(at) => {
                     let field = &table.fields[at];
                     put(value, field.width, &mut key[field.place()])?;
                     if field.is_lpm {
@@ -97,10 +98,10 @@ impl Shape {
                     }
                 }
                 // A byte of 0x80 or more is the first of a longer varint.
-                Of::PrefixLen => {
+                ValueTarget::PrefixLen => {
                     prefix_len = u16::from(*value.first().filter(|byte| **byte < 0x80)?)
                 }
-                Of::Param(at) => {
+                ValueTarget::Param(at) => {
                     let param = &action?.params[at];
                     words[param.word] = number_of(value, param.width)?;
                 }
@@ -109,9 +110,4 @@ impl Shape {
         let fits = |field: &FieldPlan| fits(field, prefix_len.into(), key);
         prefix.is_none_or(fits).then_some(prefix_len)
     }
-}
-
-/// Whether a prefix has a valid length and zeros behind it.
-pub(crate) fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
-    (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }

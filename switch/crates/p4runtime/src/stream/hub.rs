@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The streams of all controllers: tracks the primaries and sends each client its messages.
+//! Holds the streams of all controllers. Tracks the primaries, and sends each client its messages.
 //!
-//! Every stream has two bounded queues. The control queue carries arbitration; a client that does not even read that
-//! one is disconnected. The event queue carries packet-ins, digests, idle notifications and stream errors; events that
-//! find it full are dropped. Stream errors may carry what a client sent, so only a few of them may wait. Thus a slow
-//! client costs two queues and delays no other client. The packet path takes no lock: it reads the primaries from an
-//! atomically swapped list, and packets become messages only when the client's stream takes them.
+//! Every stream has two bounded queues. The control queue carries arbitration. If a client does not read this queue
+//! until it is full, the client is disconnected. The event queue carries packet-ins, digests, idle notifications and
+//! stream errors. Events are dropped if this queue is full. Stream errors may contain data from the client, so only a
+//! few of them may wait. Thus a slow client costs two queues and delays no other client. The packet path takes no lock:
+//! it reads the primaries from a list that is swapped atomically. Packets become messages only when the client's stream
+//! takes them.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -25,8 +26,7 @@ use tokio::task::AbortHandle;
 use tokio_stream::Stream;
 use tonic::Status;
 
-use crate::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
-use crate::entity::table::Wanted;
+use crate::entity::requested::RequestedFields;
 use crate::pipeline::Pipeline;
 use crate::proto::v1::stream_message_response::Update;
 use crate::proto::v1::{
@@ -34,6 +34,7 @@ use crate::proto::v1::{
     TableEntry, Uint128,
 };
 use crate::role::Rights;
+use crate::stream::arbitration::{Arbiter, ControllerId, DEFAULT_ROLE, Notification, Takeover};
 
 const CONTROL_QUEUE: usize = 32;
 /// Largest number of events that wait for one client.
@@ -43,15 +44,15 @@ const DIGEST_QUEUE: usize = 4096;
 /// Largest number of stream errors that wait for one client.
 const ERRORS: usize = 32;
 
-/// Streams that may be open at a time, with or without an arbitration message.
+/// Largest number of open streams, with or without an arbitration message.
 pub const MAX_STREAMS: usize = 128;
 
-/// Id of a transport connection; `None` without one, or where the connection does not matter.
+/// Id of a transport connection. `None` if there is no connection, or if it does not matter.
 pub type Connection = Option<u64>;
 
 /// An item in the event queue of a stream.
 enum Event {
-    /// A packet that still starts with its controller header, for a role.
+    /// A packet-in with its controller header, its pipeline, and the rights of the role that receives it.
     Packet(Arc<Pipeline>, Bytes, Arc<Rights>),
     Message(Update),
     Error(
@@ -66,25 +67,25 @@ struct Client {
     control: mpsc::Sender<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Sender<Event>,
     errors: Arc<Semaphore>,
-    /// The connection that carries its stream.
+    /// Connection that carries the client's stream.
     connection: Connection,
-    /// Set when the control queue overran: the client did not read arbitration messages.
+    /// Set when the control queue was full, because the client did not read arbitration messages.
     overrun: Arc<AtomicBool>,
 }
 
-/// The sending side of a controller's stream. It ends with the task that reads the stream, and aborts that task when it
-/// is dropped.
+/// Messages to a controller, as a stream. The stream ends with the task that reads the controller's requests. Dropping
+/// the stream aborts this task.
 pub struct Outbound {
     control: mpsc::Receiver<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Receiver<Event>,
     overrun: Arc<AtomicBool>,
-    /// An arbitration message was sent. Order: events are sent only after that.
+    /// Whether an arbitration message was sent. Order: events are sent only after an arbitration message.
     told: bool,
     reader: Option<AbortHandle>,
 }
 
 impl Outbound {
-    /// Sets the task that reads the stream.
+    /// Sets the task that reads the controller's requests.
     pub fn set_reader(&mut self, reader: AbortHandle) {
         self.reader = Some(reader);
     }
@@ -139,7 +140,7 @@ impl Stream for Outbound {
     }
 }
 
-/// Removes the controller header from a packet; `None` if the packet is shorter than the header.
+/// Removes the controller header from a packet. Returns `None` if the packet is shorter than the header.
 fn packet_in(pipeline: &Pipeline, mut packet: Bytes) -> Option<PacketIn> {
     let Some(header) = &pipeline.schema.packet_in else {
         return Some(PacketIn {
@@ -180,13 +181,13 @@ pub struct Sessions {
 pub struct Hub {
     state: Mutex<State>,
     primaries: ArcSwap<Vec<(Client, Arc<Rights>)>>,
-    /// The pipeline that packets come from.
+    /// The running pipeline. Packets, digests and idle entries come from it.
     running: ArcSwapOption<Pipeline>,
     digests: mpsc::Sender<DigestMessage>,
 }
 
 impl Hub {
-    /// Starts without streams. The receiver is for the task that buffers digests.
+    /// Creates a hub without streams. Also returns the receiver for the task that buffers digests.
     pub fn new(device_id: u64) -> (Arc<Self>, mpsc::Receiver<DigestMessage>) {
         let (digests, receiver) = mpsc::channel(DIGEST_QUEUE);
         let arbiter = Arbiter::new(device_id);
@@ -208,12 +209,12 @@ impl Hub {
         self.state.lock().arbiter.enforce_annotations();
     }
 
-    /// The pipeline that packets, digests and idle entries come from.
+    /// Returns the running pipeline. Packets, digests and idle entries come from it.
     pub fn running(&self) -> Option<Arc<Pipeline>> {
         self.running.load_full()
     }
 
-    /// Sets the pipeline that packets, digests and idle entries come from.
+    /// Sets the running pipeline. Packets, digests and idle entries come from it.
     pub fn set_running(&self, pipeline: Option<Arc<Pipeline>>) {
         self.running.store(pipeline);
     }
@@ -236,7 +237,7 @@ impl Hub {
     /// Opens a stream.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if too many are open.
+    /// RESOURCE_EXHAUSTED if too many streams are open.
     pub fn connect(&self, connection: Connection) -> Result<(ControllerId, Outbound), Status> {
         let (control, control_receiver) = mpsc::channel(CONTROL_QUEUE);
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
@@ -277,7 +278,7 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Ends a stream from the server's side.
+    /// Ends a stream from the server, with this status.
     pub fn end(&self, controller: ControllerId, status: Status) {
         let client = self.state.lock().clients.get(&controller).cloned();
         if let Some(client) = client {
@@ -295,8 +296,8 @@ impl Hub {
         }
     }
 
-    /// First step of arbitration: stops accepting the old primary and notifies the other controllers. An error ends the
-    /// stream.
+    /// Does the first step of arbitration: stops accepting the old primary and notifies the other controllers. After an
+    /// error, the caller ends the stream.
     pub fn arbitrate(
         &self,
         controller: ControllerId,
@@ -308,17 +309,18 @@ impl Hub {
         Ok(verdict.takeover)
     }
 
-    /// Second step, when no write is in flight: accepts the new primary and notifies it.
+    /// Does the second step of arbitration, when no write is in flight: accepts the new primary and notifies this
+    /// controller.
     pub fn complete(&self, takeover: &Takeover) {
         let mut state = self.state.lock();
         let notifications = state.arbiter.complete(takeover);
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary, by the connection that its stream is on. Returns the primary's
-    /// rights.
+    /// Checks that a request comes from a primary, on the connection of the primary's stream. Any connection is
+    /// accepted if `connection` is `None`. Returns the primary's rights.
     ///
-    /// The election id alone does not identify the sender, because other controllers are told it.
+    /// The election id alone does not identify the sender, because the server tells it to other controllers, too.
     pub fn authorize(
         &self,
         role: &str,
@@ -346,9 +348,9 @@ impl Hub {
         self.state.lock().arbiter.rights(role)
     }
 
-    /// Publishes changed primaries to the packet path, then sends the notifications. Both happen under the state's
-    /// lock, so that every client is notified of changes in the order in which they happened. Order: the packet path
-    /// comes first, so that a client that was notified of being primary misses no packet.
+    /// Publishes changed primaries to the packet path, then sends the notifications. The state's lock is held
+    /// meanwhile, so every client receives notifications of changes in the order of the changes. Order: the packet path
+    /// comes first, so that a client that is notified of being primary misses no packet.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
         self.publish(state);
         let mut lost = false;
@@ -362,7 +364,7 @@ impl Hub {
                     "a client does not read its stream: disconnected"
                 );
                 client.overrun.store(true, Ordering::Relaxed);
-                // Its task ends with the stream, and notifies the arbiter.
+                // The client's task ends with the stream, and then notifies the arbiter.
                 state.clients.remove(&controller);
                 lost = true;
             }
@@ -381,7 +383,7 @@ impl Hub {
         self.primaries.store(Arc::new(primaries.collect()));
     }
 
-    /// Sends a stream error to one client; drops it if the client's queue is full or too many errors wait.
+    /// Sends a stream error to one client. Drops the error if the client's queue is full or too many errors wait.
     pub fn send_error(&self, controller: ControllerId, error: StreamError) {
         let state = self.state.lock();
         if let Some(client) = state.clients.get(&controller)
@@ -393,7 +395,8 @@ impl Hub {
         }
     }
 
-    /// Sends to each primary the event that `event` builds for its role; drops it for slow clients.
+    /// Sends each primary the event that `event` builds for the primary's role. Drops the event if the client's queue
+    /// is full.
     pub fn send_to_primaries(&self, event: impl Fn(&Rights) -> Option<Update>) {
         for (client, rights) in self.primaries.load().iter() {
             if let Some(update) = event(rights) {
@@ -403,7 +406,7 @@ impl Hub {
     }
 }
 
-/// Nanoseconds since the Unix epoch.
+/// Returns nanoseconds since the Unix epoch.
 pub fn timestamp() -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -441,7 +444,7 @@ impl Handler for Hub {
         let context = pipeline.context();
         let encode = |(table, entry): (TableId, Entry)| {
             let (id, table) = pipeline.schema.table_of(table)?;
-            crate::entity::table::encode(&context, id, table, &entry, Wanted::default(), 0)
+            crate::entity::table::encode(&context, id, table, &entry, RequestedFields::default(), 0)
         };
         let table_entry: Vec<_> = entries.into_iter().filter_map(encode).collect();
         if table_entry.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A received Write request: its head, and its updates still encoded. The server's codec keeps requests as bytes, so
-//! that no message is built for updates that become table entries directly ([`batch`](crate::batch)).
+//! Splits a received Write request into its head and its encoded updates. The server's codec keeps requests as bytes.
+//! So no message is built for an update that becomes a table entry directly ([`batch`](crate::write::batch)).
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 use crate::proto::v1::{WriteRequest, WriteResponse};
-use crate::wire::{Reader, Value};
+use crate::write::wire::{Reader, Value};
 
 /// Field number of `WriteRequest.updates`.
 const UPDATES: u32 = 4;
@@ -73,7 +73,7 @@ impl Request {
         if let Some(parts) = parts(&body) {
             return Self::of(body, parts);
         }
-        // Unusual, or malformed.
+        // The encoding is unusual or malformed.
         let request = WriteRequest::decode(body).map_err(malformed)?;
         let body = Bytes::from(request.encode_to_vec());
         match parts(&body) {
@@ -96,7 +96,7 @@ impl Request {
     }
 }
 
-/// Returns the encoded head and the ranges of the updates; `None` for an unusual encoding.
+/// Returns the encoded head and the ranges of the updates. Returns `None` for an unusual encoding.
 fn parts(body: &[u8]) -> Option<(Vec<u8>, Vec<Range<usize>>)> {
     let (mut head, mut updates) = (Vec::new(), Vec::new());
     let mut reader = Reader::new(body);
@@ -145,7 +145,7 @@ mod tests {
     fn a_request_that_is_none_is_an_internal_error() {
         let status = Request::read(Bytes::from_static(&[0x22, 9, 1])).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
-        // Only prost reads unknown fields of fixed size; it skips them.
+        // `parts` cannot read unknown fields of fixed size. prost reads them, and skips them.
         let unknown = Bytes::from_static(&[0x08, 3, 0x7d, 1, 2, 3, 4, 0x22, 0]);
         let read = Request::read(unknown).unwrap();
         assert_eq!((read.head.device_id, read.updates().len()), (3, 1));

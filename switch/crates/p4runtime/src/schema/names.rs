@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Types that clients see as strings (P4Runtime specification, "User-defined types"): `@p4runtime_translation(URI, string)`.
+//! Maps strings to numbers, for types that clients see as strings (P4Runtime specification, "User-defined types"). The
+//! program marks such a type with `@p4runtime_translation(URI, string)`.
 //!
 //! Packets carry numbers. A string is mapped to a number by the first rule that applies:
 //!
-//! 1. the type's `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })`;
-//! 2. a decimal number without leading zeros maps to itself, so that ports are written as "1", "2", ...;
-//! 3. any other string gets a free number when it is first written, and keeps it for as long as a written entity holds
-//!    it.
+//! 1. The type's `@p4runtime_translation_mappings({ {"STRING", NUMBER}, ... })` lists the string.
+//! 2. A decimal number without leading zeros maps to itself, so that ports are written as "1", "2" and so on.
+//! 3. Any other string gets a free number when a client first writes it. The string keeps this number as long as an
+//!    entity contains the string.
 //!
-//! A number without a string is read as a decimal number. Both directions are one to one.
+//! A client reads a number without a string as a decimal number. The mapping is one to one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tonic::Code;
 
+use super::error::SchemaError;
 use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;
-use crate::schema::SchemaError;
 
-/// The widest type that may be strings, in bits.
+/// Largest width of a type that may be strings, in bits.
 pub(crate) const MAX_WIDTH: usize = 128;
 
 /// Largest length of a string, in bytes.
 const MAX_LENGTH: usize = 256;
 
-/// Largest number of known strings per type.
+/// Largest number of known strings of a type.
 const MAX_STRINGS: usize = 1 << 18;
 
 const MAPPINGS: &str = "@p4runtime_translation_mappings(";
@@ -41,7 +42,7 @@ pub struct Names {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The number of each string, and the last sweep that saw it.
+    /// The number of each string, and the last sweep that found the string in use.
     numbers: HashMap<Vec<u8>, (u128, u64)>,
     strings: HashMap<u128, Vec<u8>>,
     sweep: u64,
@@ -79,7 +80,7 @@ pub(crate) fn types(p4info: &config::P4Info) -> Result<Types, SchemaError> {
     Ok(types)
 }
 
-/// Decodes a value: a string where the type has names, else an integer's bytes. Returns the number in its shortest
+/// Decodes a value: a string if the type has names, else the bytes of an integer. Returns the number in its shortest
 /// form.
 pub(crate) fn decode(
     names: Option<&Arc<Names>>,
@@ -92,7 +93,7 @@ pub(crate) fn decode(
     }
 }
 
-/// Encodes a number: as a string where the type has names, else in its shortest form.
+/// Encodes a number: as a string if the type has names, else in its shortest form.
 pub(crate) fn encode(names: Option<&Arc<Names>>, number: &[u8]) -> Vec<u8> {
     match names {
         Some(names) => names.string(from_bytes(number)),
@@ -132,7 +133,7 @@ impl Names {
         }
     }
 
-    /// Returns the number of a string; assigns one if the string is new.
+    /// Returns the number of a string. Assigns a number if the string is new.
     fn number(&self, string: &[u8], width: usize) -> UpdateResult<u128> {
         if !(1..=MAX_WIDTH).contains(&width) {
             let message = format!("a string for {width} bits");
@@ -186,12 +187,13 @@ impl Names {
         Ok(number)
     }
 
-    /// Whether a string has a number already, or has one by the fixed rules. Does not assign one.
+    /// Returns whether a string has a number, either assigned or fixed. Does not assign one.
     pub fn knows(&self, string: &[u8]) -> bool {
         self.fixes(string) || self.known.lock().numbers.contains_key(string)
     }
 
-    /// Whether the number of a string is fixed, whatever clients write: the string is mapped, or a decimal number.
+    /// Returns whether the number of a string never changes, because the type maps the string or the string is a
+    /// decimal number.
     pub fn fixes(&self, string: &[u8]) -> bool {
         decimal(string).is_some() || self.fixed.contains_key(string)
     }
@@ -208,19 +210,19 @@ impl Names {
         string
     }
 
-    /// Whether a sweep is needed, because few numbers of this width are free.
+    /// Returns whether a sweep is needed, because few numbers of this width are free.
     fn is_crowded(&self, width: usize) -> bool {
         let count = self.known.lock().numbers.len() as u128;
         let numbers = (u128::MAX >> (MAX_WIDTH - width)).min(MAX_STRINGS as u128);
         count > numbers - numbers / 4
     }
 
-    /// Begins a sweep: strings that are read or written from now on stay.
+    /// Begins a sweep. Strings that are read or written from now on stay.
     fn begin_sweep(&self) {
         self.known.lock().sweep += 1;
     }
 
-    /// Ends a sweep: removes all strings that it did not see.
+    /// Ends a sweep: removes all strings that were neither read nor written since its beginning.
     fn end_sweep(&self) {
         let mut known = self.known.lock();
         let Known {
@@ -240,12 +242,12 @@ impl Names {
 }
 
 impl Known {
-    /// Finds a free number. Never 0 and never the largest, because programs give these a meaning. The search goes
+    /// Finds a free number, but never 0 or the largest one, because programs give these a meaning. The search goes
     /// downwards from three quarters of the range, far from both ends.
     fn free(&mut self, largest: u128) -> Option<u128> {
         let start = self.next.unwrap_or(largest - largest / 4);
         let downwards = (1..=start).rev().chain((start + 1..largest).rev());
-        // Ends soon: at most as many candidates are taken as there are strings.
+        // The search is short: at most as many candidates are in use as there are strings.
         let mut candidates = downwards.filter(|number| *number < largest);
         let free = candidates.find(|number| !self.strings.contains_key(number))?;
         self.next = free.checked_sub(1).filter(|next| *next > 0);
@@ -257,12 +259,12 @@ fn text(string: &[u8]) -> String {
     String::from_utf8_lossy(string).into_owned()
 }
 
-/// The name tables in use, with the widths of their types; sweeps keep these small.
+/// The string types in use, with their widths. Sweeps keep the number of their strings small.
 #[derive(Debug, Default)]
 pub struct InUse(Vec<(Arc<Names>, usize)>);
 
 impl InUse {
-    /// Notes a use of a type.
+    /// Records that a type is in use.
     pub fn add(&mut self, names: Option<&Arc<Names>>, width: usize) {
         if let Some(names) = names
             && (1..=MAX_WIDTH).contains(&width)
@@ -278,8 +280,8 @@ impl InUse {
         self.0.iter().find(same).map(|(_, width)| *width)
     }
 
-    /// Removes strings that no entity holds, where too few numbers are free. `read` must read all that clients have
-    /// written.
+    /// Removes strings that no entity contains, if too few numbers of a type are free. `read` must read all entities
+    /// that clients have written.
     pub fn sweep(&self, read: impl FnOnce()) {
         if !self.0.iter().any(|(names, width)| names.is_crowded(*width)) {
             return;
@@ -311,7 +313,7 @@ fn mappings(annotations: &[String]) -> Result<BTreeMap<Vec<u8>, u128>, String> {
     Ok(all)
 }
 
-/// Splits a string at its closing quote; returns the string and the text after it.
+/// Splits a string at its closing quote. Returns the string and the text after the quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut string, mut characters) = (String::new(), text.char_indices());
     while let Some((at, character)) = characters.next() {

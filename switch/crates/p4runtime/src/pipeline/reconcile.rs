@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RECONCILE_AND_COMMIT: carries the state of the running pipeline over into the new one, or refuses the new one.
+//! Implements RECONCILE_AND_COMMIT: carries the state of the running pipeline over into the new one. Refuses the new
+//! pipeline if the state does not fit.
 //!
-//! State is carried over as a client would: read from the old pipeline, and written to the new one by P4Info ids.
+//! The state is carried over as a client would do it: it is read from the old pipeline, and written to the new one by
+//! P4Info ids.
 
 use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::batch::Batch;
 use crate::entity::{Operation, table};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::entity::Entity as Kind;
@@ -19,11 +20,12 @@ use crate::proto::v1::{
 };
 use crate::role::Rights;
 use crate::schema::Schema;
+use crate::write::batch::Batch;
 use crate::{read, write};
 
 /// Builds read requests for all state that clients have written.
 fn everything() -> [Entity; 9] {
-    // Order: referenced entities come before those that refer to them.
+    // Order: referenced entities come before the entities that refer to them.
     let everything = [
         Kind::ActionProfileMember(ActionProfileMember::default()),
         Kind::ActionProfileGroup(ActionProfileGroup::default()),
@@ -38,7 +40,7 @@ fn everything() -> [Entity; 9] {
     everything.map(|kind| Entity { entity: Some(kind) })
 }
 
-/// Reads all state that clients have written, so that a sweep sees the strings in it.
+/// Reads all state that clients have written, so that a sweep finds the strings in use.
 pub(crate) fn read_all(pipeline: &Arc<Pipeline>) {
     let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
     entities.for_each(drop);
@@ -96,7 +98,7 @@ fn with_resources(is_default_action: bool) -> TableEntry {
     }
 }
 
-/// Returns the update that restores an entity; `None` for an entity of the program itself.
+/// Returns the update that restores an entity. Returns `None` for an entity that belongs to the program itself.
 fn update(old: &Schema, entity: Entity) -> Option<Update> {
     let r#type = match entity.entity.as_ref()? {
         Kind::TableEntry(entry) if entry.is_const => return None,

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Client arbitration: elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller
-//! Replication").
+//! Elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller Replication").
 //!
-//! A pure state machine for one device: it neither waits nor sends. It takes updates and disconnections, and returns
-//! the notifications to send, in order. State is kept for each role. The primary of a role is the live controller whose
-//! election id is the highest ever seen for the role. When the primary leaves, no other controller becomes primary
-//! until it sends an update.
+//! [`Arbiter`] is a state machine for one device, without I/O. It takes updates and disconnections, and returns the
+//! notifications to send, in order. The primary of a role is the live controller whose election id is the highest that
+//! the role has ever had. When the primary leaves, the role has no primary until a controller sends an update with this
+//! id or a higher one.
 //!
-//! Invariant: the state is bounded. For a role whose streams have all ended, only the name and the highest election id
-//! are kept. When there are too many such roles, the one that was left first is deleted.
+//! Invariant: the state is bounded. When all streams of a role have ended, only the name and the highest election id
+//! are kept. When there are too many such roles, the role that has had no stream for the longest time is deleted.
 //!
 //! A takeover has two steps, because writes of the old primary may be in flight. [`Arbiter::update`] stops accepting
-//! them and notifies the other controllers. Once they have drained, [`Arbiter::complete`] accepts the new primary and
-//! notifies it.
+//! the old primary's writes and notifies the other controllers. When no write is in flight any more,
+//! [`Arbiter::complete`] accepts the new primary and notifies this controller.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,19 +31,20 @@ pub(crate) type RoleName = String;
 /// The name of the default role, for messages without a role.
 pub(crate) const DEFAULT_ROLE: &str = "";
 
-/// Streams that one role may have open at a time.
+/// Largest number of streams that one role may have open.
 pub(crate) const MAX_CONTROLLERS: usize = 64;
 
-/// Roles besides the default role that may have streams at a time.
+/// Largest number of roles, besides the default role, that may have open streams.
 pub const MAX_ROLES: usize = 32;
 
-/// Roles whose highest election id is remembered.
+/// Largest number of roles whose highest election id is remembered.
 const MAX_KNOWN_ROLES: usize = 256;
 
 /// Largest length of a role's name, in bytes.
 pub const MAX_ROLE_NAME: usize = 256;
 
-/// Largest length of a role's configuration, in bytes. Each notification carries it, so it counts many times.
+/// Largest length of a role's configuration, in bytes. Each notification to a controller of the role contains the
+/// configuration.
 pub const MAX_ROLE_CONFIG: usize = 16 << 10;
 
 /// A notification for one controller.
@@ -53,9 +53,9 @@ pub(crate) type Notification = (ControllerId, MasterArbitrationUpdate);
 /// The result of an accepted update.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
-    /// To send now.
+    /// Notifications to send now.
     pub notifications: Vec<Notification>,
-    /// To complete when no write of this role is in flight any more.
+    /// Takeover to complete when no write of this role is in flight any more.
     pub takeover: Option<Takeover>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Arbiter {
     roles: HashMap<RoleName, RoleState>,
     /// The role that each live controller has taken with its first update.
     controllers: HashMap<ControllerId, RoleName>,
-    /// Counts the times that a role lost its last controller.
+    /// Number of times that any role has lost its last controller.
     departures: u64,
     /// Effect of `@p4runtime_role` on roles without a configuration.
     annotations: Annotations,
@@ -131,7 +131,8 @@ fn to_message(id: u128) -> Uint128 {
     }
 }
 
-/// Returns the name of a role: `name` (since 1.4), or else the deprecated id in decimal, which older clients send.
+/// Returns the name of a role: `name` (P4Runtime 1.4 and later), or the deprecated id in decimal, which older clients
+/// send.
 pub(crate) fn role_name(name: &str, deprecated_id: u64) -> RoleName {
     if name.is_empty() && deprecated_id != 0 {
         deprecated_id.to_string()
@@ -141,7 +142,7 @@ pub(crate) fn role_name(name: &str, deprecated_id: u64) -> RoleName {
 }
 
 impl Arbiter {
-    /// Starts without controllers.
+    /// Creates the state without controllers.
     pub(crate) fn new(device_id: u64) -> Self {
         // The default role exists from the start; other roles are created with their first controller.
         let roles = HashMap::from([(RoleName::new(), RoleState::default())]);
@@ -154,7 +155,8 @@ impl Arbiter {
         }
     }
 
-    /// Restricts roles without a configuration, from now on, to objects that the program assigns to them or to no role.
+    /// Restricts roles without a configuration to objects that the program assigns to them or to no role. The
+    /// restriction applies from now on.
     pub(crate) fn enforce_annotations(&mut self) {
         self.annotations = Annotations::Enforced;
     }
@@ -163,7 +165,7 @@ impl Arbiter {
         Rights::new(role, None).with_annotations(self.annotations)
     }
 
-    /// Handles an update from a controller. An error ends the stream; the caller then calls [`Self::disconnect`].
+    /// Handles an update from a controller. After an error, the caller ends the stream and calls [`Self::disconnect`].
     pub(crate) fn update(
         &mut self,
         controller: ControllerId,
@@ -219,7 +221,8 @@ impl Arbiter {
         }
     }
 
-    /// Accepts the new primary, unless a later takeover has replaced this one. Returns its notification.
+    /// Accepts the new primary, unless a later takeover has replaced this one. Returns the notification for the new
+    /// primary.
     pub(crate) fn complete(&mut self, takeover: &Takeover) -> Vec<Notification> {
         let Some(state) = self.roles.get_mut(&takeover.role) else {
             return Vec::new();
@@ -233,7 +236,7 @@ impl Arbiter {
         self.notify(&takeover.role, |other| other == takeover.controller)
     }
 
-    /// Removes a controller whose stream has ended; returns the notifications for the remaining controllers.
+    /// Removes a controller whose stream has ended. Returns the notifications for the remaining controllers.
     pub(crate) fn disconnect(&mut self, controller: ControllerId) -> Vec<Notification> {
         let Some(role) = self.controllers.remove(&controller) else {
             return Vec::new();
@@ -261,7 +264,8 @@ impl Arbiter {
         Vec::new()
     }
 
-    /// Deletes the role that was left first if there is no space for another one.
+    /// Makes room for `role` if the limit of known roles is reached: deletes the role that has had no controller for
+    /// the longest time.
     fn make_room_for(&mut self, role: &str) {
         if self.roles.contains_key(role) || self.roles.len() < MAX_KNOWN_ROLES {
             return;
@@ -304,7 +308,7 @@ impl Arbiter {
         (state.primary == Primary::Active(controller)).then_some(&state.rights)
     }
 
-    /// Returns the rights of a role, whoever its primary is.
+    /// Returns the rights of a role. The role need not have a primary.
     pub(crate) fn rights(&self, role: &str) -> Rights {
         let known = self.roles.get(role).map(|state| state.rights.clone());
         known.unwrap_or_else(|| self.rights_without_config(role))
@@ -318,13 +322,13 @@ impl Arbiter {
         })
     }
 
-    /// Whether a role has an accepted primary.
+    /// Returns whether a role has an accepted primary.
     pub(crate) fn has_primary(&self, role: &str) -> bool {
         let state = self.roles.get(role);
         state.is_some_and(|state| matches!(state.primary, Primary::Active(_)))
     }
 
-    /// Checks an update against the rules of arbitration. Returns its role and that role's rights.
+    /// Checks an update against the rules of arbitration. Returns the update's role and the rights of this role.
     fn check(
         &self,
         controller: ControllerId,
@@ -385,7 +389,7 @@ impl Arbiter {
         Ok((role, rights))
     }
 
-    /// Builds advisory messages for those live controllers of a role that `select` picks.
+    /// Builds notifications for the live controllers of a role for which `select` returns true.
     fn notify(&self, role: &str, select: impl Fn(ControllerId) -> bool) -> Vec<Notification> {
         let Some(state) = self.roles.get(role) else {
             return Vec::new();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS for gRPC: the server's certificate, and the authority that clients need a certificate of.
+//! Configures TLS for gRPC: the server's certificate, and the authority that must have issued the clients'
+//! certificates.
 //!
-//! A client without an accepted certificate is disconnected without a TLS alert, as by gRPC's own servers. Clients then
-//! report "Socket closed", which their users know. After an alert they report corrupted data.
+//! A client without an accepted certificate is disconnected without a TLS alert, as gRPC's own servers do it. Such a
+//! client reports "Socket closed", which its users know. After an alert it would report corrupted data.
 
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 /// The header and total length of an encrypted TLS 1.3 record with an alert; no other record has both.
 const ALERT: ([u8; 5], usize) = ([0x17, 3, 3, 0, 19], 24);
 
-/// Progress of a TLS 1.3 handshake, as far as the encrypted records show it. Without TLS no record looks like an alert.
+/// Progress of a TLS 1.3 handshake, inferred from the encrypted records. Without TLS, no record looks like an alert.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     /// The server has sent nothing.
@@ -26,14 +27,15 @@ pub(crate) enum Handshake {
 }
 
 impl Handshake {
-    /// Notes that the client has sent data.
+    /// Records that the client has sent data.
     pub(crate) fn heard(&mut self) {
         if *self == Self::Answered {
             *self = Self::Told;
         }
     }
 
-    /// Whether to withhold data that is about to be sent. `first` is its beginning, `length` its total length in bytes.
+    /// Returns whether data that is about to be sent must be withheld. `first` is the beginning of the data, `length`
+    /// the total length in bytes.
     pub(crate) fn keeps(&mut self, first: &[u8], length: usize) -> bool {
         *self = match *self {
             Self::Begun => Self::Answered,
@@ -57,7 +59,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Serves with this certificate (with its chain) and key, for all clients.
+    /// Creates settings with this certificate (with its chain) and key. The server accepts all clients.
     pub fn new(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -66,7 +68,7 @@ impl Tls {
         }
     }
 
-    /// Serves only clients with a certificate of this authority.
+    /// Makes the server accept only clients with a certificate of this authority.
     pub fn require_clients_of(self, authority: impl Into<Vec<u8>>) -> Self {
         Self {
             client_authority: Some(authority.into()),

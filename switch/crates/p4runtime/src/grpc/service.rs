@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gRPC service: unpacks requests and passes them to [`Control`] and [`Hub`]. The only async code.
+//! Implements the gRPC service, which unpacks requests and passes them to [`Control`] and [`Hub`].
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,10 +13,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::control::Control;
-use crate::digest_task::Acknowledgement;
 use crate::error::{UpdateError, UpdateResult, batch_status};
-use crate::hub::{Connection, Hub, Outbound};
-use crate::listen::ConnectionId;
+use crate::grpc::listen::ConnectionId;
 use crate::proto::v1::p4_runtime_server::P4Runtime;
 use crate::proto::v1::stream_message_request::Update as RequestUpdate;
 use crate::proto::v1::{
@@ -27,17 +25,19 @@ use crate::proto::v1::{
     StreamOtherError, WriteResponse, stream_error,
 };
 use crate::read::Reading;
+use crate::stream::digest_task::Acknowledgement;
+use crate::stream::hub::{Connection, Hub, Outbound};
 
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";
 
-/// Size at which a read response is sent, in bytes; well below the limit of clients (4 MB).
+/// Size in bytes at which a read response is sent. It is well below the limit of clients (4 MB).
 const READ_CHUNK: usize = 512 * 1024;
 
-/// Reads that may be in flight at a time: each holds its result until its client takes it.
+/// Largest number of reads in flight. Each read holds its result until the client has taken it.
 const MAX_READS: usize = 64;
 
-/// Bytes of a client's message that a stream error returns.
+/// Largest number of bytes of a client's message that a stream error returns.
 const MAX_ECHO: usize = 16 << 10;
 
 /// The P4Runtime service of one device.
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    /// Returns the connection of a request, if it matters.
+    /// Returns the connection of a request. Returns `None` if writes are accepted on any connection.
     fn connection<T>(&self, request: &Request<T>) -> Connection {
         let id = request.extensions().get::<ConnectionId>();
         id.filter(|_| !self.any_connection).map(|id| id.0)
@@ -155,7 +155,7 @@ impl P4Runtime for Service {
     }
 }
 
-/// Sends the entities in chunks, as fast as the client takes them; the status of the batch comes last.
+/// Sends the entities in chunks, as fast as the client takes them. Sends the status of the batch last.
 async fn send_reading(
     reading: Reading,
     results: Vec<UpdateResult>,
@@ -206,7 +206,7 @@ impl Session {
                 Err(status) if status.code() == Code::ResourceExhausted => {
                     return self.hub().end(self.id, status);
                 }
-                // An error comes from the transport: the client has gone.
+                // The transport reports the error: the client has gone.
                 Ok(None) | Err(_) => return,
             };
             match request.update {
@@ -305,7 +305,7 @@ impl Session {
         } else if !known {
             UpdateError::invalid(format!("P4Info has no digest {:#010x}", ack.digest_id))
         } else {
-            // Dropped when the queue is full, which has the same effect as a loss in transit.
+            // If the queue is full, the acknowledgement is dropped. This has the same effect as a loss in transit.
             let _ = self
                 .service
                 .acknowledgements

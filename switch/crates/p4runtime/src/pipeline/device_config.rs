@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program in a `p4_device_config`: p4c's BMv2 JSON, either plain or inside the message `p4.tmp.P4DeviceConfig`.
-//! BMv2's first P4Runtime server took that message, and p4lang's `p4runtime_lib` still sends it.
+//! Extracts the program from a `p4_device_config`: p4c's BMv2 JSON, either plain or inside the message
+//! `p4.tmp.P4DeviceConfig`. BMv2's first P4Runtime server took this message, and p4lang's `p4runtime_lib` still sends
+//! it.
 
 use bytes::Bytes;
 use prost::Message;
 
-/// `p4.tmp.P4DeviceConfig`, without its `extras`, which a switch does not use.
+/// The message `p4.tmp.P4DeviceConfig`, without its field `extras`, which a switch does not use.
 #[derive(Message)]
 struct Envelope {
     #[prost(bool, tag = "1")]
@@ -14,8 +15,8 @@ struct Envelope {
     device_data: Bytes,
 }
 
-/// Returns the JSON. Bytes that begin like JSON, or that are not such a message, are returned unchecked: the JSON
-/// parser reports what is wrong with them.
+/// Returns the JSON. Returns the bytes unchanged if they begin like JSON or are not such a message. The JSON parser
+/// then reports any mistake in them.
 pub(crate) fn json(device_config: &Bytes) -> Bytes {
     let first = device_config
         .iter()
@@ -39,7 +40,7 @@ mod tests {
             device_data: Bytes::copy_from_slice(device_data),
         }
         .encode_to_vec();
-        bytes.extend([0x12, 0x03, 0x0a, 0x01, 0x20]); // extras: a kind of its own
+        bytes.extend([0x12, 0x03, 0x0a, 0x01, 0x20]); // extras: a message that this switch does not know
         bytes.into()
     }
 

@@ -18,13 +18,13 @@ use crate::proto::v1::{
 };
 use crate::schema::Schema;
 
-const JSON: &[u8] = include_bytes!("../../tests/server/programs/surface.json");
-const P4INFO: &str = include_str!("../../tests/server/programs/surface.p4info.txtpb");
+const JSON: &[u8] = include_bytes!("../../../tests/server/programs/surface.json");
+const P4INFO: &str = include_str!("../../../tests/server/programs/surface.p4info.txtpb");
 
-/// A table with an exact field of 7 bits and a longest-prefix field of 32.
+/// A table with an exact field of 7 bits and a longest-prefix field of 32 bits.
 const TABLE: &str = "ingress.lpm_table";
 
-/// Some actions of the table.
+/// Returns the ids of the table's actions.
 fn actions(schema: &Schema) -> Vec<u32> {
     let table = schema.tables.values().find(|table| table.name == TABLE);
     table.unwrap().actions.keys().copied().collect()
@@ -49,7 +49,7 @@ fn request(entry: TableEntry, operation: i32) -> Request {
     Request::read(request.encode_to_vec().into()).unwrap()
 }
 
-/// Inserts the entry by the slow path; returns the table's content.
+/// Inserts the entry by the slow path. Returns the table's content.
 fn long_way(schema: &Schema, store: &Store, entry: &TableEntry) -> UpdateResult<Vec<EntrySpec>> {
     let context = Context {
         schema,
@@ -95,7 +95,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Generates entries: often a good one, often one with a mistake.
+    /// Generates entries. Many are valid, and many have a mistake.
     fn entry()(
         good in (0u8..128, any::<u32>(), 1..=32, 0u64..512),
         fields in proptest::option::weighted(0.5, proptest::collection::vec(field(), 0..4)),
@@ -149,7 +149,8 @@ proptest! {
                 transaction.commit();
                 prop_assert_eq!(Ok(held(&schema, &store)), expected);
             }
-            // The slow path is right only for unusual updates, such as a key of nothing but "don't care".
+            // Only unusual updates may take the slow path, for example an update whose key has only "don't care"
+            // fields.
             Item::Update(update) => {
                 let unusual = entry.is_default_action || entry.priority != 0;
                 prop_assert!(expected.is_err() || unusual, "{update:?}");
@@ -167,7 +168,7 @@ fn of_encoded<const N: usize>(updates: [&[u8]; N]) -> Request {
     Request::read(body.into()).unwrap()
 }
 
-/// Returns how the last update of a request was decoded.
+/// Returns a description of how the last update of a request was decoded.
 fn last(plans: &Plans, request: &Request) -> Result<String, tonic::Code> {
     let batch = Batch::decode(plans, request).map_err(|status| status.code())?;
     let last = batch.items().last().unwrap();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A forwarding pipeline: a program, its P4Info and its state (P4Runtime specification, "P4 Forwarding-Pipeline
+//! Holds a forwarding pipeline: a program, its P4Info and its state (P4Runtime specification, "P4 Forwarding-Pipeline
 //! Configuration").
+
+mod device_config;
+pub(crate) mod reconcile;
 
 use std::sync::Arc;
 
@@ -10,14 +13,13 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 use tonic::Status;
 
-use crate::device_config;
-use crate::digest::DigestConfigs;
 use crate::entity::Context;
 use crate::proto::config::v1::P4Info;
 use crate::proto::v1::ForwardingPipelineConfig;
 use crate::proto::v1::forwarding_pipeline_config::Cookie;
 use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::schema::{DigestSchema, Plans, Schema};
+use crate::stream::digest::DigestConfigs;
 
 /// A pipeline that has been verified. It runs when the device has loaded its store.
 pub struct Pipeline {
@@ -27,7 +29,7 @@ pub struct Pipeline {
     pub plans: Plans,
     /// The tables, counters and other state of the program.
     pub store: Arc<Store>,
-    /// Which digests are enabled.
+    /// The enabled digests, with their settings.
     pub digests: DigestConfigs,
     p4info: P4Info,
     device_config: Bytes,
@@ -35,8 +37,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Verifies a configuration: the device config must hold p4c's BMv2 JSON, and P4Info must fit it. Creates the
-    /// pipeline's state with the settings of `device`.
+    /// Verifies a configuration: the device config must hold p4c's BMv2 JSON, and P4Info must fit this program. Creates
+    /// the pipeline's state with the settings of `device`.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
             return Err(Status::invalid_argument("the config has no p4info"));
@@ -56,7 +58,7 @@ impl Pipeline {
         })
     }
 
-    /// Returns the digest with this id in the program, with its P4Info id.
+    /// Returns the P4Info id and the schema of the digest with this id in the program.
     pub fn digest(&self, id: DigestId) -> Option<(u32, &DigestSchema)> {
         let digest = self.store.program().digests.get(id.index())?;
         self.schema.digest_named(&digest.name)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads encoded protobuf in place, for messages that come in large numbers. Messages that this does not support
-//! (groups, fields out of order) are left to prost, which reports what is wrong with a malformed one.
+//! Reads encoded protobuf in place, for messages that come in large numbers. Messages with groups, or with fields out
+//! of order, are left to prost. prost also reports the mistake in a malformed message.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,8 @@ impl<'a> Reader<'a> {
         self.0.len()
     }
 
-    /// Returns the next field and its number; `None` at the end, and for an encoding that is not supported.
+    /// Returns the next field and its number. Returns `None` at the end of the message, and for an encoding that is not
+    /// supported.
     #[inline]
     pub(crate) fn field(&mut self) -> Option<(u32, Value<'a>)> {
         let key = self.varint()?;
@@ -68,8 +69,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Calls `field` for each field of a message whose fields come in the order of their numbers, as clients encode them.
-/// `None` for any other message.
+/// Calls `field` for each field of a message. The fields must come in the order of their numbers, as clients encode
+/// them. Returns `None` for any other message.
 #[inline]
 pub(crate) fn each<'a>(
     message: &'a [u8],
@@ -89,7 +90,7 @@ pub(crate) fn each<'a>(
     Some(())
 }
 
-/// How often a field may occur.
+/// Number of times that a field may occur.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// At most once.
@@ -140,7 +141,7 @@ mod tests {
         fn what_is_understood_prost_understands(message: Vec<u8>) {
             let mut reader = Reader::new(&message);
             while let Some((_, Value::Varint(_))) = reader.field() {}
-            // There is no result to compare; only that the reader stops within the message.
+            // There is no result to compare. The reader must only stop within the message.
             prop_assert!(reader.remaining() <= message.len());
         }
     }

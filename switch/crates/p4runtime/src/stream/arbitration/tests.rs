@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of arbitration, and the bounds on its state.
+//! Tests the rules of arbitration, and the bounds on its state.
 
 use super::*;
 use proptest::prelude::*;
@@ -270,7 +270,7 @@ fn only_so_many_roles_are_remembered_and_live_ones_always() {
     }
     assert_eq!(arbiter.roles.len(), MAX_KNOWN_ROLES);
     assert!(may_write(&arbiter, "live", 7).is_ok());
-    // The last role is still known, the first is not.
+    // The last role is still known; the first role is not.
     let last = format!("role {}", 2 * MAX_KNOWN_ROLES - 1);
     assert_eq!(
         update(&mut arbiter, 2, &last, 8).unwrap()[0].1,
@@ -293,7 +293,7 @@ fn the_largest_election_id_can_be_had_again_and_nothing_is_larger() {
 }
 
 proptest! {
-    /// There is always at most one primary, and its election id is the highest ever seen.
+    /// Checks that there is at most one primary, and that its election id is the highest ever seen.
     #[test]
     fn never_two_primaries(
         steps in proptest::collection::vec((0..8u64, proptest::option::of(0..6u128), any::<bool>()), 0..60)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The task that runs [`DigestBuffers`]: it takes messages and acknowledgements, and sends lists to the primaries.
+//! Runs [`DigestBuffers`] as a task, which takes messages and acknowledgements, and sends lists to the primaries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::digest::{DigestBuffers, List, decode_message};
-use crate::hub::{DigestMessage, Hub, timestamp};
 use crate::pipeline::Pipeline;
 use crate::proto::v1::DigestList;
 use crate::proto::v1::stream_message_response::Update;
+use crate::stream::digest::{DigestBuffers, List, decode_message};
+use crate::stream::hub::{DigestMessage, Hub, timestamp};
 
 /// P4Info id of a digest, and the id of the acknowledged list.
 pub(crate) type Acknowledgement = (u32, u64);
@@ -21,7 +21,7 @@ pub(crate) const QUEUE: usize = 1024;
 /// Wait time when no list is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Runs until the hub has gone.
+/// Runs the task until the hub is dropped.
 pub(crate) async fn run(
     hub: Arc<Hub>,
     messages: mpsc::Receiver<DigestMessage>,
@@ -53,7 +53,7 @@ pub(crate) async fn run(
                 _ => false,
             };
             if !same {
-                // The program has changed: messages buffered for the old one have no meaning any more.
+                // The program has changed. The buffered messages of the old program have no meaning for the new one.
                 buffers = DigestBuffers::default();
                 pipeline = running;
             }
@@ -88,10 +88,10 @@ struct Input {
 }
 
 impl Inputs {
-    /// Waits for a message or an acknowledgement. Returns nothing when no message can come any more.
+    /// Waits for a message or an acknowledgement. Returns `None` when no message can arrive any more.
     ///
-    /// Order: an acknowledgement that was queued before a message is returned before it or with it. Otherwise a
-    /// message that its client may have repeated would be dropped as a duplicate.
+    /// Order: an acknowledgement that was queued before a message is returned before the message or together with it.
+    /// Otherwise the message could be dropped as a duplicate, although its earlier copy is already acknowledged.
     async fn next(&mut self) -> Option<Input> {
         let mut input = tokio::select! {
             message = self.messages.recv() => Input { message: Some(message?), ..Input::default() },
@@ -139,7 +139,7 @@ mod tests {
             messages,
             acknowledgements,
         };
-        // select! takes its branches in random order.
+        // select! polls its branches in random order, so the test repeats many times.
         for list in 1..=64 {
             to_acknowledgements.try_send((7, list)).unwrap();
             to_messages.try_send((DigestId(0), vec![1])).unwrap();

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Streams: arbitration, and the messages that the switch sends to its controllers.
+//!
+//! * [`hub`]: the streams of all controllers, with their queues
+//! * [`arbitration`], [`digest`]: state machines without I/O
+//! * [`digest_task`]: sends digest lists
+
+pub(crate) mod arbitration;
+pub(crate) mod digest;
+pub(crate) mod digest_task;
+pub mod hub;
