@@ -80,8 +80,7 @@ impl<H: HashKey> Exact<H> {
         let mut rest = keys;
         for values in values.chunks_mut(GROUP) {
             self.begin(rest, values.len(), &mut lanes, new);
-            // A single segment stays in the first-level or second-level cache. There out-of-order execution hides the
-            // latency without a prefetch.
+            // A single segment stays in the first-level or second-level cache, so its lookups need no prefetch.
             if self.depth > 0 {
                 let buckets = &lanes.buckets[..values.len()];
                 buckets.iter().for_each(|bucket| bucket.prefetch_first());

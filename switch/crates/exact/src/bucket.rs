@@ -317,7 +317,7 @@ impl Header {
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Returns whether keys that belong here may be in their other bucket.
+    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
@@ -344,7 +344,7 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Returns whether keys that belong here may be in their other bucket.
+    /// Returns whether some keys whose first bucket is this one may be in their other bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()

@@ -260,7 +260,7 @@ impl<H: HashKey> Exact<H> {
         pause();
         // SAFETY: the table's buckets are of its shape.
         let found = unsafe { first.find(&self.shape, Tag::of(hash), key) };
-        // SAFETY: it is a bucket of the table.
+        // SAFETY: the bucket is one of the table.
         if found.is_some() || !unsafe { first.header() }.overflowed() {
             return found;
         }
@@ -296,7 +296,7 @@ impl<H: HashKey> Exact<H> {
     /// Returns the value of a key that is not in its first bucket.
     #[inline(always)]
     fn find_elsewhere(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
-        // SAFETY: it is a bucket of the table.
+        // SAFETY: the bucket is one of the table.
         if unsafe { self.first(hash).header() }.overflowed() {
             self.find_second(hash, bytes)
         } else {
