@@ -702,7 +702,7 @@ class Associations:
     # -- reports
 
     def answering_engines(self) -> dict[int, bool]:
-        """Whether each engine answers, by its number."""
+        """Returns whether each engine answers, by its number."""
         return {number: bool(self.table.is_reachable(number)) for number in self._engines}
 
     def problems(self) -> Iterator[str]:
@@ -755,7 +755,7 @@ def _is_soft(one: SaReport) -> bool:
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
-    """Whether both can coexist: the same traffic with another SPI and another key."""
+    """Returns whether both can coexist: the same traffic with another SPI and another key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
     return same and one.spi != other.spi and one.fingerprint != other.fingerprint

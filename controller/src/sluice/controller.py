@@ -438,7 +438,7 @@ class Controller:
             self._submit(changes)
 
     def _is_esp_source(self, spd: str, source: EspSender) -> bool:
-        """Whether an SA of an SPD sends ESP from this address with this SPI."""
+        """Returns whether an SA of an SPD sends ESP from this address with this SPI."""
         by_hand = (
             EspSender(bundle.outbound.local, bundle.outbound.spi)
             for bundle in self.config.policy.bundles

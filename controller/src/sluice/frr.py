@@ -66,7 +66,8 @@ class Routing:
         return speaking
 
     def is_ospf_passive(self, interface: str) -> bool:
-        """Whether the interface is passive: announced by OSPF, but without OSPF neighbours."""
+        """Returns whether the interface is passive: announced by OSPF, but without OSPF
+        neighbours."""
         return self.ospf_passive.get(interface, self.ospf_passive_default)
 
 

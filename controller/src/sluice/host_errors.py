@@ -150,7 +150,8 @@ def _verdict_of(state: PolicyList, quoted: Quoted) -> Verdict | None:
 
 
 def _may_be_icmp(frame: bytes) -> bool:
-    """Whether an untagged frame of the host may be ICMP; in IPv6, extension headers may hide it."""
+    """Returns whether an untagged frame of the host may be ICMP; in IPv6, extension headers may
+    hide it."""
     if frame[12:14] == b"\x08\x00":
         return frame[23:24] in (b"\x01", b"\x3a")
     return frame[12:14] == b"\x86\xdd" and frame[20:21] not in (b"\x06", b"\x11")

@@ -97,8 +97,8 @@ def error_for(
 
 
 def _asks_for_path_mtu(kind: IcmpErrorKind, packet: bytes) -> bool:
-    """Whether the error is an IPv6 Packet Too Big: it is sent about multicast as well (RFC 4443
-    section 2.4, e.3)."""
+    """Returns whether the error is an IPv6 Packet Too Big: it is sent about multicast as well (RFC
+    4443 section 2.4, e.3)."""
     return kind is IcmpErrorKind.TOO_BIG and packet[0] >> 4 == 6
 
 
@@ -223,7 +223,7 @@ class TokenBucket:
         self._when = now
 
     def has_token(self, now: float) -> bool:
-        """Whether `take` would succeed."""
+        """Returns whether `take` would succeed."""
         self._refill(now)
         return self._tokens >= 1.0
 

@@ -225,7 +225,7 @@ class ReplayGate(Protocol):
         """Whether `left_out` can return routes."""
 
     def takes_from(self, table: int) -> bool:
-        """Whether `left_out` accepts kernel routes of this table."""
+        """Returns whether `left_out` accepts kernel routes of this table."""
 
     @property
     def due(self) -> float | None:

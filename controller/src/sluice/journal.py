@@ -109,7 +109,7 @@ def _priority(level: int) -> int:
 
 
 def _leads_to_journal(named: str) -> bool:
-    """Whether standard error is the stream that JOURNAL_STREAM names (systemd.exec(5))."""
+    """Returns whether standard error is the stream that JOURNAL_STREAM names (systemd.exec(5))."""
     try:
         found = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

@@ -40,7 +40,7 @@ class PrivilegeError(Exception):
 
 
 def has(capability: int) -> bool:
-    """Whether the calling thread has a capability."""
+    """Returns whether the calling thread has a capability."""
     return bool(_permitted() >> capability & 1)
 
 

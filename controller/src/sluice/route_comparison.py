@@ -106,7 +106,7 @@ class RouteComparison:
         self._gate.note(events[-1], now)
 
     def _is_named(self, key: RouteKey) -> bool:
-        """Whether this session has announced or withdrawn a route."""
+        """Returns whether this session has announced or withdrawn a route."""
         return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float, *, unread: bool = False) -> bool:
@@ -137,7 +137,7 @@ class RouteComparison:
         return True
 
     def _is_relevant(self, key: RouteKey) -> bool:
-        """Whether the comparison needs to know that the kernel has this route."""
+        """Returns whether the comparison needs to know that the kernel has this route."""
         named = self._rib.is_stale(key) or self._gate.takes_from(key.table)
         return named or self._unreplayed.is_unreplayed(key)
 

@@ -94,7 +94,7 @@ class Lifetime(NamedTuple):
     seconds: int | None = None
 
     def is_reached(self, size: int, packets: int, seconds: float) -> bool:
-        """Whether one of the limits is reached."""
+        """Returns whether one of the limits is reached."""
         used = (self.bytes, size), (self.packets, packets), (self.seconds, seconds)
         return any(limit is not None and value >= limit for limit, value in used)
 

@@ -27,7 +27,7 @@ class SwitchRoutes(Protocol):
         state is not known."""
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Whether the switch holds an entity that is not desired but is kept for now."""
+        """Returns whether the switch holds an entity that is not desired but is kept for now."""
 
     def delete_orphans_unless(
         self, kind: EntityKind, is_kept: Callable[[EntityKey], bool]
@@ -51,7 +51,7 @@ class UnreplayedRoutes:
         return self._switch.comparisons
 
     def is_unreplayed(self, key: RouteKey) -> bool:
-        """Whether the switch holds this route and no daemon has replayed it."""
+        """Returns whether the switch holds this route and no daemon has replayed it."""
         slot = self._fib.slot_of(key)
         return slot is not None and self._switch.is_orphan(EntityKind.ROUTE, slot)
 
