@@ -221,7 +221,7 @@ class FlowCacheKeys(ConfigSection, title="spds.flow_cache"):
 
 
 class SpdKeys(ConfigSection, title="spds"):
-    """A security policy database."""
+    """Keys of a security policy database."""
 
     name = required(scalars.name, "The SPD's name, which interfaces and bundles use.")
     file = optional(
@@ -250,7 +250,7 @@ class SpdKeys(ConfigSection, title="spds"):
 
 
 class OutboundKeys(ConfigSection, title="bundles.outbound"):
-    """An encrypting SA that an operator sets in its engine by hand."""
+    """Keys of an encrypting SA that an operator sets in its engine by hand."""
 
     engine = required(_AN_ENGINE, "The engine that encrypts.")
     sa = required(_SA_NUMBER, "The SA's number in the engine.")
@@ -261,7 +261,7 @@ class OutboundKeys(ConfigSection, title="bundles.outbound"):
 
 
 class InboundKeys(ConfigSection, title="bundles.inbound"):
-    """A decrypting SA that an operator sets in its engine by hand."""
+    """Keys of a decrypting SA that an operator sets in its engine by hand."""
 
     spi = required(_SPI, "The SPI in the peer's ESP packets (1 to 255 are reserved).")
     engine = required(_AN_ENGINE, "The engine that decrypts.")
@@ -269,7 +269,7 @@ class InboundKeys(ConfigSection, title="bundles.inbound"):
 
 
 class BundleKeys(ConfigSection, title="bundles"):
-    """SAs that protect the same traffic."""
+    """Keys of a bundle: SAs that protect the same traffic."""
 
     name = required(scalars.name, "The bundle's name, which rules use.")
     id = required(scalars.integer(1, 0xFFFF), "The bundle's number in the pipeline.")
@@ -295,7 +295,7 @@ class BundleKeys(ConfigSection, title="bundles"):
 
 
 class EngineKeys(ConfigSection, title="engines"):
-    """An ESP engine."""
+    """Keys of an ESP engine."""
 
     id = required(scalars.integer(1, 255), "The engine's number.")
     port = required(scalars.integer(0, 509), "The switch port that it is on; no interface has it.")
