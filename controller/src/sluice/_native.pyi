@@ -46,7 +46,8 @@ P4RuntimeEvent: TypeAlias = (
 
     ("connected",)                    the HTTP/2 connection is up, the arbitration is sent
     ("arbitration", is_primary, code, message, election)
-                                      code 0: this session is primary; 6: another one is; 5: none is;
+                                      code 0: this session is primary; 6: another session is;
+                                      5: no session is;
                                       election: the highest id that the switch knows
     ("packet_in", [(payload, metadata)])
                                       metadata is in the order of set_packet_metadata
@@ -54,9 +55,9 @@ P4RuntimeEvent: TypeAlias = (
     ("idle_timeout", IdleTimeoutNotification)
     ("stream_error", StreamError)
     ("write_done", token, code, message, errors)
-                                      code 0: all updates are applied, errors is []; otherwise errors
-                                      has one (code, message) for each update, in order, or is [] if
-                                      the switch sent none
+                                      code 0: all updates are applied, errors is [];
+                                      otherwise errors has one (code, message) for each update,
+                                      in order, or is [] if the switch sent none
     ("read_part", token, ReadResponse)
                                       serialized; any number of these, then read_done
     ("read_done", token, code, message)

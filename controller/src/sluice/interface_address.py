@@ -10,7 +10,8 @@ from sluice.model import InterfaceAddress
 
 _THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 _POINT_TO_POINT = {4: 31, 16: 127}
-"""Shortest prefix length with only host addresses, by IP version (RFC 3021, RFC 6164)."""
+"""Shortest prefix length with only host addresses, by address size in bytes (RFC 3021, RFC
+6164)."""
 
 
 @scalars.takes("`ADDRESS/LENGTH`")
