@@ -1,12 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the licences of what a package holds of others: licences MANIFEST CRATES [SITE_PACKAGES]
+"""Prints the licences of third-party code in a package.
 
-First the Python packages in SITE_PACKAGES, whose texts stay in their own directories. Then the Rust
-crates that each of CRATES (with commas between), of the workspace of MANIFEST, is compiled from on
-this platform, each with its licence and the texts that it comes with. A text that several share is
-printed once. A crate that comes without a text must offer a licence that Debian has in
-/usr/share/common-licenses, or a crate of the same repository must have it; else this fails.
+    licences MANIFEST CRATES [SITE_PACKAGES]
+
+The output first lists the Python packages in SITE_PACKAGES; their licence texts stay in their own
+directories. Then it lists the Rust crates that are compiled into CRATES (comma-separated names, in
+the workspace of MANIFEST) on this platform, each with its licence and its licence texts. A text
+that several crates share is printed once.
+
+A crate without a text needs another crate of the same repository with a text, or a licence in
+Debian's /usr/share/common-licenses. Otherwise this program fails.
 """
 
 import json
@@ -22,8 +26,11 @@ COMMON = {"Apache-2.0": "/usr/share/common-licenses/Apache-2.0"}
 
 
 def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
-    """The third-party crates that go into `crate`, or into several with commas between, without
-    dependencies of builds and tests only."""
+    """Returns the third-party crates that are compiled into `crate`, or into several,
+    comma-separated.
+
+    Dependencies of builds and tests only are left out.
+    """
     host = re.search(r"host: (\S+)", output("rustc", "-vV"))
     assert host
     words = ["metadata", "--locked", "--format-version=1", f"--filter-platform={host[1]}"]
@@ -44,18 +51,18 @@ def crates(manifest: str, crate: str) -> list[dict[str, Any]]:
 
 
 def output(*argv: str) -> str:
-    """The output of a command."""
+    """Returns the output of a command."""
     return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def texts_in(directory: Path) -> list[str]:
-    """The licence texts in a directory."""
+    """Returns the licence texts in a directory."""
     files = sorted(path for path in directory.iterdir() if TEXT.match(path.name))
     return [path.read_text(errors="replace").strip() for path in files if path.is_file()]
 
 
 def describe_crates(manifest: str, crate: str) -> list[str]:
-    """A line for each crate, then the texts."""
+    """Returns a line for each crate, then the licence texts."""
     found = crates(manifest, crate)
     own = {package["id"]: texts_in(Path(package["manifest_path"]).parent) for package in found}
     shared = {
@@ -88,7 +95,7 @@ def describe_crates(manifest: str, crate: str) -> list[str]:
 
 
 def describe_python(site_packages: Path) -> list[str]:
-    """A line for each Python package."""
+    """Returns a line for each Python package."""
     lines = ["Python packages in it, with their texts beside them in *.dist-info:", ""]
     for path in sorted(site_packages.glob("*.dist-info/METADATA")):
         fields = HeaderParser().parsestr(path.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks the wheel as one for this platform and every Python from 3.11 on; `wheel` copies it.
+"""Marks the wheel as built for this platform and every Python from 3.11 on.
 
-The native module is built by cargo beforehand and lies in the package as data. A checkout is
-installed without this file.
+`packaging/wheel` copies this file. cargo builds the native module beforehand; it is in the package
+as data. `pip install` of a checkout does not use this file.
 """
 
 from setuptools import Distribution, setup
@@ -12,7 +12,7 @@ class NativeDistribution(Distribution):
     """Holds a shared object that setuptools did not build."""
 
     def has_ext_modules(self) -> bool:
-        """Returns True: the wheel is not for every platform."""
+        """Returns True, so that the wheel is tagged for one platform."""
         return True
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare Debian 12 in a directory, and its boot.
+"""A minimal Debian 12 in a directory, and its boot.
 
-`BareRoot` is made by mmdebstrap; its `apt` knows only Debian's archive. `Booted` runs its systemd
-as process 1 of separate PID, mount and cgroup namespaces, in a given network namespace: units are
-started as on a machine, with their sandbox in force. /dev is a directory with the usual nodes, as
-udev makes them. Cgroups of devices are not in force.
+mmdebstrap creates a `BareRoot`; its `apt` knows only Debian's archive. `Booted` runs the root's
+systemd as process 1 of new PID, mount and cgroup namespaces, in a given network namespace. So units
+start as on a machine, with their sandbox in force. /dev is a directory with the nodes that udev
+would create. Device cgroups are not enforced.
 """
 
 import os
@@ -19,7 +19,7 @@ from sluice_testkit.wait import wait_until
 SUITE = "bookworm"
 FILES = ("etc", "usr", "var/lib/sluice", "var/lib/sluice-switch", "var/lib/sluice-esp")
 PACKAGES = Path("root/packages")
-"""Directory of package files in the root."""
+"""Directory in the root for package files."""
 CGROUPS = Path("/sys/fs/cgroup")
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 
 class BareRoot:
-    """The directory `path`, which must not exist."""
+    """A Debian root in the directory `path`, which must not exist yet."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,11 +39,11 @@ class BareRoot:
         (path / PACKAGES).mkdir()
 
     def remove(self) -> None:
-        """Removes everything."""
+        """Removes the directory."""
         run(["rm", "-rf", "--one-file-system", str(self.path)])
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command to its end; returns its output, followed by errors."""
+        """Runs a command in the root. Returns its output, followed by its errors."""
         argv = ["chroot", str(self.path), *command]
         done = run(argv, check=check, timeout=600, env=ENVIRONMENT)
         return done.stdout + done.stderr
@@ -53,12 +53,12 @@ class BareRoot:
         return self.run("apt-get", "-q", "--yes", "--no-install-recommends", *words)
 
     def put(self, file: Path) -> str:
-        """Copies a package file into it; returns its path there."""
+        """Copies a package file into the root. Returns its path there."""
         shutil.copy(file, self.path / PACKAGES)
         return f"/{PACKAGES / file.name}"
 
     def files(self) -> set[str]:
-        """Everything below the directories that packages write to."""
+        """Returns all paths below the directories to which packages write."""
         found = set()
         for top in FILES:
             for directory, names, files in os.walk(self.path / top):
@@ -67,10 +67,10 @@ class BareRoot:
         return found
 
 
-# $1: the cgroup to start in; then the command.
+# Enters the cgroup $1, then runs the command in the other arguments.
 JOIN = 'mkdir -p "$1"; echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
 UNSHARE = "unshare --cgroup --mount --pid --fork --kill-child --propagation private --uts --ipc"
-# $1: the root, $2: whether cgroups are of version 2 only.
+# $1: the root. $2: whether only version 2 of cgroups is mounted.
 INSIDE = r"""
 mount --bind "$1" "$1"
 cd "$1"
@@ -101,7 +101,7 @@ exec env -i container=sluice-test PATH="$PATH" chroot . /lib/systemd/systemd --l
 
 
 class Booted:
-    """A root with its systemd running. Call `stop`, so that no process of it is left behind."""
+    """A root with its systemd running. Call `stop` to end all its processes."""
 
     def __init__(self, root: BareRoot, namespace: Namespace, supervisor: Supervisor):
         self.root = root
@@ -122,14 +122,14 @@ class Booted:
         wait_until(booted, 60, "systemd to have booted")
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command in it to its end; returns its output, followed by errors."""
+        """Runs a command in the booted system. Returns its output, followed by its errors."""
         argv = ["nsenter", f"--target={self._pid}", "--mount", "--pid", "--net", "--uts", "--ipc"]
         argv += ["--cgroup", "--root", "--wd", *command]
         done = run(argv, check=check, timeout=120, env=ENVIRONMENT)
         return done.stdout + done.stderr
 
     def start(self, *services: str) -> None:
-        """Starts services; if one fails, the error has their log."""
+        """Starts services. If one fails, the error includes the log."""
         try:
             self.run("systemctl", "start", *services)
         except CommandFailed as failed:
@@ -137,13 +137,13 @@ class Booted:
             raise
 
     def pid(self, service: str) -> int:
-        """The process id of a service's main process, outside of its namespace."""
+        """Returns the PID of a service's main process, as seen from outside its PID namespace."""
         inside = self.property(service, "MainPID")
         for path in Path("/proc").glob("[0-9]*/status"):
             try:
                 text = path.read_text(encoding="utf-8")
                 root = path.with_name("root").resolve()
-            except OSError:  # it ended
+            except OSError:  # the process has ended
                 continue
             numbers = next((x.split() for x in text.splitlines() if x.startswith("NSpid:")), [])
             if root == self.root.path.resolve() and numbers[-1] == inside and len(numbers) > 2:
@@ -155,14 +155,14 @@ class Booted:
         return self.run("systemctl", "show", "--value", f"--property={name}", service).strip()
 
     def stop(self) -> None:
-        """Ends it with all its processes."""
+        """Ends systemd and all its processes."""
         if self._pid:
             os.kill(int(self._pid), signal.SIGKILL)
         wait_until(lambda: _remove(self._cgroup), 10, f"{self._cgroup} to be empty")
 
 
 def _remove(cgroup: Path) -> bool:
-    """Removes a cgroup and those in it; returns False while one has a process."""
+    """Removes a cgroup and those below it. Returns False while one of them has a process."""
     for directory, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(directory)

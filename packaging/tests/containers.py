@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the services of a compose file on images of buildah, where no container engine is installed.
+"""Runs the services of a compose file from buildah's images, without a container engine.
 
-It provides a service's settings as Docker does: the image's file system, its user and command; a
-PID, mount and UTS namespace; the bounding set of capabilities; /proc/sys and /sys read-only; the
-usual devices and those named; volumes, tmpfs, read-only root; networks and PID namespaces of other
-services; the order of `depends_on`, with health checks. An unsupported key is an error. Not
-provided: seccomp and AppArmor profiles, cgroups, bridges, restarts.
+It applies these settings as Docker does:
+
+- the image's file system, its user and command
+- PID, mount and UTS namespaces, and the capability bounding set
+- /proc/sys and /sys read-only, a read-only root
+- the usual devices and those listed; volumes and tmpfs
+- network and PID namespaces shared with other services
+- the order of `depends_on`, with health checks
+
+An unsupported key is an error. Not applied: seccomp and AppArmor profiles, cgroups, bridges,
+restarts.
 """
 
 import json
@@ -25,13 +31,13 @@ from sluice_testkit.namespaces import Lab, Namespace
 from sluice_testkit.process import Process, run
 from sluice_testkit.wait import wait_until
 
-# Supported keys of a service, and the capabilities that Docker grants without `cap_drop`.
+# Supported keys of a service; then the capabilities that Docker grants without `cap_drop`.
 KEYS = """image command entrypoint environment env_file volumes tmpfs read_only cap_drop cap_add
 devices network_mode pid sysctls security_opt privileged depends_on healthcheck restart init"""
 GRANTED = """chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
 sys_chroot mknod audit_write setfcap"""
-# $1: the root; $2: mounts, a line each: kind, source, target, options; $3: read-only root; then the
-# command. The file system becomes read-only last.
+# $1: the root. $2: file of mounts, one per line: kind, source, target, options. $3: whether the
+# root is read-only. The other arguments are the command. The root becomes read-only last.
 INSIDE = r"""
 root=$1 mounts=$2 only=$3; shift 3
 mount --bind "$root" "$root"
@@ -68,7 +74,9 @@ exec chroot . "$@"
 
 
 class Image:
-    """An image's file system, writable and deleted by `remove`, and its configuration."""
+    """The configuration of an image and a writable copy of its file system; `remove` deletes the
+    copy.
+    """
 
     def __init__(self, name: str):
         self.name = name
@@ -78,7 +86,7 @@ class Image:
         self.config: dict[str, Any] = inspected["Docker"]["config"]
 
     def remove(self) -> None:
-        """Removes the container of the file system."""
+        """Deletes the copy of the file system."""
         _buildah("umount", self.container)
         _buildah("rm", self.container)
 
@@ -97,10 +105,10 @@ class Container:
     def _find(self) -> bool:
         self.process.check()
         children = [str(self.process.pid)]
-        while children:  # of `unshare` or `nsenter`: the first whose root is the image's
+        while children:  # below `unshare` or `nsenter`: finds the first with the image's root
             found = run(["pgrep", "--parent", ",".join(children)], check=False).stdout.split()
             for pid in found:
-                with suppress(FileNotFoundError):  # a command that prepared, and ended
+                with suppress(FileNotFoundError):  # a setup command that has ended
                     if os.readlink(f"/proc/{pid}/root") != "/":
                         self.pid = int(pid)
             if self.pid:
@@ -109,12 +117,15 @@ class Container:
         return False
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Runs a command in it, as its user; returns its output, followed by errors."""
+        """Runs a command in the container as its user.
+
+        Returns its output, followed by its errors.
+        """
         done = run(self._argv(command), check=check, env=self.environment)
         return done.stdout + done.stderr
 
     def succeeds(self, *command: str) -> bool:
-        """Returns whether a command in it ends with 0."""
+        """Runs a command in the container. Returns whether its exit status is 0."""
         return run(self._argv(command), check=False, env=self.environment).returncode == 0
 
     def _argv(self, command: Sequence[str]) -> list[str]:
@@ -122,7 +133,9 @@ class Container:
         return [*enter, "--root", "--wd", *self._prefix, *command]
 
     def status(self, program: str) -> dict[str, str]:
-        """Fields of /proc/PID/status of its first process, or that one's child, by its name."""
+        """Returns the fields of /proc/PID/status of a program, which is the first process or its
+        child.
+        """
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for pid in (self.pid, *children):
             text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -132,13 +145,13 @@ class Container:
         raise LookupError(f"{self.name} runs no {program}")
 
     def stop(self) -> int:
-        """Ends it as `docker stop` does; returns the exit status."""
+        """Ends the container as `docker stop` does. Returns the exit status."""
         os.kill(self.pid, signal.SIGTERM)
         return self.process.wait(20)
 
 
 class Compose:
-    """The services of a compose file; `host` is the network of services with the host's network."""
+    """The services of a compose file. `host` is the namespace for `network_mode: host`."""
 
     def __init__(self, file: Path, lab: Lab, host: Namespace | None = None, text: str = ""):
         self.directory = file.parent
@@ -155,7 +168,7 @@ class Compose:
             assert not unknown, f"{file}: {name}: not done here: {unknown}"
 
     def up(self) -> None:
-        """Starts all services, each after those that it depends on."""
+        """Starts all services, each after its dependencies."""
         for name in self.services:
             self.start(name)
 
@@ -176,14 +189,14 @@ class Compose:
         return started
 
     def healthy(self, name: str) -> bool:
-        """Runs a service's health check."""
+        """Runs a service's health check. Returns whether it succeeds."""
         self.running[name].process.check()
         kind, *command = self.services[name]["healthcheck"]["test"]
         assert kind == "CMD"
         return self.running[name].succeeds(*command)
 
     def network(self, name: str) -> Namespace:
-        """The network of a service."""
+        """Returns the network namespace of a service."""
         kind, _, other = self.services[name]["network_mode"].partition(":")
         if kind == "service":
             return self.network(other)
@@ -195,7 +208,7 @@ class Compose:
         return self._networks[name]
 
     def down(self) -> None:
-        """Ends all services, the last started first, and removes their files."""
+        """Ends all services, the last started first, and deletes their file systems."""
         for container in reversed(self.running.values()):
             container.process.stop()
         for image in self._images:
@@ -241,7 +254,11 @@ class Compose:
         return lines
 
     def _source(self, source: str, target: str, image: Image) -> Path:
-        """A path of the checkout; or a named volume, initially with the image's contents."""
+        """Returns the host path of a volume: a path in the checkout, or the directory of a named
+        volume.
+
+        A new named volume is filled with the image's contents, as Docker does.
+        """
         path = (self.directory / source).resolve()
         if not source.startswith("."):
             path = self._volumes / source
@@ -264,7 +281,7 @@ class Compose:
 
 
 def _privileges(service: dict[str, Any], image: Image) -> list[str]:
-    """The command that makes a root process the service's user, with its bounding set."""
+    """Returns the command that drops root to the service's user and capabilities."""
     if service.get("privileged"):
         return []
     allowed = set() if service.get("cap_drop") == ["ALL"] else set(GRANTED.split())
@@ -285,5 +302,5 @@ def _command(service: dict[str, Any], image: Image) -> list[str]:
 
 
 def _buildah(*words: str) -> str:
-    """Runs buildah; returns its output."""
+    """Runs buildah and returns its output."""
     return run(["buildah", *words], timeout=300).stdout.strip()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of docker/ run as its compose files say: a router forwards and enforces policy.
+"""Tests the images of docker/ with their compose files: a router forwards and enforces policy.
 
-`make test-images` has built them. Two parts: one router by its shipped configuration, in one order;
-and two sites, cabled by the service that does it for Docker.
+`make test-images` has built the images. The first part tests one router with the shipped
+configuration; its tests run in order. The second part tests two sites; a service connects them, as
+it does under Docker.
 """
 
 import json
@@ -24,7 +25,7 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker"
 NET_ADMIN, NET_RAW, SYS_NICE = 1 << 12, 1 << 13, 1 << 23
 COMPILERS = ("cc", "gcc", "rustc", "cargo", "ld", "make", "pip", "pip3")
 IMAGES = ("sluice", "sluice-frr", "sluice-lab")
-# By the kernel's process name: the controller's container has a shell as its first process.
+# Names of the services' processes. The first process of the controller's container is a shell.
 SERVICE_PROGRAMS = {"switch": "sluice-switch", "controller": "sluice"}
 SLUICE_USER, FRR_USER = "990", "991"
 
@@ -43,13 +44,13 @@ def lab() -> Iterator[Lab]:
 
 
 class Router:
-    """Two hosts, and the containers of docker/router between them."""
+    """Two hosts, connected by the containers of docker/router."""
 
     def __init__(self, lab: Lab):
         self.namespace = lab.namespace("router")
         self.hosts = [self._host(lab, number) for number in (1, 2)]
-        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule lets it through
-        self.hosts[1].add_address("lo", "10.9.0.1/32")  # behind FRR's static route
+        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule admits this address
+        self.hosts[1].add_address("lo", "10.9.0.1/32")  # reached by FRR's static route
         self.compose = Compose(DOCKER / "router" / "compose.yaml", lab, self.namespace)
 
     def _host(self, lab: Lab, number: int) -> Namespace:
@@ -142,7 +143,7 @@ def test_a_controller_that_dies_is_started_again_and_frr_keeps_its_interfaces(
     controller = router.compose.running["controller"]
     before = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
     os.kill(int(controller.status("sluice")["Pid"]), signal.SIGKILL)
-    assert router.passes("10.1.0.2")  # an earlier flow
+    assert router.passes("10.1.0.2")  # a flow cached before
     again = "controller: ended with status 137; starting it again"
     controller.process.wait_for_log(again)
     wait_until(lambda: controller.process.log().count("sluice: ready") == 2, 30, "a new one")
@@ -197,7 +198,7 @@ def test_the_switch_can_have_an_engine_inside(router: Router) -> None:
 
 
 def legs(sites: Compose, prefix: str) -> int:
-    """The number of next hops by which the switch of r1 reaches a prefix."""
+    """Returns the number of next hops that r1's switch has for a prefix."""
     shown = json.loads(sites.running["r1-controller"].run("sluice", "show", "routes", "--json"))
     return sum(len(route["nexthops"]) for route in shown if route["prefix"] == prefix)
 

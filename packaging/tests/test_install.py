@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of `make install` and of the wheel run, away from the checkout."""
+"""Tests that the results of `make install` and of the wheel run outside of the checkout."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from sluice_testkit.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = r"0\.\S+ \(commit [0-9a-f]{12}(-dirty)?, pipeline ([0-9a-f]{12})\)"
-# Nothing of the checkout may help the installed programs.
+# Environment variables that keep installed programs from using the checkout.
 ALONE = {"PYTHONPATH": "", "MAKEFLAGS": "", "SLUICE_PIPELINE": "", "SLUICE_ROOT": ""}
 
 
@@ -32,14 +32,14 @@ PAGE = "docs/how-to/install.md"
 
 
 def make_install(prefix: Path, destination: str, configuration: Path) -> None:
-    """Runs `make install`, on the builds of `make test-install`."""
+    """Runs `make install` with the builds of `make test-install`."""
     variables = [f"PREFIX={prefix}", f"DESTDIR={destination}", f"SYSCONFDIR={configuration}"]
     run(["make", "-C", str(ROOT), "install", *variables], timeout=900, env={"MAKEFLAGS": ""})
 
 
 @pytest.fixture(scope="module")
 def prefix(lab: Lab) -> Path:
-    """The prefix into which `make install` has put everything, for use at that place."""
+    """Runs `make install` once. Returns the prefix, from which the programs run."""
     path = lab.directory / "prefix"
     make_install(path, "", lab.directory / "etc")
     return path
@@ -47,7 +47,7 @@ def prefix(lab: Lab) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(lab: Lab) -> Path:
-    """A virtual environment with the wheel and the pins of requirements/controller.lock."""
+    """Returns a virtual environment with the wheel and the pins of requirements/controller.lock."""
     path = lab.directory / "environment"
     run(["/usr/bin/python3", "-m", "venv", str(path)], timeout=120)
     pip = [str(path / "bin/pip"), "install", "--quiet"]
@@ -58,7 +58,10 @@ def environment(lab: Lab) -> Path:
 
 
 def said(lab: Lab, program: Path) -> str:
-    """The pipeline's digest by a program's version output, run away from any checkout."""
+    """Returns the pipeline digest in a program's version output.
+
+    Runs it outside of any checkout.
+    """
     words = ["env", f"--chdir={lab.directory}", str(program), "--version"]
     found = re.fullmatch(f"{program.name} {VERSION}", run(words, env=ALONE).stdout.strip())
     assert found, program
@@ -66,7 +69,7 @@ def said(lab: Lab, program: Path) -> str:
 
 
 def programs_a_switch(lab: Lab, monkeypatch: pytest.MonkeyPatch, command: Path) -> None:
-    """Runs a controller against a switch until both hold the same."""
+    """Runs a controller against a switch until the switch holds what the controller wants."""
     monkeypatch.setenv("SLUICE_COMMAND", str(command))
     for name, value in ALONE.items():
         monkeypatch.setenv(name, value)
@@ -146,7 +149,7 @@ def test_destination_is_named_nowhere(lab: Lab, prefix: Path) -> None:
 
 
 def typed(lab: Lab, text: str, *, path: str = "", **environment: str) -> str:
-    """Runs a command of the page in the checkout, `path` first on PATH."""
+    """Runs a command of the page in the checkout, with `path` first on PATH."""
     script = f"cd {ROOT}\nexport PATH={path}:$PATH\n{text}"
     done = run(["bash", "-euc", script], timeout=900, env={"MAKEFLAGS": ""} | environment)
     return done.stdout + done.stderr
@@ -171,7 +174,9 @@ def test_pip_takes_the_wheel(lab: Lab, environment: Path, shown: Shown) -> None:
 
 @pytest.mark.executes(PAGE, "cargo install")
 def test_cargo_installs_the_switch(lab: Lab, prefix: Path, shown: Shown) -> None:
-    """With the target directory of the checkout, so that existing builds are reused."""
+    """Runs the page's `cargo install`, with the target directory of the checkout to reuse its
+    build.
+    """
     root = lab.directory / "cargo"
     command = f"{shown.take('cargo install').words} --root {root} --no-track --force --quiet"
     commit = run([str(ROOT / "packaging/version"), "commit"]).stdout.strip()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages in a bare Debian 12: installed, run, upgraded under traffic, removed.
+"""Tests the packages in a minimal Debian 12: install, run, upgrade under traffic, remove.
 
-One root and one order: each test continues where the one before it ended.
+All tests use one root and run in order. Each test starts in the state that the previous one left.
 """
 
 import json
@@ -31,7 +31,7 @@ MOST_EXPOSED = 3.0
 CAPABILITIES = {"sluice-switch": 1 << 12 | 1 << 13, "sluice": 1 << 12}  # NET_ADMIN, NET_RAW
 SYS_NICE = 1 << 23
 PINGS, EVERY = 3000, 0.005
-"""Pings while the controller is upgraded, and the time between two, in seconds."""
+"""Number of pings during the controller's upgrade, and their interval in seconds."""
 
 METRICS = "--metrics-address unix:/run/sluice-switch/metrics.sock"
 POLICY = {
@@ -63,7 +63,7 @@ FRR = """
 fpm address 127.0.0.1 port 2620
 ip route 10.9.0.0/24 10.2.0.2
 """
-# The last is this test's.
+# Paths that stay after removal. The test itself creates the last one.
 KEPT = ("etc/sluice", "var/lib/sluice", "etc/systemd/system/sluice")
 
 
@@ -78,13 +78,13 @@ def package(name: str, directory: Path = DIST) -> Path:
 
 
 class Router:
-    """Two hosts and a router of the installed packages between them. No kernel forwards."""
+    """Two hosts, connected by a router with the installed packages. No kernel forwards."""
 
     def __init__(self, root: BareRoot, lab: Lab):
         self.root = root
         self.namespace = lab.namespace("r1")
         self.hosts = [self._host(lab, number) for number in (1, 2)]
-        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule lets it through
+        self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule admits this address
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.system = Booted(root, self.namespace, lab.supervisor)
 
@@ -125,7 +125,9 @@ def root(lab: Lab) -> Iterator[BareRoot]:
 
 @pytest.fixture(scope="module")
 def before(root: BareRoot) -> set[str]:
-    """The files that existed before Sluice, with those of FRR and of Sluice's dependencies."""
+    """Returns the files that existed before Sluice, with those of FRR and of Sluice's
+    dependencies.
+    """
     root.apt("update")
     root.apt("install", "frr", "python3", "libnftables1", "libstdc++6", "adduser")
     return root.files()
@@ -148,7 +150,7 @@ def router(installed: BareRoot, lab: Lab) -> Iterator[Router]:
     replace(etc / "frr/daemons", 'zebra_options="', 'zebra_options="-M dplane_fpm_nl ')
     replace(etc / "frr/daemons", "bgpd=no", "bgpd=yes")
     (etc / "frr/frr.conf").write_text(FRR)
-    for unit in UNITS:  # shorter watchdog intervals than the units have
+    for unit in UNITS:  # watchdog intervals shorter than the units'
         drop_in = etc / f"systemd/system/{unit}.d"
         drop_in.mkdir(parents=True)
         (drop_in / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
@@ -247,7 +249,7 @@ def test_no_service_is_started_by_the_installation(installed: BareRoot) -> None:
 
 def test_services_start_in_their_sandbox_and_say_that_they_are_ready(router: Router) -> None:
     router.system.run("systemctl", "stop", "frr")
-    router.system.start("sluice", "frr")  # sluice wants sluice-switch
+    router.system.start("sluice", "frr")  # the unit sluice wants sluice-switch
     for service in ("sluice-switch", "sluice", "frr"):
         assert router.system.property(service, "ActiveState") == "active"
         assert router.system.property(service, "NRestarts") == "0"
@@ -268,7 +270,7 @@ def test_routes_come_from_frr(router: Router) -> None:
 @pytest.mark.executes("docs/how-to/vrfs.md")
 def test_frr_runs_in_a_vrf_s_namespace(router: Router, shown: Shown) -> None:
     (router.root.path / "etc/frr/frr.conf").write_text(f"{FRR}router bgp 65001 vrf red\nexit\n")
-    router.system.run("ip", "netns", "add", "red")  # as no controller has made it
+    router.system.run("ip", "netns", "add", "red")  # created before the controller has made it
     for command in shown.rest():
         router.system.run("bash", "-euc", command.text)
     ask = ("vtysh", "-N", "red", "-c", "show running-config")
@@ -307,7 +309,7 @@ def test_the_switch_serves_metrics_in_its_sandbox(router: Router) -> None:
 
 
 def wait_until_alive(router: Router, service: str) -> None:
-    """Waits for a keep-alive that is newer than the last."""
+    """Waits for a watchdog keep-alive later than the last one."""
 
     def sign() -> int:
         return int(router.system.property(service, "WatchdogTimestampMonotonic"))
@@ -317,7 +319,7 @@ def wait_until_alive(router: Router, service: str) -> None:
 
 
 def wait_until_restarted(router: Router, service: str) -> None:
-    """Waits for the watchdog to restart a service that hangs, and for the new one to be ready."""
+    """Waits until the watchdog has restarted a hanging service and the new process is ready."""
     wait_until(lambda: router.system.property(service, "NRestarts") == "1", 30, "the watchdog")
     router.system.start(service)
 
@@ -439,7 +441,7 @@ def test_the_page_s_command_installs(router: Router, shown: Shown) -> None:
     for name in PACKAGES:
         shutil.copy(package(name), there)
     answer = router.root.path / "etc" / "apt" / "apt.conf.d" / "answer"
-    answer.write_text('APT::Get::Assume-Yes "true";\n')  # what is asked on a terminal
+    answer.write_text('APT::Get::Assume-Yes "true";\n')  # apt would ask on a terminal
     router.system.run("bash", "-euc", f"cd /; {shown.take('apt install').text}")
     for service in PACKAGES:
         assert router.system.run("dpkg-query", "--show", "--showformat=${Status}", service) == (
