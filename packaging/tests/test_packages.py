@@ -270,7 +270,7 @@ def test_routes_come_from_frr(router: Router) -> None:
 @pytest.mark.executes("docs/how-to/vrfs.md")
 def test_frr_runs_in_a_vrf_s_namespace(router: Router, shown: Shown) -> None:
     (router.root.path / "etc/frr/frr.conf").write_text(f"{FRR}router bgp 65001 vrf red\nexit\n")
-    router.system.run("ip", "netns", "add", "red")  # created before the controller has made it
+    router.system.run("ip", "netns", "add", "red")  # no controller has created it
     for command in shown.rest():
         router.system.run("bash", "-euc", command.text)
     ask = ("vtysh", "-N", "red", "-c", "show running-config")
