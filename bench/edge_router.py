@@ -134,8 +134,9 @@ class EdgeRouter:
         self.frr = Frr("r", self.namespace, text, lab.directory, lab.supervisor, fpm=True)
 
     def start(self, gateways: Iterable[tuple[int, int]]) -> None:
-        """Starts all programs. `gateways` are (port, host); each becomes an IPv4 and an IPv6
-        neighbour.
+        """Starts all programs.
+
+        `gateways` are (port, host); each becomes an IPv4 and an IPv6 neighbour.
         """
         self.namespace.sysctl(ipv4__ip_forward=0, ipv6__conf__all__forwarding=0)
         self.target.start()

@@ -174,8 +174,9 @@ class NexthopGroup:
     def outage(
         self, fail: Callable[[int], float], restore: Callable[[int], None], port: int
     ) -> float:
-        """Fails a leg and restores it. Returns the seconds from the failure to the last lost
-        packet.
+        """Fails a leg and restores it.
+
+        Returns the seconds from the failure to the last lost packet.
         """
         self.wait_settled(len(LEGS))
         assert self.flows_on(port), f"no packet leaves by port {port}: {self.probe.carried}"

@@ -109,8 +109,9 @@ class Probe:
             return
 
     def wait_arrival(self, moment: float, deadline: float) -> float:
-        """Waits until a packet sent after `moment` has arrived. Returns when the first such was
-        sent.
+        """Waits until a packet sent after `moment` has arrived.
+
+        Returns when the first such was sent.
         """
 
         def came() -> float | None:

@@ -144,8 +144,9 @@ class Probe:
         return outcome
 
     def collect(self, sends: Sequence[Send], skip: Set[int] = frozenset()) -> ProbeOutcome:
-        """Sends packets and returns the results without counters. Sends no sentinels to ports in
-        `skip`.
+        """Sends packets and returns the results without counters.
+
+        Sends no sentinels to ports in `skip`.
         """
         outcome = ProbeOutcome()
         for start in range(0, len(sends), WINDOW):

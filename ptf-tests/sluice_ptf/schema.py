@@ -124,8 +124,9 @@ class Schema:
     def entry(
         self, table: str, match: Mapping[str, Match], action: str = "", **params: Value
     ) -> p4runtime_pb2.TableEntry:
-        """Returns a table entry; without an action, only its key. Omitted match fields match
-        anything.
+        """Returns a table entry; without an action, only its key.
+
+        Omitted match fields match anything.
         """
         info = self._lookup("table", self.tables, table)
         fields = {field.name: field for field in info.match_fields}

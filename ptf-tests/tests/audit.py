@@ -35,8 +35,9 @@ def is_audited(
 
 @ptf_test
 def a_copy_of_what_is_dropped(router: Router) -> None:
-    """The copy is the unchanged frame, with the drop reason. Drops for other reasons are not
-    copied.
+    """The copy is the unchanged frame, with the drop reason.
+
+    Drops for other reasons are not copied.
     """
     with_engine(router)
     unknown = arriving(A, ip4(OURS4, Raw(esp(7)), proto=ESP))

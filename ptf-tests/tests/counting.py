@@ -22,8 +22,9 @@ def frames(*packets: bytes) -> list[FromPort]:
 
 @ptf_test
 def punts_are_limited(router: Router) -> None:
-    """The meter passes a burst, and later at most one punt per second. It counts the rest as
-    metered.
+    """The meter passes a burst, and later at most one punt per second.
+
+    It counts the rest as metered.
     """
     router.punt_meter("NO_ROUTE", rate=1, burst=BURST)
     outcome = router.exchange(*frames(*[arriving(A, udp_to(NO_ROUTE))] * 30))

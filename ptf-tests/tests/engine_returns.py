@@ -72,8 +72,9 @@ def encrypted_is_routed(router: Router) -> None:
 
 @ptf_test
 def encrypted_is_esp_of_its_bundle(router: Router) -> None:
-    """The SPD lists do not apply to encrypted packets. So only ESP from the bundle's address
-    passes.
+    """The SPD lists do not apply to encrypted packets.
+
+    So only ESP from the bundle's address passes.
     """
     policy = with_engine(router)
     invalid = ProbeOutcome(drops={"SHIM_INVALID": 1})
@@ -105,8 +106,9 @@ def encrypted_is_esp_of_its_bundle(router: Router) -> None:
 
 @ptf_test
 def decrypted_is_of_its_bundles_vrf(router: Router) -> None:
-    """The SPD binding of a bundle holds in one VRF. Packets that it decrypts in another VRF are
-    dropped.
+    """The SPD binding of a bundle holds in one VRF.
+
+    Packets that it decrypts in another VRF are dropped.
     """
     policy = with_engine(router)
     policy.ready(IN)

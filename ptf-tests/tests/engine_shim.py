@@ -128,8 +128,9 @@ def fragments_of_esp_to_us(router: Router) -> None:
 
 @ptf_test
 def fragments_of_esp_go_to_the_engine_of_their_vrf(router: Router) -> None:
-    """Fragments of ESP are dropped in a VRF without a reassembly engine. Otherwise they go to that
-    engine.
+    """Fragments of ESP are dropped in a VRF without a reassembly engine.
+
+    Otherwise they go to that engine.
     """
     policy = with_engine(router)
     first = ip4("10.2.0.1", Raw(esp(SPI)), proto=ESP, flags="MF")
@@ -196,8 +197,9 @@ def _framed(packet: bytes, ether_type: int) -> bytes:
 
 @ptf_test
 def a_first_fragment_that_ends_before_the_marker(router: Router) -> None:
-    """A first fragment of eight bytes holds only the ports. It is UDP, even with ESP in the
-    padding.
+    """A first fragment of eight bytes holds only the ports.
+
+    It is UDP, even with ESP in the padding.
     """
     with_engine(router)
     ports = raw.datagram(0, 4500, 4500)[:4] + b"\x02\0\0\0"
@@ -246,8 +248,9 @@ def esp_to_us_asks_no_list(router: Router) -> None:
 
 @ptf_test
 def esp_in_transit_is_ordinary_traffic(router: Router) -> None:
-    """ESP to other hosts is ordinary traffic, even with an SPI of this router. SPD lists apply to
-    it.
+    """ESP to other hosts is ordinary traffic, even with an SPI of this router.
+
+    SPD lists apply to it.
     """
     policy = with_engine(router)
     esp4, esp6 = ip4(V4, Raw(esp(SPI)), proto=ESP), ip6(V6, Raw(esp(SPI)), nh=ESP)

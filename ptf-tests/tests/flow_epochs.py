@@ -136,8 +136,9 @@ def one_write_retires_all_flows(router: Router) -> None:
 
 @ptf_test
 def one_write_retires_all_outbound_flows(router: Router) -> None:
-    """A new epoch makes all flows of an outbound list miss. The rule of a stale flow is not
-    counted.
+    """A new epoch makes all flows of an outbound list miss.
+
+    The rule of a stale flow is not counted.
     """
     policy = Policy(router)
     policy.guard(B, OUT)
@@ -265,8 +266,9 @@ def a_change_of_routes_retires_nothing(router: Router) -> None:
 
 @bare_ptf_test
 def a_full_table(router: Router) -> None:
-    """An INSERT into a full table fails. It evicts no flow, and succeeds after another flow is
-    deleted.
+    """An INSERT into a full table fails.
+
+    It evicts no flow, and succeeds after another flow is deleted.
     """
     with small_flow_tables(router, size=4):
         standard.set_up(router)

@@ -106,8 +106,9 @@ def a_first_packet_is_punted(router: Router) -> None:
 
 @ptf_test
 def a_first_packet_for_this_router_is_punted(router: Router) -> None:
-    """A miss for this router is punted with is_local set. No packet is delivered before its
-    verdict.
+    """A miss for this router is punted with is_local set.
+
+    No packet is delivered before its verdict.
     """
     guarded(router)
     for packet in (

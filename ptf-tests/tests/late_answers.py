@@ -168,8 +168,9 @@ def another_way_under_the_same_list(router: Router) -> None:
 
 @ptf_test
 def another_inbound_list_on_the_way_out(router: Router) -> None:
-    """An inbound claim is ignored if another list guards the interface. The packet then misses
-    there.
+    """An inbound claim is ignored if another list guards the interface.
+
+    The packet then misses there.
     """
     policy = guarded(router)
     policy.flow(IN, flow_to(V4), BYPASS)

@@ -246,8 +246,9 @@ def a_port_number_is_of_a_protocol(router: Router) -> None:
 
 @ptf_test
 def ike(router: Router) -> None:
-    """IKE is UDP to port 500, and to port 4500 with four zero bytes first. NAT keep-alives count as
-    IKE.
+    """IKE is UDP to port 500, and to port 4500 with four zero bytes first.
+
+    NAT keep-alives count as IKE.
     """
     for port, payload in (
         (500, bytes(28)),

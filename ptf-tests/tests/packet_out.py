@@ -253,8 +253,9 @@ def reinjected_at_rewrite(router: Router) -> None:
 
 @ptf_test
 def reinjected_frames_keep_no_tag(router: Router) -> None:
-    """A re-injected frame loses the tag with which it was punted. The egress interface adds its
-    own.
+    """A re-injected frame loses the tag with which it was punted.
+
+    The egress interface adds its own.
     """
     frame = arriving(D, udp_to(V4))
     came: Mapping[str, Value] = {"kind": "REINJECT", "ingress_l3_if": D.id}

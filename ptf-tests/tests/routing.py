@@ -86,8 +86,9 @@ def neighbors_of_a_prefix_are_not_in_it(router: Router) -> None:
 
 @ptf_test
 def vrfs_are_separate(router: Router) -> None:
-    """A prefix may have different targets in two VRFs. A prefix of one VRF does not exist in the
-    other.
+    """A prefix may have different targets in two VRFs.
+
+    A prefix of one VRF does not exist in the other.
     """
     router.forwards(A, udp_to(V4), TO_B)
     router.forwards(A, udp_to(V6), TO_B)

@@ -38,8 +38,9 @@ def test_offloads_are_off(pair: tuple[Namespace, Namespace]) -> None:
 
 
 def test_the_ends_of_a_pair_have_different_indexes(pair: tuple[Namespace, Namespace]) -> None:
-    """Checks that the indexes differ. If they were the same, the kernel would report a lost carrier
-    late (see `veth`).
+    """Checks that the indexes differ.
+
+    If they were the same, the kernel would report a lost carrier late (see `veth`).
     """
     one, two = pair
     left = one.inside(lambda: socket.if_nametoindex("left"))

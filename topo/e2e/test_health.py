@@ -15,7 +15,7 @@ from sluice_topo.routers import P4Router
 
 @pytest.fixture
 def router(lab: Lab) -> P4Router:
-    """Yields r1 of the demo, alone and without problems."""
+    """Returns r1 of the demo, alone and without problems."""
     place = lab.namespace("r1")
     for port in (1, 2, 3):
         veth(place, f"port{port}", place, f"peer{port}")

@@ -137,8 +137,9 @@ def test_an_address_of_one_vrf_is_reached_from_no_other(vrfs: SharedVrfs) -> Non
 
 @VERSIONS
 def test_the_host_stack_answers_in_no_other_vrf(vrfs: SharedVrfs, version: int) -> None:
-    """The host cannot know in which VRF a packet arrived, as its address is local in three. So no
-    answer leaves.
+    """The host cannot know in which VRF a packet arrived, as its address is local in three.
+
+    So no answer leaves.
     """
     for vrf in VRFS:
         refused = vrfs.host_counter("from_host_source_of_several_vrfs")

@@ -130,8 +130,9 @@ def test_a_second_controller_stands_by_until_the_first_has_gone(lab: Lab) -> Non
 
 
 def test_on_one_host_the_standby_takes_the_same_interfaces_over(lab: Lab) -> None:
-    """Two controllers share state directory and interfaces. The second takes over when the first
-    ends.
+    """Two controllers share state directory and interfaces.
+
+    The second takes over when the first ends.
     """
     place = lab.namespace("r1")
     for port in (1, 2, 3):

@@ -22,8 +22,9 @@ ROUTER = {100: "02:00:00:00:10:64", 200: "02:00:00:00:10:c8"}
 
 @pytest.fixture(scope="module")
 def place(module_lab: Lab) -> Namespace:
-    """Yields the namespace of a P4 router whose port 1 has VLANs 100 and 200. Its far end is
-    `host`.
+    """Returns the namespace of a P4 router whose port 1 has VLANs 100 and 200.
+
+    Its far end is `host`.
     """
     place = module_lab.namespace("router")
     veth(place, "port1", place, "host")

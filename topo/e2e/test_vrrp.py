@@ -240,7 +240,7 @@ def started(module_lab: Lab) -> Lan:
 
 @pytest.fixture
 def lan(started: Lan) -> Lan:
-    """Yields the network with r as master."""
+    """Returns the network with r as master."""
     started.wait_forwarding("r")
     return started
 
@@ -264,8 +264,9 @@ def test_the_master_answers_at_the_virtual_address(lan: Lan, version: int) -> No
 
 
 def test_a_switch_that_hangs(lan: Lan) -> None:
-    """If r's switch hangs, no link goes down. The backup takes over when advertisements are
-    missing.
+    """If r's switch hangs, no link goes down.
+
+    The backup takes over when advertisements are missing.
     """
     switch = lan.r.target.process
     assert switch is not None

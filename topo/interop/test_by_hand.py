@@ -209,8 +209,9 @@ def test_an_sa_that_is_deleted_leaves_its_policy(network: Interop) -> None:
 
 @needs_esp
 def test_the_routers_own_packets_are_the_engines_too(network: Interop) -> None:
-    """The engine encrypts the router's own packets. The kernel must not encrypt them
-    (disable_xfrm).
+    """The engine encrypts the router's own packets.
+
+    The kernel must not encrypt them (disable_xfrm).
     """
     install(network, "aes-128-gcm")
     wait_mirrored(network)

@@ -167,7 +167,7 @@ class Tunnel:
 
 @pytest.fixture(scope="module")
 def network(module_lab: Lab) -> Interop:
-    """Yields the network, in which r protects the traffic between the sites."""
+    """Returns the network, in which r protects the traffic between the sites."""
     network = Interop(module_lab, OPEN)
     network.start()
     path = module_lab.directory / "protected.yaml"

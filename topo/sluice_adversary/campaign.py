@@ -193,8 +193,9 @@ class Campaign:
                 self.checker.heard(data)
 
     def replay(self, finding: Finding) -> bool:
-        """Sends the datagram of a finding alone, under the same rules. Returns whether the finding
-        recurs.
+        """Sends the datagram of a finding alone, under the same rules.
+
+        Returns whether the finding recurs.
         """
         case = finding.case
         if case is None:

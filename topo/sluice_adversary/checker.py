@@ -86,8 +86,9 @@ class OutcomeChecker:
         self._round += 1
 
     def settled(self) -> None:
-        """Forgets the previous policy. Call it when no packet decided by that policy is still on
-        its way.
+        """Forgets the previous policy.
+
+        Call it when no packet decided by that policy is still on its way.
         """
         while len(self._references) > 1:
             self._references.popleft()

@@ -59,8 +59,9 @@ class Draft:
         return self.made_up(offset, self.payload[offset:end], more)
 
     def made_up(self, offset: int, data: bytes, more: bool, following: int | None = None) -> bytes:
-        """Returns a fragment with any data. `following`: a Next Header other than the payload's
-        protocol.
+        """Returns a fragment with any data.
+
+        `following`: a Next Header other than the payload's protocol.
         """
         if self.version == 4:
             return self._ipv4(data, offset // 8 | (MORE_FRAGMENTS if more else 0))

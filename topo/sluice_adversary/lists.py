@@ -134,8 +134,9 @@ class Lists:
         return frozenset(_outcomes(verdict, link))
 
     def own(self, piece: Piece, egress: str | None) -> PacketOutcomes:
-        """Returns the permitted outcomes of the router's own packet. `egress`: the link it was
-        captured on.
+        """Returns the permitted outcomes of the router's own packet.
+
+        `egress`: the link it was captured on.
 
         If fragmentation hides selectors, every verdict that the whole packet could get is allowed.
         """

@@ -52,8 +52,9 @@ class WithEngine(Reference):
     """The reference for a setup in which the engine's input is not captured."""
 
     def expect(self, datagram: Datagram) -> Expectation:
-        """Returns the permitted outcomes of a datagram. The engine drops all ESP that is not the
-        peer's.
+        """Returns the permitted outcomes of a datagram.
+
+        The engine drops all ESP that is not the peer's.
         """
         found = super().expect(datagram)
         if any(TO_DECRYPT in outcomes for outcomes in found.allowed):
@@ -222,8 +223,9 @@ class EspPeer:
     # -- packets to the router
 
     def send(self, frame: bytes) -> None:
-        """Encrypts the packet in `frame` and sends it to the router. `frame` is a double's
-        DECRYPTED frame.
+        """Encrypts the packet in `frame` and sends it to the router.
+
+        `frame` is a double's DECRYPTED frame.
         """
         shim = read_shim(frame[14:])
         assert shim is not None, frame

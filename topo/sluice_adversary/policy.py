@@ -81,8 +81,9 @@ Numbers = Ranges | _Opaque | None
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. None matches anything. Addresses are ranges of one family. `icmp` is type << 8 |
-    code.
+    """A rule.
+
+    None matches anything. Addresses are ranges of one family. `icmp` is type << 8 | code.
     """
 
     name: str

@@ -70,8 +70,9 @@ def _by_shape(campaign: Campaign) -> dict[str, tuple[int, int]]:
 
 
 def save_reproducers(campaign: Campaign, seed: int, directory: Path | None = None) -> list[Path]:
-    """Writes reproducers for the first findings of each shape. Notes whether a finding recurs
-    alone.
+    """Writes reproducers for the first findings of each shape.
+
+    Notes whether a finding recurs alone.
     """
     directory = directory or where.repository() / "build" / "prove"
     directory.mkdir(parents=True, exist_ok=True)

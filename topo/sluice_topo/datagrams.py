@@ -35,8 +35,9 @@ class Datagrams:
         self._sender.connect((receiver.address(version), destination_port))
 
     def exchange(self, count: int) -> list[float]:
-        """Sends packets one by one, each after the previous one has arrived. Returns delays in
-        seconds.
+        """Sends packets one by one, each after the previous one has arrived.
+
+        Returns delays in seconds.
 
         Raises TimeoutError if a packet does not arrive.
         """

@@ -76,7 +76,7 @@ class Topology:
 
 
 def two_sites() -> Topology:
-    """Two sites and two transit networks of equal cost, dual stack.
+    """Returns the topology of two sites with two transit networks of equal cost, dual stack.
 
                        port2 +----+
                   .----------| t1 |----------.

@@ -73,8 +73,9 @@ def unestablished(router: RouterNode) -> list[str]:
 
 
 def end_name(topology: Topology, end: LinkEnd, target: str | None) -> str:
-    """Returns the name of an end's interface. If Linux replaces the P4 router, it is the TAP's
-    name.
+    """Returns the name of an end's interface.
+
+    If Linux replaces the P4 router, it is the TAP's name.
     """
     router = next((r for r in topology.routers if r.name == end.node), None)
     if target == LINUX and router is not None and router.kind is RouterKind.P4:

@@ -128,8 +128,9 @@ class SwitchUnderTest:
         self._probe = probe
 
     def run(self, case: DifferentialCase) -> tuple[ProbeOutcome, Counts]:
-        """Sends all packets in one run. Returns the outcome and the increments of entries'
-        counters.
+        """Sends all packets in one run.
+
+        Returns the outcome and the increments of entries' counters.
         """
         with self._installed(case) as router:
             before = self._counts(router, case.state)

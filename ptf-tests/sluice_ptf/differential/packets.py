@@ -305,8 +305,9 @@ class Generator:
         return str(place + self._draw.randint(1, 255))
 
     def _arrives(self, packet: bytes, ipv6_type: bool | None = None) -> FromPort:
-        """Returns the packet in a frame to an interface. A multicast packet gets a group MAC
-        address.
+        """Returns the packet in a frame to an interface.
+
+        A multicast packet gets a group MAC address.
         """
         port, vlan, mac = self._draw.choice(self._doors)
         is_ipv6 = packet[0] >> 4 == 6 if ipv6_type is None else ipv6_type

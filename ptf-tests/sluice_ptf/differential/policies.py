@@ -225,8 +225,9 @@ def _carriers(draw: Random, way: str) -> list[tuple[int, int]]:
 
 
 def _flow_sender(draw: Random, state: TableState) -> dict[str, Value]:
-    """Returns a flow key: two hosts, protocol and ports. A route or local address covers
-    `dst_addr`.
+    """Returns a flow key: two hosts, protocol and ports.
+
+    A route or local address covers `dst_addr`.
     """
     ipv6 = draw.random() < 0.5
     family = "ipv6" if ipv6 else "ipv4"

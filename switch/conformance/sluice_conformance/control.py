@@ -165,8 +165,9 @@ def _update(kind: str, **entity: Any) -> Any:
 
 
 def _add_match(entry: Any, key: Key, text: str | None) -> None:
-    """Adds the match of one key field. An omitted exact field is 0; other omitted fields match
-    anything.
+    """Adds the match of one key field.
+
+    An omitted exact field is 0; other omitted fields match anything.
     """
     if key.kind != "exact" and (text is None or _ANYTHING.fullmatch(text)):
         return

@@ -52,8 +52,9 @@ class Seen:
 
 
 def packets(source: random.Random, count: int) -> list[bytes]:
-    """Returns random packets. About half are long enough for any header; most first bytes are below
-    24.
+    """Returns random packets.
+
+    About half are long enough for any header; most first bytes are below 24.
     """
     made = []
     for _ in range(count):

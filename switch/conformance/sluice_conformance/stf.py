@@ -46,8 +46,9 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class CheckCounter:
-    """Checks a counter's cell, by index or by an entry's label. Without `unit`, only that it
-    exists.
+    """Checks a counter's cell, by index or by an entry's label.
+
+    Without `unit`, only that it exists.
     """
 
     counter: str
@@ -103,8 +104,9 @@ class CreateGroup:
 
 @dataclass(frozen=True)
 class CreateNode:
-    """Adds a multicast node: ports with one replication id. Nodes are numbered from 0 in this
-    order.
+    """Adds a multicast node: ports with one replication id.
+
+    Nodes are numbered from 0 in this order.
     """
 
     replication_id: int

@@ -20,8 +20,9 @@ BYTES_PER_LINE = 16
 
 @dataclass(frozen=True)
 class EspKeys:
-    """Holds SPI and keys of one direction of a child SA. Keys are in hexadecimal; an AEAD's key
-    ends with its salt.
+    """Holds SPI and keys of one direction of a child SA.
+
+    Keys are in hexadecimal; an AEAD's key ends with its salt.
     """
 
     spi: int

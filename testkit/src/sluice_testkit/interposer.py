@@ -91,8 +91,9 @@ class Interposer:
     # -- updates of the controller, and entries of the switch
 
     def written(self) -> dict[str, int]:
-        """Returns how often the controller has sent each kind of update, e.g. `INSERT
-        outbound.ipv4_flow`.
+        """Returns how often the controller has sent each kind of update, e.g.
+
+        `INSERT outbound.ipv4_flow`.
         """
         written = self.ask(do="written")
         assert isinstance(written, dict)
@@ -103,16 +104,18 @@ class Interposer:
         return int(self.ask(do="streams"))
 
     def hang_up(self) -> None:
-        """Closes the controller's session, like a broken connection. Waits until the controller
-        begins a new session.
+        """Closes the controller's session, like a broken connection.
+
+        Waits until the controller begins a new session.
         """
         before = self.sessions()
         self.ask(do="hang up")
         wait_until(lambda: self.sessions() > before, 20, "another session")
 
     def entries(self, table: str, **like: int) -> list[MessageFields]:
-        """Reads a table from the switch. Returns the entries whose fields and parameters match
-        `like`.
+        """Reads a table from the switch.
+
+        Returns the entries whose fields and parameters match `like`.
         """
         entries = self.ask(do="entries", device_id=self._device_id, table=table)
         return [one for one in entries if all(one[name] == value for name, value in like.items())]

@@ -57,8 +57,9 @@ class Namespace:
 
     @classmethod
     def of_process(cls, label: str, pid: int) -> Self:
-        """Returns the network namespace of process `pid`. In it, /sys still shows the caller's
-        namespace.
+        """Returns the network namespace of process `pid`.
+
+        In it, /sys still shows the caller's namespace.
         """
         path = Path(f"/proc/{pid}/ns/net")
         return cls(label, path, ("nsenter", f"--net={path}"))
@@ -110,8 +111,9 @@ class Namespace:
         self.run("ip", "link", "set", "dev", interface, "up" if up else "down")
 
     def add_address(self, interface: str, *addresses: str) -> None:
-        """Adds addresses (`10.0.0.1/24`) to `interface`. IPv6 addresses skip duplicate address
-        detection.
+        """Adds addresses (`10.0.0.1/24`) to `interface`.
+
+        IPv6 addresses skip duplicate address detection.
         """
         for address in addresses:
             extra = ["nodad"] if ":" in address else []
@@ -167,8 +169,9 @@ def veth(
 
 
 class Lab:
-    """Holds the namespaces, the run directory and the processes of one run. Leaving it removes them
-    all.
+    """Holds the namespaces, the run directory and the processes of one run.
+
+    Leaving it removes them all.
     """
 
     def __init__(self) -> None:
@@ -189,8 +192,9 @@ class Lab:
         return namespace
 
     def keep_logs(self, name: str) -> Path:
-        """Copies all logs to build/logs/NAME of the checkout, over older ones. Returns the
-        directory.
+        """Copies all logs to build/logs/NAME of the checkout, over older ones.
+
+        Returns the directory.
         """
         kept = where.repository() / "build" / "logs" / name
         shutil.rmtree(kept, ignore_errors=True)

@@ -43,8 +43,9 @@ def owner_is_gone(name: str) -> bool:
 
 
 def temporary_root() -> Path:
-    """Returns the parent of run directories. It is short, as a Unix socket's path is limited to 107
-    bytes.
+    """Returns the parent of run directories.
+
+    It is short, as a Unix socket's path is limited to 107 bytes.
     """
     return Path(tempfile.gettempdir())
 

@@ -56,8 +56,9 @@ class Command:
         return " ".join(" ".join(lines).replace("\\", " ").split())
 
     def begins(self, start: str) -> bool:
-        """Returns whether `words` begins with `start`. If `start` ends with a dollar sign: equals
-        it.
+        """Returns whether `words` begins with `start`.
+
+        If `start` ends with a dollar sign: equals it.
         """
         if start.endswith(WHOLE):
             return self.words == start.removesuffix(WHOLE)
@@ -145,8 +146,9 @@ class Shown:
         self.commands = tuple(self._left)
 
     def take(self, start: str, page: str = "") -> Command:
-        """Returns the first command not yet taken that begins with `start`. The test then executes
-        it.
+        """Returns the first command not yet taken that begins with `start`.
+
+        The test then executes it.
 
         Raises LookupError if there is none.
         """

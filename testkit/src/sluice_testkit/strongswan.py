@@ -46,8 +46,9 @@ def is_installed() -> bool:
 
 
 def kernel_has_esp(namespace: Namespace) -> bool:
-    """Returns whether the kernel accepts an ESP state. Adds a state, which may load a module, and
-    deletes it again.
+    """Returns whether the kernel accepts an ESP state.
+
+    Adds a state, which may load a module, and deletes it again.
     """
     ends = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "0x1000")
     aead = ("aead", "rfc4106(gcm(aes))", f"0x{'11' * 20}", "128")

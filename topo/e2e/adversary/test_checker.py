@@ -177,8 +177,9 @@ def test_an_error_may_leave_by_a_bundle_that_carried_packets_like_what_it_quotes
 
 
 def test_what_was_forgotten_takes_nothing_else_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two datagrams have the same bytes. After the first is forgotten, the later one is still
-    known.
+    """Two datagrams have the same bytes.
+
+    After the first is forgotten, the later one is still known.
     """
     monkeypatch.setattr("sluice_adversary.checker.REMEMBERED", 1)
     packet = udp(53, size=0).whole()

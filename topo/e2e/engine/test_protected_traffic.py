@@ -124,8 +124,9 @@ def test_replayed_and_changed_packets_come_no_further_than_the_engine(
 def test_a_killed_engine_leaks_nothing_and_repeats_no_number(
     protected: Protected, wires: LinkCaptures
 ) -> None:
-    """Without its engine, a router drops protected packets. No sequence number repeats after a
-    restart.
+    """Without its engine, a router drops protected packets.
+
+    No sequence number repeats after a restart.
     """
     engine = protected.engines["r1"]
     passes(protected, "h1", "h2", 4)

@@ -101,8 +101,9 @@ class OneRouter:
         flow_caches: Mapping[str, FlowCache] | None = None,
         versions: Sequence[int] = (4, 6),
     ) -> None:
-        """`flow_caches` has the caches of SPDs that differ from `ROOMY`. `versions`: IP versions in
-        use.
+        """`flow_caches` has the caches of SPDs that differ from `ROOMY`.
+
+        `versions`: IP versions in use.
         """
         places = {name: lab.namespace(name) for name in ("r", *HOSTS)}
         if 6 not in versions:
@@ -233,8 +234,9 @@ class OneRouter:
         return self.controller.command(*words, "--socket", str(self.controller.socket))
 
     def spd_record(self) -> bytes:
-        """Returns the controller's record of all lists on disk. It is written before the switch's
-        tables.
+        """Returns the controller's record of all lists on disk.
+
+        It is written before the switch's tables.
         """
         return (Path(self.controller.config["state_dir"]) / "spd.json").read_bytes()
 

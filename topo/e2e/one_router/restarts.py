@@ -63,8 +63,9 @@ class Discards(NamedTuple):
 
 @dataclass(frozen=True)
 class RestartSetting:
-    """The part of a configuration that a restart changes. `guards` maps interfaces to SPDs or
-    `none`.
+    """The part of a configuration that a restart changes.
+
+    `guards` maps interfaces to SPDs or `none`.
 
     `forgotten`: the file of interface numbers is deleted, so the interfaces' order determines their
     numbers.
@@ -234,8 +235,9 @@ def leaks(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[st
 
 
 def losses(traffic: Traffic, old: RestartSetting, new: RestartSetting) -> list[str]:
-    """Describes losses of flows that the change does not affect. Call it when no packet is under
-    way.
+    """Describes losses of flows that the change does not affect.
+
+    Call it when no packet is under way.
     """
     found = []
     seen = traffic.seen()

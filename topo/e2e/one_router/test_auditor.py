@@ -24,7 +24,7 @@ BESIDE, INSTEAD = ("foreign_writer", 1), ("", 1 << 100)
 
 @pytest.fixture
 def network(network: OneRouter) -> OneRouter:
-    """Yields the network with an auditor interval that is short enough for a test."""
+    """Returns the network with an auditor interval that is short enough for a test."""
     config = network.controller.config
     if "limits" not in config:
         config["limits"] = {"auditor_seconds": INTERVAL}

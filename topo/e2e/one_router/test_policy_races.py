@@ -59,8 +59,9 @@ def test_a_packet_that_is_searched_after_a_commit_meets_the_new_rules(
 def test_an_answer_that_comes_after_a_commit_is_dropped(
     network: OneRouter, version: int, spd: str, stage: str
 ) -> None:
-    """A claim of before the commit is dropped as STALE_VERDICT. The flow installed with it is
-    stale.
+    """A claim of before the commit is dropped as STALE_VERDICT.
+
+    The flow installed with it is stale.
     """
     direction = stage.lower()
     with Flow(network, version) as flow, ArrivalRecorder(network) as b:
@@ -170,8 +171,9 @@ def test_a_flow_that_is_inserted_late_serves_nobody(network: OneRouter, version:
 
 @VERSIONS
 def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: int) -> None:
-    """Until the commit returns, the old rules apply to running and new flows. Afterwards the new
-    ones do.
+    """Until the commit returns, the old rules apply to running and new flows.
+
+    Afterwards the new ones do.
     """
     with (
         Flow(network, version) as running,
@@ -196,8 +198,9 @@ def test_a_commit_returns_when_the_switch_has_it(network: OneRouter, version: in
 
 
 def test_a_commit_of_several_spds_is_one_write_or_refused(network: OneRouter) -> None:
-    """If the target supports it, several SPDs are committed in one write. Else the commit is
-    refused.
+    """If the target supports it, several SPDs are committed in one write.
+
+    Else the commit is refused.
     """
     with (
         Flow(network, sink="c") as flow,

@@ -83,7 +83,7 @@ def answers(network: OneRouter, address: str) -> bool:
 
 @pytest.fixture
 def warm(network: OneRouter) -> OneRouter:
-    """Yields the network with flows cached for pings to the router and for neighbour discovery."""
+    """Returns the network with flows cached for pings to the router and for neighbour discovery."""
     warm_up(network)
     return network
 
@@ -186,8 +186,9 @@ def test_its_successor_carries_and_it_does_not(warm: OneRouter) -> None:
 
 
 def test_it_ends_with_the_switch(warm: OneRouter) -> None:
-    """A restarted switch ends the stand-in, because its numbers are invalid there. Must be the last
-    test.
+    """A restarted switch ends the stand-in, because its numbers are invalid there.
+
+    Must be the last test.
     """
     with killed(warm):
         warm.router.target.stop()

@@ -40,8 +40,9 @@ class Machine:
     def type(
         self, command: Command | str, *, directory: Path | None = None, timeout: float = 120
     ) -> str:
-        """Runs a command to its end and returns its output. Raises CommandFailed if the command
-        fails.
+        """Runs a command to its end and returns its output.
+
+        Raises CommandFailed if the command fails.
         """
         text = command.text if isinstance(command, Command) else command
         done = run(self._argv(text, directory), env=self._environment(), timeout=timeout)

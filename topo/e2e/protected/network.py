@@ -243,8 +243,9 @@ def running(lab: Lab) -> Iterator[ProtectedNetwork]:
 def started(
     lab: Lab, attach: Callable[[P4Router], AbstractContextManager[Engine]]
 ) -> Iterator[tuple[Network, dict[str, Engine]]]:
-    """Starts the network and its engines. `attach` starts a router's engine before the router
-    starts.
+    """Starts the network and its engines.
+
+    `attach` starts a router's engine before the router starts.
     """
     network = build_in_lab(hub_and_spoke(), lab, os.environ.get("TARGET"))
     with ExitStack() as stack:

@@ -185,8 +185,9 @@ def resolved(place: Namespace, address: str) -> bool:
 def test_bgp_through_a_protected_interface_needs_its_rule(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Without a rule, `spd check` warns, the session stays down and no segment leaves. With it, it
-    is up.
+    """Without a rule, `spd check` warns, the session stays down and no segment leaves.
+
+    With it, it is up.
     """
     warned = check(walks, {})
     assert "the BGP session 10.0.12.1 - 10.0.12.2" in warned, warned

@@ -272,8 +272,9 @@ def test_an_engine_port_without_link_leaks_nothing(
 def test_a_switch_without_the_engine_s_port_leaks_nothing(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Without the engine's port in the switch, packets drop. The link of the engine's device stays
-    up.
+    """Without the engine's port in the switch, packets drop.
+
+    The link of the engine's device stays up.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
 

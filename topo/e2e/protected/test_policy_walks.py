@@ -239,8 +239,9 @@ def dropped_source_routes(walks: ProtectedNetwork) -> int:
 def test_more_extension_headers_than_the_parser_walks_are_searched_each_time(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """Packets with eight extension headers are searched each time. The rule matches the protocol
-    behind.
+    """Packets with eight extension headers are searched each time.
+
+    The rule matches the protocol behind.
     """
     h1, h2 = walks.host("h1"), walks.host("h2")
     ends = h1.address(6), h2.address(6)
@@ -341,8 +342,9 @@ def test_esp_that_is_not_the_peers_ends_at_the_engine(
 def test_cleartext_that_a_rule_protects_is_dropped_by_name(
     walks: ProtectedNetwork, monitor: LeakMonitor
 ) -> None:
-    """The controller searches the first clear packet; the others hit the cached verdict. All are
-    dropped.
+    """The controller searches the first clear packet; the others hit the cached verdict.
+
+    All are dropped.
     """
     before = walks.drops("r1", "INBOUND_CLEARTEXT")
     for _ in range(3):
