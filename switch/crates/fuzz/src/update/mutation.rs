@@ -13,9 +13,7 @@ use super::damage::{
 };
 use super::info::{Info, MatchType};
 use super::model::Model;
-use super::mutation_kind::{
-    ALL, BAD_VALUE, Damage, INVALID, Mutation, NO_SUCH_REFERENCE, UNKNOWN_ID,
-};
+use super::mutation_kind::{BAD_VALUE, Damage, INVALID, Mutation, NO_SUCH_REFERENCE, UNKNOWN_ID};
 use super::name::Name;
 use crate::choices::Choices;
 
